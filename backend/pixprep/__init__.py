@@ -1,0 +1,64 @@
+"""pixprep: encoded images in, model-ready tensors out; in Python, and in Triton Inference Server.
+
+The path of one JPEG::
+
+    client        JPEG bytes                      input  "image"  BYTES [n, 1]   (or UINT8 [length])
+    Triton        many requests, dynamic batch    up to max_batch_size images
+    triton/model  requests -> list of bytes       remembers which slice is whose
+    decoders      bytes -> pixels                 uint8 (height, width, channel), sizes differ
+    kernels       pixels -> tensor                resize, crop, flip, scale, normalize, layout
+    triton/model  slices -> responses             a bad image fails only its own request
+
+>>> import pixprep as pp
+>>> pipeline = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor(dtype="uint8")])
+>>> pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+True
+"""
+
+from pixprep import presets
+from pixprep.decoders import Limits
+from pixprep.engine import Batch, Engine
+from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
+from pixprep.ops import CenterCrop as center_crop
+from pixprep.ops import Crop as crop
+from pixprep.ops import Decode as decode
+from pixprep.ops import Flip as flip
+from pixprep.ops import Letterbox as letterbox
+from pixprep.ops import Normalize as normalize
+from pixprep.ops import OriginalSize as original_size
+from pixprep.ops import Pad as pad
+from pixprep.ops import Resize as resize
+from pixprep.ops import Tensor as tensor
+from pixprep.ops import Transform as transform
+from pixprep.pipeline import Pipeline
+from pixprep.spec import ImageSpec, TensorSpec
+
+__version__ = "0.1.0"
+
+load = Pipeline.load
+
+__all__ = [
+    "Batch",
+    "Engine",
+    "ImageError",
+    "ImageSpec",
+    "Limits",
+    "Pipeline",
+    "PipelineError",
+    "PixprepError",
+    "SetupError",
+    "TensorSpec",
+    "center_crop",
+    "crop",
+    "decode",
+    "flip",
+    "letterbox",
+    "load",
+    "normalize",
+    "original_size",
+    "pad",
+    "presets",
+    "resize",
+    "tensor",
+    "transform",
+]

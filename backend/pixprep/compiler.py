@@ -1,0 +1,134 @@
+"""Pipeline -> Plan: geometry folded with geometry, arithmetic with arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pixprep import ops, plan
+from pixprep.errors import PipelineError
+from pixprep.pipeline import Output, Pipeline
+from pixprep.plan import Geometry, OutputPlan, Plan, SizePlan, TensorPlan, TransformPlan, Window
+from pixprep.spec import ImageSpec
+
+Step = plan.Window | plan.Flip
+
+
+def compile_pipeline(pipeline: Pipeline) -> Plan:
+    """What is to be done for one image, with everything decided that does not depend on its size.
+
+    Raises:
+        PipelineError: the ops are right one by one, but cannot be folded into one resize.
+    """
+    decode = pipeline.ops[0]
+    assert isinstance(decode, ops.Decode)
+    return Plan(
+        is_gray=decode.color == "gray",
+        apply_exif_orientation=decode.apply_exif_orientation,
+        outputs={name: _output(output, decode) for name, output in pipeline.outputs.items()},
+    )
+
+
+def _output(output: Output, decode: ops.Decode) -> OutputPlan:
+    if isinstance(output.chain[-1], ops.OriginalSize):
+        return SizePlan(spec=output.spec)
+    try:
+        geometry, fill = _fold(output.chain, decode.infer())
+    except PipelineError as error:
+        raise PipelineError(f'output "{output.name}": {error}') from None
+    if isinstance(output.chain[-1], ops.Transform):
+        return TransformPlan(spec=output.spec, geometry=geometry)
+    count = decode.infer().channels
+    scale, offset = [1.0] * count, [0.0] * count
+    for op in output.chain:
+        if isinstance(op, ops.Normalize):
+            for channel, (a, b) in enumerate(op.coefficients(count)):
+                scale[channel], offset[channel] = scale[channel] * a, offset[channel] * a + b
+    return TensorPlan(
+        spec=output.spec,
+        geometry=geometry,
+        fill=tuple(int(level) for level in fill) * (count if len(fill) == 1 else 1),
+        channels={"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}[decode.color],
+        scale=tuple(scale),
+        offset=tuple(offset),
+    )
+
+
+def _fold(chain: Sequence[ops.AnyOp], image: ImageSpec) -> tuple[Geometry, tuple[float, ...]]:
+    """The geometry of a chain of ops, and the colour of its margins."""
+    before: list[Step] = []
+    after: list[Step] = []
+    resize: plan.Resize | None = None
+    fill: tuple[float, ...] | None = None
+    for op in chain[1:]:
+        steps: list[Step] = []
+        colour: ops.Levels | None = None
+        match op:
+            case ops.Resize() | ops.Letterbox():
+                if resize is not None:
+                    raise PipelineError(
+                        f"{ops.op_name(op)}: the image is resized already, and pixels should be resampled once"
+                    )
+                if fill is not None:
+                    raise PipelineError(f"{ops.op_name(op)}: must come before pad: margins are not resampled")
+                resize = _resize(op)
+                if isinstance(op, ops.Letterbox):
+                    colour = op.fill
+                    steps = [_canvas(op)]
+            case ops.CenterCrop():
+                may_fill = _is_over(op.height, image.min_height) or _is_over(op.width, image.min_width)
+                will_resize = resize is None and any(isinstance(o, ops.Resize | ops.Letterbox) for o in chain)
+                colour = 0 if may_fill and not will_resize else None
+                steps = [
+                    Window(
+                        height=op.height,
+                        width=op.width,
+                        fraction=op.fraction or 1.0,
+                        place="center",
+                        beyond="refuse_smaller" if will_resize else "fill",
+                    )
+                ]
+            case ops.Crop():
+                size = {"height": op.height, "width": op.width}
+                steps = [Window(**size, place="fixed", top=op.top, left=op.left, beyond="refuse_smaller")]
+            case ops.Pad():
+                colour = op.fill
+                steps = [_canvas(op)]
+            case ops.Flip():
+                steps = [plan.Flip(op.axis)]
+            case _:
+                pass
+        (before if resize is None else after).extend(steps)
+        if colour is not None:
+            if fill is not None and ops.as_tuple(colour) != fill:
+                raise PipelineError(
+                    f"{ops.op_name(op)}: its margin has another colour than an earlier one: use one fill"
+                )
+            fill = ops.as_tuple(colour)
+        if isinstance(op, ops.ImageOp):
+            image = op.infer(image)
+    if resize is None:
+        before, after = [], before
+    return Geometry(tuple(before), resize, tuple(after)), fill or (0,)
+
+
+def _resize(op: ops.Resize | ops.Letterbox) -> plan.Resize:
+    rule: Literal["both", "shorter", "longer", "fit", "shrink"]
+    if isinstance(op, ops.Letterbox):
+        rule, height, width = ("fit" if op.enlarge else "shrink"), op.height, op.width
+    elif op.size is not None:
+        rule, height, width = op.side, op.size, op.size
+    else:
+        assert op.height is not None
+        assert op.width is not None
+        rule, height, width = "both", op.height, op.width
+    return plan.Resize(rule=rule, height=height, width=width, filter=op.filter, antialias=op.antialias, exact=op.exact)
+
+
+def _canvas(op: ops.Pad | ops.Letterbox) -> Window:
+    place: Literal["middle", "top_left"] = "middle" if op.anchor == "center" else "top_left"
+    return Window(height=op.height, width=op.width, place=place, beyond="refuse_larger")
+
+
+def _is_over(window: int | None, least: int) -> bool:
+    return window is not None and window > least

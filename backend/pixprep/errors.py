@@ -1,0 +1,62 @@
+"""The three kinds of failure, named after who must act.
+
+``PipelineError``  the author of a pipeline or model configuration
+``ImageError``     the client who sent an image
+``SetupError``     the operator of the machine
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Reason = Literal[
+    "EMPTY",  # no bytes at all
+    "UNKNOWN_FORMAT",  # not an image of any format pixprep reads
+    "TRUNCATED",  # the file ends before the image does
+    "CORRUPT",  # the bytes contradict their own format
+    "UNSUPPORTED",  # a valid image of a kind pixprep does not decode
+    "BAD_DIMENSIONS",  # a side of the image is outside the limits
+    "TOO_MANY_PIXELS",  # height x width is over the limit
+    "TOO_LARGE_BYTES",  # the encoded file is over the limit
+    "DOES_NOT_FIT",  # the image decoded, but the pipeline's fixed window is not inside it
+]
+REASONS: tuple[str, ...] = get_args(Reason)
+
+
+class PixprepError(Exception):
+    """Whatever pixprep raises on purpose."""
+
+
+class PipelineError(PixprepError):
+    """The pipeline, or the configuration of the model that serves it, is wrong; its author must change it."""
+
+
+class SetupError(PixprepError):
+    """The machine lacks something; its operator must install or change it. The message says what."""
+
+
+class ImageError(PixprepError):
+    """One image cannot become a tensor; whoever sent it must send another.
+
+    The engine returns it in the image's place: the other images of the batch are not touched.
+
+    Attributes:
+        reason: one of ``REASONS``: stable, part of the message, the label of the metric.
+        detail: what is wrong in words, with the observed value and the limit. Never bytes, never a path.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason: Reason = reason
+        self.detail = detail
+        super().__init__(f"[{reason}] {detail}")
+
+    def at(self, index: int, count: int) -> str:
+        """The message for a client who sent ``count`` images, of which this is number ``index`` (from 0).
+
+        >>> ImageError("TRUNCATED", "the JPEG ends early").at(2, 8)
+        '[TRUNCATED] image 3 of 8: the JPEG ends early'
+        """
+        return f"[{self.reason}] image {index + 1} of {count}: {self.detail}"
+
+    def __reduce__(self) -> tuple[type[ImageError], tuple[Reason, str]]:
+        return (ImageError, (self.reason, self.detail))

@@ -1,0 +1,39 @@
+"""Kernels: pixels in, finished tensors out. One module a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pixprep.decoders import Pixels
+from pixprep.errors import SetupError
+from pixprep.plan import Placement, TensorPlan
+
+Array = Any
+"""An array of the kernel's device: NumPy or CuPy."""
+
+
+class Kernel(Protocol):
+    """Runs one tensor plan for one engine; may be called from several of its threads."""
+
+    def run(self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Sequence[Array]) -> None:
+        """Write the tensor of each image.
+
+        Args:
+            images: decoded, on this kernel's device; sizes may differ.
+            placements: the plan's geometry at each image's size.
+            outs: for each image an array of ``plan.spec.shape`` and dtype; every value is written.
+        """
+
+
+def kernel_for(plan: TensorPlan, *, device: str) -> Kernel:
+    """The kernel of a device for a plan.
+
+    Raises:
+        SetupError: there is no such device here.
+    """
+    if device == "cpu":
+        from pixprep.kernels.cpu import CpuKernel  # noqa: PLC0415  (imported on demand)
+
+        return CpuKernel(plan)
+    raise SetupError(f'device "{device}": this version of pixprep runs on the "cpu" only')

@@ -1,0 +1,168 @@
+"""The plan on the CPU: resize by cykooz-resizer or Pillow, arithmetic by one table look-up a value.
+
+Which library serves which filter, and why, is in docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from pixprep.kernels import coefficients
+from pixprep.plan import Placement, Resize, TensorPlan
+
+try:
+    import cykooz_resizer as cykooz
+except ImportError:  # no wheel for this processor: Pillow serves bilinear too, more slowly
+    cykooz = None
+
+U8 = npt.NDArray[np.uint8]
+Region = tuple[int, int, int, int]
+
+_PILLOW_FILTERS = {
+    "box": Image.Resampling.BOX,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+_MODES = {1: "L", 4: "CMYK"}  # any mode of four independent bytes: Pillow maps it without a copy, and cykooz takes it
+
+
+class CpuKernel:
+    """See ``Kernel``."""
+
+    def __init__(self, plan: TensorPlan) -> None:
+        self._plan = plan
+        self._table = plan.table
+        self._is_identity = plan.spec.dtype == "uint8"
+        self._resize = plan.geometry.resize
+
+    def run(
+        self, images: Sequence[U8], placements: Sequence[Placement], outs: Sequence[npt.NDArray[np.generic]]
+    ) -> None:
+        """See ``Kernel.run``."""
+        for pixels, placement, out in zip(images, placements, outs, strict=True):
+            planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
+            self._write(self._resample(pixels, placement), placement, planes)
+
+    def _resample(self, pixels: U8, placement: Placement) -> U8:
+        """The region of the resized image that the canvas shows: (rows, columns, channels), perhaps a view of ``pixels``."""
+        top, left, bottom, right = placement.source
+        source = pixels[top:bottom, left:right]
+        if any(placement.mirrors):
+            source = np.ascontiguousarray(source[_steps(placement.mirrors)])
+        first_row, first_column, last_row, last_column = region = placement.region
+        if placement.resized == source.shape[:2] or first_row == last_row or first_column == last_column:
+            return source[first_row:last_row, first_column:last_column]
+        assert self._resize is not None
+        if self._resize.filter == "nearest":
+            return _nearest(source, placement.resized, region)
+        if not self._resize.antialias:
+            return _interpolate(source, placement.resized, region, self._resize.filter)
+        return _resize(source, placement.resized, region, self._resize)
+
+    def _write(self, block: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
+        """Table, channel order and layout in one pass over the block; the margin in its colour."""
+        rows, columns = block.shape[:2]
+        block = block[_steps(placement.flips)]
+        top, left = placement.at
+        has_margin = (rows, columns) != placement.canvas
+        for plane, table, channel, fill in zip(planes, self._table, self._plan.channels, self._plan.fill, strict=True):
+            if has_margin:
+                plane[...] = table[fill]
+            target = plane[top : top + rows, left : left + columns]
+            if self._is_identity:
+                target[...] = block[:, :, channel]
+            else:
+                # "clip" only spares NumPy a second buffer: every level is inside the table
+                np.take(table, block[:, :, channel], out=target, mode="clip")
+
+
+def _steps(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
+    vertical, horizontal = backwards
+    return slice(None, None, -1 if vertical else 1), slice(None, None, -1 if horizontal else 1)
+
+
+def _resize(source: U8, resized: tuple[int, int], region: Region, rule: Resize) -> U8:
+    top, left, bottom, right = region
+    height, width = bottom - top, right - left
+    scale_y, scale_x = source.shape[0] / resized[0], source.shape[1] / resized[1]
+    image = _as_image(source)
+    if rule.filter == "bilinear" and not rule.exact and cykooz is not None:
+        out = np.empty((height, width, source.shape[2]), np.uint8)
+        options = cykooz.ResizeOptions(
+            resize_alg=cykooz.ResizeAlg.convolution(cykooz.FilterType.bilinear),
+            crop_box=cykooz.CropBox(left * scale_x, top * scale_y, width * scale_x, height * scale_y),
+        )
+        _resizer().resize_pil(image, _as_image(out), options)
+        return out
+    is_whole = (height, width) == resized
+    if rule.exact or is_whole:
+        full = image.resize(resized[::-1], _PILLOW_FILTERS[rule.filter])
+        return _as_array(full if is_whole else full.crop((left, top, right, bottom)))
+    box = (left * scale_x, top * scale_y, min(right * scale_x, image.width), min(bottom * scale_y, image.height))
+    return _as_array(image.resize((width, height), _PILLOW_FILTERS[rule.filter], box=box))
+
+
+def _nearest(source: U8, resized: tuple[int, int], region: Region) -> U8:
+    rows = coefficients.nearest(source.shape[0], resized[0], begin=region[0], end=region[2])
+    columns = coefficients.nearest(source.shape[1], resized[1], begin=region[1], end=region[3])
+    return np.take(source[rows], columns, axis=1)
+
+
+def _interpolate(source: U8, resized: tuple[int, int], region: Region, filter_name: str) -> U8:
+    """Pillow's arithmetic without the widening of the filter: at most six taps, so that NumPy is quick enough."""
+    height, width = source.shape[:2]
+    block = source
+    if resized[1] != width:
+        columns = _windows(width, resized[1], filter_name, region[1], region[3])
+        block = _pass(block.transpose(1, 0, 2), columns).transpose(1, 0, 2)
+    else:
+        block = block[:, region[1] : region[3]]
+    if resized[0] != height:
+        return _pass(block, _windows(height, resized[0], filter_name, region[0], region[2]))
+    return block[region[0] : region[2]]
+
+
+def _pass(lines: U8, windows: coefficients.Windows) -> U8:
+    """One pass along the first axis."""
+    sums = np.full((len(windows.first), *lines.shape[1:]), 1 << (coefficients.PRECISION_BITS - 1), np.int32)
+    for tap in range(windows.weights.shape[1]):
+        taken = lines[np.minimum(windows.first + tap, len(lines) - 1)]
+        sums += taken * windows.weights[:, tap, None, None]
+    return np.clip(sums >> coefficients.PRECISION_BITS, 0, 255).astype(np.uint8)
+
+
+@lru_cache(maxsize=1024)
+def _windows(length: int, out_length: int, filter_name: str, begin: int, end: int) -> coefficients.Windows:
+    return coefficients.windows(length, out_length, filter_name, antialias=False, begin=begin, end=end)
+
+
+def _as_image(pixels: U8) -> Image.Image:
+    """A Pillow image over the memory of ``pixels``, whose rows may be part of a larger image's."""
+    height, width, channels = pixels.shape
+    mode = _MODES[channels]
+    stride = pixels.strides[0]
+    flat = np.lib.stride_tricks.as_strided(pixels, ((height - 1) * stride + width * channels,), (1,))
+    return Image.frombuffer(mode, (width, height), flat, "raw", mode, stride, 1)
+
+
+def _as_array(image: Image.Image) -> U8:
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+_local = threading.local()
+
+
+def _resizer() -> cykooz.Resizer:
+    """One a thread: it keeps a buffer between the two passes."""
+    resizer = getattr(_local, "resizer", None)
+    if resizer is None:
+        resizer = _local.resizer = cykooz.Resizer()
+    return resizer

@@ -1,0 +1,149 @@
+"""Pipeline: an immutable graph of ops whose wiring is right and whose every shape is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pixprep import pipeline_file
+from pixprep.errors import PipelineError
+from pixprep.ops import AnyOp, Decode, Op, OriginalSize, Tensor, Transform, op_name
+from pixprep.spec import ImageSpec, TensorSpec
+
+RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a pipeline.
+
+    Attributes:
+        name: as in Triton: the op's ``name``, or what the op is called.
+        spec: for one image.
+        chain: the ops from ``decode`` to the output itself.
+    """
+
+    name: str
+    spec: TensorSpec
+    chain: tuple[AnyOp, ...]
+
+
+class Pipeline:
+    """The user's graph of ops, checked.
+
+    >>> import pixprep as pp
+    >>> pipeline = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()])
+    >>> print(pipeline.outputs["tensor"].spec)
+    float32 [3, 224, 224] chw, values 0..255
+
+    Args:
+        ops: in the order of the data; the first is ``decode``, at least one is ``tensor``.
+
+    Raises:
+        PipelineError: names the op by its place, ``ops[2] "tensor": …``.
+
+    Attributes:
+        ops: the ops, every field checked.
+        images: for each op the spec of the image that leaves it.
+        outputs: what the pipeline gives, by name, in the order of the ops.
+    """
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        checked: list[AnyOp] = []
+        images: list[ImageSpec] = []
+        chains: list[tuple[AnyOp, ...]] = []
+        chain: tuple[AnyOp, ...]
+        names: dict[str, int] = {}
+        self.outputs: dict[str, Output] = {}
+        for index, unchecked in enumerate(ops):
+            with _at(index, unchecked):
+                op = pipeline_file.convert(unchecked)
+                source = _source(index, op, names)
+                if isinstance(op, Decode):
+                    image, chain = op.infer(), (op,)
+                elif isinstance(op, Tensor | OriginalSize | Transform):
+                    image, chain = images[source], chains[source]
+                    self._add(Output(op.name or op_name(op), op.infer(image), (*chain, op)))
+                else:
+                    image, chain = op.infer(images[source]), (*chains[source], op)
+            checked.append(op)
+            images.append(image)
+            chains.append(chain)
+        if not any(isinstance(op, Tensor) for op in checked):
+            raise PipelineError("ops: no op gives a tensor: end with tensor")
+        self.ops: tuple[AnyOp, ...] = tuple(checked)
+        self.images: tuple[ImageSpec, ...] = tuple(images)
+
+    def _add(self, output: Output) -> None:
+        if output.name in RESERVED_NAMES:
+            raise PipelineError(f'name: "{output.name}" is kept for Triton')
+        if output.name in self.outputs:
+            raise PipelineError(f'there is an output "{output.name}" already: give this one another "name"')
+        self.outputs[output.name] = output
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Pipeline:
+        """The pipeline that the text of a pipeline file describes."""
+        return cls(pipeline_file.loads(text))
+
+    def to_json(self) -> str:
+        """The canonical text of the pipeline file."""
+        return pipeline_file.dumps(self.ops)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Pipeline:
+        """Read a pipeline file.
+
+        Raises:
+            PipelineError: the file cannot be read or is wrong; the message begins with its name.
+        """
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                text = file.read(pipeline_file.MAX_BYTES + 1)
+        except OSError as error:
+            raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
+        try:
+            return cls.from_json(text)
+        except PipelineError as error:
+            raise PipelineError(f"{path.name}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the pipeline file."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    def __eq__(self, other: object) -> bool:
+        return self.ops == other.ops if isinstance(other, Pipeline) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.ops)
+
+    def __repr__(self) -> str:
+        return f"Pipeline([{', '.join(map(repr, self.ops))}])"
+
+
+def _source(index: int, op: AnyOp, names: dict[str, int]) -> int:
+    """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
+    if isinstance(op, Decode) != (index == 0):
+        raise PipelineError("the first op, and no other, must be decode")
+    if op.from_ is not None and op.from_ not in names:
+        raise PipelineError(f'from: no earlier op is named "{op.from_}"; named are: {", ".join(names) or "none"}')
+    if op.name is not None:
+        if not op.name.isidentifier():
+            raise PipelineError(f'name: letters, digits and _, not "{op.name}"')
+        if op.name in names:
+            raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
+    source = index - 1 if op.from_ is None else names[op.from_]
+    if op.name is not None:
+        names[op.name] = index
+    return source
+
+
+@contextmanager
+def _at(index: int, op: Op) -> Iterator[None]:
+    try:
+        yield
+    except PipelineError as error:
+        raise PipelineError(f'ops[{index}] "{op_name(op)}": {error}') from None

@@ -1,0 +1,156 @@
+"""The pipeline file: one JSON object, one op a line, no code, no paths. The rules are in docs/pipeline-file.md.
+
+Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes, every
+default is written out, so that a file keeps its meaning when a default changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn, cast
+
+import msgspec
+
+from pixprep.errors import PipelineError
+from pixprep.ops import OPS, AnyOp, Op, op_name
+
+FORMAT = "pixprep/1"
+MAX_BYTES = 1 << 20
+MAX_OPS = 256
+
+
+def loads(text: str | bytes) -> tuple[AnyOp, ...]:
+    """Read the text of a pipeline file.
+
+    Returns:
+        Its ops in order. Their wiring is not checked here: ``Pipeline`` does that.
+
+    Raises:
+        PipelineError: with the JSON path of what is wrong.
+    """
+    if len(text) > MAX_BYTES:
+        raise PipelineError(f"the file has {len(text):,} bytes; a pipeline file has at most {MAX_BYTES:,}")
+    try:
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError):
+            raise PipelineError(f"not JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
+        what = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"
+        raise PipelineError(what) from None
+    if not isinstance(document, dict):
+        raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
+    _check_format(document.get("format"))
+    for key in document:
+        if key not in ("format", "ops"):
+            raise PipelineError(f'$: no such field "{key}"{_suggest(key, ["format", "ops"])}')
+    ops = document.get("ops")
+    if not isinstance(ops, list) or not ops:
+        raise PipelineError("$.ops: must be a list of at least one op")
+    if len(ops) > MAX_OPS:
+        raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
+    return tuple(_op(index, entry) for index, entry in enumerate(ops))
+
+
+def dumps(ops: Sequence[Op]) -> str:
+    """The canonical text of a pipeline file: two spaces, one op a line, fields in the order of the docs."""
+    lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
+    return f'{{\n  "format": "{FORMAT}",\n  "ops": [\n{lines}\n  ]\n}}\n'
+
+
+def to_dict(op: Op) -> dict[str, Any]:
+    """One op as in the file: every field that has a value; ``name`` and ``from`` last."""
+    fields = msgspec.to_builtins(op, builtin_types=())
+    first: dict[str, Any] = {"op": op_name(op)}
+    last: dict[str, Any] = {}
+    for key, value in fields.items():
+        if value is not None:
+            (last if key in ("name", "from") else first)[key] = value
+    return first | last
+
+
+def convert(op: Op) -> AnyOp:
+    """An op built in Python, with every field checked as if it had been read from a file."""
+    try:
+        return cast("AnyOp", msgspec.convert(to_dict(op), type(op)))
+    except msgspec.ValidationError as error:
+        raise PipelineError(_message(error)) from None
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
+    (ops,), components = msgspec.json.schema_components([list[AnyOp]], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "pixprep pipeline",
+        "type": "object",
+        "required": ["format", "ops"],
+        "additionalProperties": False,
+        "properties": {"format": {"const": FORMAT}, "ops": ops | {"minItems": 1, "maxItems": MAX_OPS}},
+        "$defs": components,
+    }
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f'the field "{twice}" stands twice in one object')
+    return result
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _check_format(value: object) -> None:
+    if value == FORMAT:
+        return
+    if value is None:
+        raise PipelineError(f'$.format: missing; write "format": "{FORMAT}"')
+    if isinstance(value, str) and value.startswith("pixprep/"):
+        raise PipelineError(
+            f'$.format: "{value}" is not known to this version, which reads "{FORMAT}": upgrade pixprep'
+        )
+    raise PipelineError(f'$.format: must be "{FORMAT}"')
+
+
+def _op(index: int, entry: object) -> AnyOp:
+    where = f"ops[{index}]"
+    if not isinstance(entry, dict):
+        raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {_type_name(entry)}')
+    name = entry.get("op")
+    if not isinstance(name, str) or name not in OPS:
+        if "op" not in entry:
+            raise PipelineError(f'{where}: the field "op" is missing')
+        raise PipelineError(f"{where} {json.dumps(name)}: no such op{_suggest(str(name), OPS)}")
+    cls = OPS[name]
+    known = ["op", *cls.__struct_encode_fields__]
+    for key in entry:
+        if key not in known:
+            raise PipelineError(f'{where} "{name}": no such field "{key}"{_suggest(key, known)}')
+    try:
+        return cast("AnyOp", msgspec.convert(entry, cls))
+    except msgspec.ValidationError as error:
+        raise PipelineError(f'{where} "{name}": {_message(error)}') from None
+    except PipelineError as error:
+        raise PipelineError(f'{where} "{name}": {error}') from None
+
+
+def _message(error: msgspec.ValidationError) -> str:
+    """The words of msgspec, with the path first: ``size: expected `int | null`, got `str```."""
+    text, _, path = str(error).partition(" - at `$.")
+    text = text[0].lower() + text[1:]
+    return f"{path.rstrip('`')}: {text}" if path else text
+
+
+def _suggest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
+    near = get_close_matches(word, list(known), n=1)
+    return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+
+
+def _type_name(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
