@@ -1,0 +1,1 @@
+"""pixprep and Triton Inference Server: the backend, model repositories, the embedded server, clients."""

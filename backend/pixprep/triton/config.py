@@ -1,0 +1,148 @@
+"""The model configuration that a pipeline implies, and what may be written into ``config.pbtxt`` beside it.
+
+``config.pbtxt`` is optional: the backend derives it. Where it is written, it may choose the name and the type of the
+input, the batch size and the parameters below; what the pipeline fixes (outputs, dtypes, dims) must agree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from pixprep.decoders import Limits
+from pixprep.errors import PipelineError
+from pixprep.pipeline import Pipeline
+from pixprep.spec import DType
+
+Config = dict[str, Any]
+"""A model configuration in its JSON form, as Triton hands it to Python: ``{"max_batch_size": 0, "input": [], …}``."""
+
+PIPELINE_FILE = "pipeline.json"
+DEFAULT_MAX_BATCH_SIZE = 64
+INPUT_NAME, STATUS_NAME = "image", "status"
+TRITON_TYPES: dict[DType, str] = {
+    "float32": "TYPE_FP32",
+    "float16": "TYPE_FP16",
+    "uint8": "TYPE_UINT8",
+    "int32": "TYPE_INT32",
+}
+_LIMITS = tuple(Limits.__dataclass_fields__)
+_PARAMETERS = ("on_error", "threads", *_LIMITS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the parameters of ``config.pbtxt`` say.
+
+    Attributes:
+        on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
+        threads: that one instance decodes with; default: the cores of this process shared out among the instances.
+        limits: what is refused from the header.
+    """
+
+    on_error: Literal["fail", "zero"]
+    threads: int
+    limits: Limits
+
+
+def options(config: Mapping[str, Any]) -> Options:
+    """Read the parameters.
+
+    Raises:
+        PipelineError: an unknown parameter, or a value that is none.
+    """
+    given = {key: entry.get("string_value", "") for key, entry in config.get("parameters", {}).items()}
+    for key in given:
+        if key not in _PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
+            near = get_close_matches(key, _PARAMETERS, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
+            raise PipelineError(f'parameters: no such parameter "{key}"; {hint}')
+    on_error = given.get("on_error", "fail")
+    if on_error not in ("fail", "zero"):
+        raise PipelineError(f'parameters: on_error is "fail" or "zero", not "{on_error}"')
+    instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
+    share = max(1, len(os.sched_getaffinity(0)) // instances)
+    return Options(
+        on_error="zero" if on_error == "zero" else "fail",
+        threads=_number(given, "threads", share),
+        limits=Limits(**{key: _number(given, key, getattr(Limits(), key)) for key in _LIMITS}),
+    )
+
+
+def _number(given: Mapping[str, str], key: str, default: int) -> int:
+    text = given.get(key, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise PipelineError(f'parameters: {key} is a whole number of at least 1, not "{text}"')
+    return int(text)
+
+
+def inputs(config: Mapping[str, Any]) -> list[Config]:
+    """The input that a model of this configuration has: the one that is written, made complete, or BYTES ``image``.
+
+    Raises:
+        PipelineError: what is written cannot hold encoded images.
+    """
+    written = config.get("input", [])
+    if not written:
+        return [{"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}]
+    if len(written) > 1:
+        raise PipelineError(f"config.pbtxt: input: {len(written)} inputs, but encoded images come by one")
+    (entry,) = written
+    kind, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
+    if (kind, dims) == ("TYPE_STRING", [1]):
+        return [entry]
+    if (kind, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
+        return [{**entry, "allow_ragged_batch": True}]
+    raise PipelineError(
+        f'config.pbtxt: input "{entry.get("name")}": {kind} {dims} cannot hold encoded images: '
+        "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]"
+    )
+
+
+def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
+    """The outputs that a model of this configuration has.
+
+    Raises:
+        PipelineError: ``config.pbtxt`` names one that the pipeline lacks, or gives one another dtype or dims.
+    """
+    derived: list[Config] = [
+        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": list(output.spec.shape)}
+        for name, output in pipeline.outputs.items()
+    ]
+    if options(config).on_error == "zero":
+        derived.append({"name": STATUS_NAME, "data_type": "TYPE_STRING", "dims": [1]})
+    by_name: dict[str, Config] = {entry["name"]: entry for entry in derived}
+    for written in config.get("output", []):
+        name = written.get("name")
+        if name not in by_name:
+            hint = ': set the parameter on_error to "zero"' if name == STATUS_NAME else ""
+            raise PipelineError(f'config.pbtxt: output "{name}": the pipeline gives only {", ".join(by_name)}{hint}')
+        kind, dims = written.get("data_type"), [int(dim) for dim in written.get("dims", [])]
+        want = by_name[name]
+        if (kind, dims) != (want["data_type"], want["dims"]):
+            raise PipelineError(
+                f'config.pbtxt: output "{name}": is {kind} {dims}, but the pipeline gives '
+                f"{want['data_type']} {want['dims']}: write that, or leave the output out"
+            )
+    return derived
+
+
+def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
+    """The configuration with everything filled in that the pipeline implies.
+
+    Raises:
+        PipelineError: what is written contradicts the pipeline.
+    """
+    max_batch_size = config.get("max_batch_size") or DEFAULT_MAX_BATCH_SIZE
+    full = {
+        **config,
+        "max_batch_size": max_batch_size,
+        "input": inputs(config),
+        "output": outputs(config, pipeline),
+    }
+    if "sequence_batching" not in config:
+        full.setdefault("dynamic_batching", {})
+    return full

@@ -1,0 +1,135 @@
+"""pixprep as a Triton Python-based backend: requests in, one batch through the engine, responses out."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from pixprep.engine import Batch, Engine
+from pixprep.errors import ImageError
+from pixprep.pipeline import Pipeline
+from pixprep.triton import config as model_config
+from pixprep.triton.metrics import Metrics
+from pixprep.triton.warm_up import warm_up
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A request, and where its images lie in the batch; or the response that it has already."""
+
+    start: int = 0
+    stop: int = 0
+    outputs: tuple[str, ...] = ()
+    refusal: Any = None
+
+
+class TritonPythonModel:
+    """What Triton calls. One object, and one engine, an instance."""
+
+    @staticmethod
+    def auto_complete_config(auto_complete_model_config: Any) -> Any:
+        """Fill in what ``config.pbtxt`` leaves out; refuse what contradicts the pipeline."""
+        config = auto_complete_model_config.as_dict()
+        pipeline = Pipeline.load(Path(pb_utils.get_model_dir()) / model_config.PIPELINE_FILE)
+        # The dictionary is live; max_batch_size alone has no effect through it.
+        full = model_config.complete(config, pipeline)
+        auto_complete_model_config.set_max_batch_size(full["max_batch_size"])
+        config.update(full)
+        return auto_complete_model_config
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Compile the pipeline, start the engine, decode one image: ready means that everything has run once."""
+        config = json.loads(args["model_config"])
+        version = Path(args["model_repository"]) / args["model_version"]
+        pipeline = Pipeline.load(version / model_config.PIPELINE_FILE)
+        model_config.outputs(config, pipeline)
+        (self._input,) = (entry["name"] for entry in model_config.inputs(config))
+        options = model_config.options(config)
+        self._is_zeroing = options.on_error == "zero"
+        self._outputs = tuple(pipeline.outputs)
+        self._engine = Engine(pipeline, device="cpu", threads=options.threads, limits=options.limits)
+        warm_up(self._engine)
+        self._metrics = Metrics(pb_utils, model=args["model_name"], version=args["model_version"])
+        if args["model_instance_kind"] == "GPU":
+            pb_utils.Logger.log_warn(f"{args['model_name']}: this version of pixprep computes on the CPU")
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer requests; all their images form one batch."""
+        parts, encoded = self._collect(requests)
+        batch = self._run(parts, encoded)
+        return [part.refusal or self._answer(part, batch) for part in parts]
+
+    def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any]]:
+        parts: list[_Part] = []
+        encoded: list[Any] = []
+        for request in requests:
+            if request.is_cancelled():
+                parts.append(_Part(refusal=_error("cancelled by the client", pb_utils.TritonError.CANCELLED)))
+                continue
+            images = self._images(request)
+            if not images:
+                refusal = _error("[EMPTY] the request has no image", pb_utils.TritonError.INVALID_ARG)
+                parts.append(_Part(refusal=refusal))
+                continue
+            start = len(encoded)
+            encoded.extend(images)
+            parts.append(_Part(start, len(encoded), tuple(request.requested_output_names())))
+        return parts, encoded
+
+    def _images(self, request: Any) -> list[Any]:
+        """The encoded images of a request: the elements of a BYTES input, views of the rows of a UINT8 one."""
+        array = pb_utils.get_input_tensor_by_name(request, self._input).as_numpy()
+        if array.dtype == np.uint8:
+            return [row.data for row in array] if array.size else []
+        return list(array.reshape(-1))
+
+    def _run(self, parts: Sequence[_Part], encoded: Sequence[Any]) -> Batch | None:
+        """The results of the batch; None if pixprep itself failed."""
+        wanted = {name for part in parts for name in part.outputs}
+        try:
+            batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
+        except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
+            pb_utils.Logger.log_error(traceback.format_exc())
+            return None
+        if encoded:
+            self._metrics.record(sum(map(len, encoded)), batch)
+        return batch
+
+    def _answer(self, part: _Part, batch: Batch | None) -> Any:
+        if batch is None:
+            return _error("internal error of pixprep; the server's log says more", pb_utils.TritonError.INTERNAL)
+        errors = batch.errors[part.start : part.stop]
+        bad = [(index, error) for index, error in enumerate(errors) if error is not None]
+        if bad and not self._is_zeroing:
+            return _error(_message(bad, len(errors)), pb_utils.TritonError.INVALID_ARG)
+        tensors = [
+            pb_utils.Tensor(name, batch.outputs[name][part.start : part.stop])
+            for name in part.outputs
+            if name in batch.outputs
+        ]
+        if model_config.STATUS_NAME in part.outputs:
+            status = [[b"" if error is None else str(error).encode()] for error in errors]
+            tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
+        return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def finalize(self) -> None:
+        """Triton unloads the model."""
+        self._metrics.close()
+        self._engine.close()
+
+
+def _message(bad: list[tuple[int, ImageError]], count: int) -> str:
+    """Every bad image of a request, up to three."""
+    shown = "; ".join(error.at(index, count) for index, error in bad[:3])
+    return shown if len(bad) <= 3 else f"{shown}; and {len(bad) - 3} more"
+
+
+def _error(message: str, code: Any) -> Any:
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))

@@ -1,0 +1,98 @@
+"""config.pbtxt beside a pipeline: what is derived, what is refused, and in which words."""
+
+import pytest
+
+import pixprep as pp
+from pixprep.triton import config as model_config
+
+PIPELINE = pp.presets.letterbox(size=320)
+TENSOR = {"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, 320, 320]}
+
+
+def refusal(config):
+    with pytest.raises(pp.PipelineError) as caught:
+        model_config.complete(config, PIPELINE)
+    return str(caught.value)
+
+
+def test_everything_is_derived_from_the_pipeline():
+    assert model_config.complete({}, PIPELINE) == {
+        "max_batch_size": 64,
+        "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}],
+        "output": [{"name": "transform", "data_type": "TYPE_FP32", "dims": [4]}, TENSOR],
+        "dynamic_batching": {},
+    }
+
+
+def test_what_is_written_and_fits_stays():
+    written = {"max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": 500}, "output": [TENSOR]}
+    full = model_config.complete(written, PIPELINE)
+    assert (full["max_batch_size"], full["dynamic_batching"]) == (8, written["dynamic_batching"])
+
+
+def test_a_uint8_input_keeps_its_name_and_becomes_ragged():
+    written = {"input": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": ["-1"]}]}
+    assert model_config.inputs(written) == [
+        {"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": ["-1"], "allow_ragged_batch": True}
+    ]
+
+
+def test_on_error_zero_adds_the_status_output():
+    full = model_config.complete({"parameters": {"on_error": {"string_value": "zero"}}}, PIPELINE)
+    assert full["output"][-1] == {"name": "status", "data_type": "TYPE_STRING", "dims": [1]}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"output": [TENSOR | {"dims": [3, 224, 224]}]},
+            'config.pbtxt: output "tensor": is TYPE_FP32 [3, 224, 224], '
+            "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
+        ),
+        (
+            {"output": [TENSOR | {"data_type": "TYPE_FP16"}]},
+            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 320, 320], '
+            "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
+        ),
+        (
+            {"output": [{"name": "logits"}]},
+            'config.pbtxt: output "logits": the pipeline gives only transform, tensor',
+        ),
+        (
+            {"output": [{"name": "status"}]},
+            'config.pbtxt: output "status": the pipeline gives only transform, tensor: '
+            'set the parameter on_error to "zero"',
+        ),
+        (
+            {"input": [{"name": "image", "data_type": "TYPE_FP32", "dims": ["3", "224", "224"]}]},
+            'config.pbtxt: input "image": TYPE_FP32 [3, 224, 224] cannot hold encoded images: '
+            "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]",
+        ),
+        ({"input": [{}, {}]}, "config.pbtxt: input: 2 inputs, but encoded images come by one"),
+        (
+            {"parameters": {"on_eror": {"string_value": "zero"}}},
+            'parameters: no such parameter "on_eror"; did you mean "on_error"?',
+        ),
+        (
+            {"parameters": {"on_error": {"string_value": "ignore"}}},
+            'parameters: on_error is "fail" or "zero", not "ignore"',
+        ),
+        (
+            {"parameters": {"max_pixels": {"string_value": "-1"}}},
+            'parameters: max_pixels is a whole number of at least 1, not "-1"',
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
+    assert refusal(config) == message
+
+
+def test_parameters_of_triton_itself_are_left_alone():
+    given = {"EXECUTION_ENV_PATH": {"string_value": "x"}, "threads": {"string_value": "3"}}
+    assert model_config.options({"parameters": given}).threads == 3
+
+
+def test_instances_share_the_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    assert model_config.options({"instance_group": [{"count": 4}]}).threads == 2
