@@ -1,0 +1,293 @@
+"""The backend in a real Triton: what clients get, whatever they send."""
+
+import io
+import json
+import re
+import shutil
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from PIL import Image
+from tritonclient.utils import InferenceServerException
+
+import pixprep as pp
+from pixprep.triton.server import Server
+
+pytestmark = pytest.mark.server
+
+ROOT = Path(__file__).parents[2]
+PHOTOS = [ROOT / "client_examples" / "images" / name for name in ("china.jpg", "flower.jpg")]
+PIPELINE = pp.presets.imagenet()
+DETECTOR = pp.Pipeline(
+    [pp.decode(), pp.original_size(), pp.letterbox(96, 128), pp.transform(), pp.tensor(dtype="uint8", layout="hwc")]
+)
+ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
+RAGGED = (
+    'backend: "pixprep"\nmax_batch_size: 8\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 2000000 }\n"
+)
+
+
+def write_model(repository, name, pipeline, config=None):
+    (repository / name / "1").mkdir(parents=True)
+    pipeline.save(repository / name / "1" / "pipeline.json")
+    if config is not None:
+        (repository / name / "config.pbtxt").write_text(config)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    repository = tmp_path_factory.mktemp("models")
+    write_model(repository, "pre.pixprep", PIPELINE)
+    write_model(repository, "ragged", DETECTOR, RAGGED)
+    write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
+    write_model(repository, "plain", PIPELINE, 'backend: "python"\n')
+    shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
+    return repository
+
+
+@pytest.fixture(scope="module")
+def server(repository):
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with pp.Engine(PIPELINE) as engine:
+        yield engine
+
+
+def address(url):
+    return url.removeprefix("http://")
+
+
+@pytest.fixture(params=["http", "grpc"])
+def triton(request, server):
+    module = getattr(tritonclient, request.param)
+    client = module.InferenceServerClient(address(getattr(server, f"{request.param}_url")))
+    client.module = module
+    yield client
+    client.close()
+
+
+def ask(client, model, images, outputs=None):
+    module = client.module if hasattr(client, "module") else tritonclient.grpc
+    tensor = module.InferInput("image", [len(images), 1], "BYTES")
+    rows = np.empty((len(images), 1), dtype=np.object_)
+    rows[:, 0] = images
+    tensor.set_data_from_numpy(rows)
+    wanted = [module.InferRequestedOutput(name) for name in outputs] if outputs else None
+    return client.infer(model, [tensor], outputs=wanted)
+
+
+def post(server, model, body):
+    request = urllib.request.Request(
+        f"http://{address(server.http_url)}/v2/models/{model}/infer",
+        body,
+        {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())["error"]
+
+
+def get(server, path):
+    with urllib.request.urlopen(f"http://{address(server.http_url)}{path}", timeout=20) as response:
+        return json.load(response)
+
+
+def eight_sizes():
+    """Eight real photos of eight sizes, the first two as they are."""
+    encoded = [path.read_bytes() for path in PHOTOS]
+    for index, size in enumerate([(80, 60), (33, 200), (501, 499), (224, 224), (600, 77), (300, 427)]):
+        with Image.open(PHOTOS[index % 2]) as photo:
+            file = io.BytesIO()
+            photo.crop((0, 0, *size)).save(file, "JPEG", quality=90)
+            encoded.append(file.getvalue())
+    return encoded
+
+
+def test_a_model_without_a_config_is_complete(server):
+    config = get(server, "/v2/models/pre.pixprep/config")
+    assert config["max_batch_size"] == 64
+    assert [(i["name"], i["data_type"], i["dims"]) for i in config["input"]] == [("image", "TYPE_STRING", [1])]
+    assert [(o["name"], o["data_type"], o["dims"]) for o in config["output"]] == [("tensor", "TYPE_FP32", [3, 224, 224])]
+    assert "dynamic_batching" in config
+
+
+def test_a_uint8_input_is_made_ragged(server):
+    (entry,) = get(server, "/v2/models/ragged/config")["input"]
+    assert (entry["name"], entry["dims"], entry["allow_ragged_batch"]) == ("DALI_INPUT_0", [-1], True)
+
+
+@pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
+def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
+    images = eight_sizes()
+    tensors = ask(triton, model, images).as_numpy("tensor")
+    assert tensors.dtype == np.float32
+    assert np.array_equal(tensors, np.stack(engine.run(images)))
+
+
+def test_a_plain_post_of_a_file_is_enough(server, engine):
+    status, body = post(server, "pre.pixprep", PHOTOS[0].read_bytes())
+    assert status == 200
+    (tensor,) = engine.run([PHOTOS[0].read_bytes()])
+    assert body.endswith(tensor.tobytes())
+
+
+def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton):
+    images = eight_sizes()
+    images[4] = images[4][:1500]
+    with pytest.raises(InferenceServerException) as caught:
+        ask(triton, "pre.pixprep", images)
+    assert caught.value.message() == (
+        "[TRUNCATED] image 5 of 8: the JPEG ends after 1,500 bytes, before its last row"
+    )
+    assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html>", "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"),
+        (b"\xff\xd8\xff\xe0", "[TRUNCATED] image 1 of 1: the JPEG ends after 4 bytes, inside its header"),
+    ],
+)
+def test_what_a_client_reads_names_no_path_and_no_traceback(server, body, message):
+    status, error = post(server, "pre.pixprep", body)
+    assert (status, error) == (400, message)
+    assert not re.search(r"Traceback|\.py|/", error)
+
+
+def test_a_request_with_no_image_is_refused(triton):
+    module = triton.module
+    empty = module.InferInput("image", [0, 1], "BYTES")
+    empty.set_data_from_numpy(np.empty((0, 1), np.object_))
+    with pytest.raises(InferenceServerException):
+        triton.infer("pre.pixprep", [empty])
+    assert ask(triton, "pre.pixprep", [PHOTOS[0].read_bytes()]).as_numpy("tensor").shape == (1, 3, 224, 224)
+
+
+def test_sixteen_clients_at_once_with_one_broken_image(server, engine):
+    images = (eight_sizes() * 2)[:16]
+    images[7] = images[7][: len(images[7]) // 2]
+    with tritonclient.grpc.InferenceServerClient(address(server.grpc_url)) as client:
+
+        def one(encoded):
+            try:
+                return ask(client, "pre.pixprep", [encoded]).as_numpy("tensor")[0]
+            except InferenceServerException as error:
+                return error.message()
+
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(one, images))
+    expected = engine.run(images)
+    right = [isinstance(a, np.ndarray) and np.array_equal(a, e) for a, e in zip(answers, expected, strict=True)]
+    assert [index for index, is_right in enumerate(right) if not is_right] == [7]
+    assert re.fullmatch(r"\[TRUNCATED\] image 1 of 1: the JPEG ends after [\d,]+ bytes, before its last row", answers[7])
+
+
+def test_on_error_zero_keeps_the_good_images(triton):
+    images = [PHOTOS[0].read_bytes(), b"junk", PHOTOS[1].read_bytes()]
+    answer = ask(triton, "zero", images)
+    with pp.Engine(DETECTOR) as engine:
+        expected = engine.run_batch(images)
+    for name in ("original_size", "transform", "tensor"):
+        assert np.array_equal(answer.as_numpy(name), expected.outputs[name]), name
+    assert not answer.as_numpy("tensor")[1].any()
+    assert answer.as_numpy("status").tolist() == [
+        [b""],
+        [b"[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"],
+        [b""],
+    ]
+
+
+def test_only_what_is_asked_for_comes_back(triton):
+    answer = ask(triton, "zero", [PHOTOS[0].read_bytes()], outputs=["original_size"])
+    assert answer.as_numpy("original_size").tolist() == [[427, 640]]
+    assert answer.as_numpy("tensor") is None
+
+
+def test_requests_of_different_lengths_share_a_batch(server):
+    encoded = [np.frombuffer(image, np.uint8)[None] for image in eight_sizes()[:3]]
+    with tritonclient.grpc.InferenceServerClient(address(server.grpc_url)) as client:
+
+        def one(row):
+            tensor = tritonclient.grpc.InferInput("DALI_INPUT_0", row.shape, "UINT8")
+            tensor.set_data_from_numpy(row)
+            return client.infer("ragged", [tensor]).as_numpy("tensor")[0]
+
+        with ThreadPoolExecutor(3) as pool:
+            answers = list(pool.map(one, encoded))
+    with pp.Engine(DETECTOR) as engine:
+        expected = engine.run([row.tobytes() for row in encoded])
+    for answer, tensor in zip(answers, expected, strict=True):
+        assert np.array_equal(answer, tensor)
+    (stats,) = get(server, "/v2/models/ragged/stats")["model_stats"]
+    assert (stats["inference_count"], stats["execution_count"]) == (3, 1)
+
+
+def test_the_metrics_port_counts_images_by_outcome(server):
+    post(server, "pre.pixprep", b"<html>")
+    post(server, "pre.pixprep", PHOTOS[0].read_bytes())
+    with urllib.request.urlopen(f"http://{address(server.metrics_url).removesuffix('/metrics')}/metrics") as response:
+        text = response.read().decode()
+    for line in (
+        r'pixprep_images_total{model="pre.pixprep",result="ok",version="1"} [1-9]',
+        r'pixprep_images_total{model="pre.pixprep",result="UNKNOWN_FORMAT",version="1"} [1-9]',
+        r'pixprep_encoded_bytes_total{model="pre.pixprep",version="1"} [1-9]',
+        r'pixprep_decode_seconds_count{model="pre.pixprep",version="1"} [1-9]',
+        r'pixprep_transform_seconds_bucket{model="pre.pixprep",version="1",le="\+Inf"} [1-9]',
+        r'pixprep_batch_images_count{model="pre.pixprep",version="1"} [1-9]',
+    ):
+        assert re.search(line, text), line
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP16 dims: [ 3, 224, 224 ] }\n',
+            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 224, 224], but the pipeline gives TYPE_FP32 [3, 224, 224]: '
+            "write that, or leave the output out",
+        ),
+        (
+            'backend: "pixprep"\nparameters { key: "on_eror" value { string_value: "zero" } }\n',
+            'parameters: no such parameter "on_eror"; did you mean "on_error"?',
+        ),
+    ],
+)
+def test_a_wrong_config_is_one_clear_line(tmp_path, config, message):
+    write_model(tmp_path, "wrong", PIPELINE, config)
+    with pytest.raises(pp.PixprepError) as caught, Server(tmp_path, http_port=0, grpc_port=0, metrics_port=0):
+        pass
+    text = str(caught.value)
+    assert message in text
+    assert "wrong" in text.splitlines()[0]
+    assert "Traceback" not in text
+    assert "model.py" not in text
+
+
+def test_the_self_contained_backend_directory_serves(tmp_path, engine):
+    """The way into NVIDIA's container: model.py with the package beside it."""
+    from pixprep.triton.server import assemble_backends, install_backend  # noqa: PLC0415  (this test's own subject)
+
+    backends = tmp_path / "backends"
+    assemble_backends(backends)
+    shutil.rmtree(backends / "pixprep")
+    installed = install_backend(backends)
+    assert (installed / "pixprep" / "engine.py").is_file()
+    write_model(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
+    ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+    with Server(tmp_path / "models", backend_directory=backends, **ports) as server:
+        (tensor,) = engine.run([PHOTOS[1].read_bytes()])
+        assert post(server, "pre", PHOTOS[1].read_bytes())[1].endswith(tensor.tobytes())

@@ -1,0 +1,254 @@
+"""The backend's own logic, with Triton's Python module played by a fake at the seam."""
+
+import io
+import json
+import sys
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+
+
+class FakeMetric:
+    def __init__(self, family, labels):
+        self.family, self.labels, self.values = family, labels, []
+
+    def increment(self, value):
+        self.values.append(value)
+
+    observe = increment
+
+
+class FakeFamily:
+    COUNTER, HISTOGRAM = "counter", "histogram"
+    made: list = []  # noqa: RUF012  (one fake server's metrics; the fixture empties it)
+
+    def __init__(self, *, name, description, kind):
+        assert description
+        self.name, self.kind = name, kind
+
+    def Metric(self, *, labels, buckets=None):
+        assert (buckets is not None) == (self.kind == self.HISTOGRAM)
+        FakeFamily.made.append(FakeMetric(self.name, labels))
+        return FakeFamily.made[-1]
+
+
+class FakeError:
+    INVALID_ARG, INTERNAL, CANCELLED = "INVALID_ARG", "INTERNAL", "CANCELLED"
+
+    def __init__(self, message, code):
+        self.message, self.code = message, code
+
+
+@dataclass
+class FakeRequest:
+    images: object
+    outputs: tuple = ("tensor",)
+    cancelled: bool = False
+    name: str = "image"
+
+    def is_cancelled(self):
+        return self.cancelled
+
+    def requested_output_names(self):
+        return list(self.outputs)
+
+
+@dataclass
+class FakeTensor:
+    name: str
+    values: np.ndarray
+
+    def as_numpy(self):
+        return self.values
+
+
+@dataclass
+class FakeResponse:
+    output_tensors: list = field(default_factory=list)
+    error: FakeError | None = None
+
+    def __getitem__(self, name):
+        return next(tensor.values for tensor in self.output_tensors if tensor.name == name)
+
+
+def input_of(request, name):
+    assert name == request.name
+    if isinstance(request.images, np.ndarray):
+        return FakeTensor(name, request.images)
+    rows = np.empty((len(request.images), 1), dtype=np.object_)
+    rows[:, 0] = request.images
+    return FakeTensor(name, rows)
+
+
+@pytest.fixture
+def model_class(monkeypatch):
+    FakeFamily.made = []
+    logged = []
+    log = SimpleNamespace(log_error=logged.append, log_warn=logged.append, log_info=logged.append)
+    fake = SimpleNamespace(
+        MetricFamily=FakeFamily,
+        TritonError=FakeError,
+        Tensor=FakeTensor,
+        InferenceResponse=FakeResponse,
+        Logger=log,
+        get_input_tensor_by_name=input_of,
+    )
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake)
+    monkeypatch.delitem(sys.modules, "pixprep.triton.model", raising=False)
+    from pixprep.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports the fake)
+
+    TritonPythonModel.logged = logged
+    yield TritonPythonModel
+    sys.modules.pop("pixprep.triton.model")
+
+
+@pytest.fixture
+def start(model_class, tmp_path):
+    started = []
+
+    def _start(pipeline=None, **config):
+        (tmp_path / "1").mkdir(exist_ok=True)
+        pipeline = pipeline or pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+        pipeline.save(tmp_path / "1" / "pipeline.json")
+        model = model_class()
+        model.initialize(
+            {
+                "model_config": json.dumps(config),
+                "model_repository": str(tmp_path),
+                "model_version": "1",
+                "model_name": "pre",
+                "model_instance_kind": "CPU",
+            }
+        )
+        started.append(model)
+        return model
+
+    yield _start
+    for model in started:
+        model.finalize()
+
+
+def jpeg(height=20, width=30, level=128):
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), (level, 0, 255 - level)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def zero(**parameters):
+    return {"parameters": {key: {"string_value": value} for key, value in parameters.items()}}
+
+
+def test_each_request_gets_its_own_images_back_in_order(start):
+    model = start()
+    requests = [FakeRequest([jpeg(level=10), jpeg(level=60)]), FakeRequest([jpeg(level=200)])]
+    first, second = model.execute(requests)
+    assert first["tensor"].shape == (2, 3, 8, 8)
+    assert [int(x) for x in (*first["tensor"][:, 0, 0, 0], second["tensor"][0, 0, 0, 0])] == pytest.approx(
+        [10, 60, 200], abs=2
+    )
+
+
+def test_a_broken_image_fails_only_its_own_request(start):
+    good, bad, other = start().execute(
+        [FakeRequest([jpeg()]), FakeRequest([jpeg(), b"junk", jpeg()[:60]]), FakeRequest([jpeg()])]
+    )
+    assert good.error is None
+    assert other.error is None
+    assert bad.error.code == "INVALID_ARG"
+    assert bad.error.message == (
+        "[UNKNOWN_FORMAT] image 2 of 3: not a JPEG, PNG, WebP, BMP, TIFF or GIF file; "
+        "[TRUNCATED] image 3 of 3: the JPEG ends after 60 bytes, inside its header"
+    )
+
+
+def test_more_than_three_broken_images_are_counted_not_listed(start):
+    (response,) = start().execute([FakeRequest([b"x"] * 5)])
+    assert response.error.message.count("UNKNOWN_FORMAT") == 3
+    assert response.error.message.endswith("; and 2 more")
+
+
+def test_on_error_zero_answers_with_zeros_and_says_why(start):
+    model = start(**zero(on_error="zero"))
+    (response,) = model.execute([FakeRequest([jpeg(), b"junk"], ("tensor", "status"))])
+    assert response["tensor"][0].any()
+    assert not response["tensor"][1].any()
+    assert response["status"].tolist() == [
+        [b""],
+        [b"[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"],
+    ]
+
+
+def test_a_cancelled_request_is_not_decoded(start):
+    model = start()
+    cancelled, answered = model.execute([FakeRequest([jpeg()], cancelled=True), FakeRequest([jpeg()])])
+    assert (cancelled.error.code, cancelled.error.message) == ("CANCELLED", "cancelled by the client")
+    assert answered.error is None
+    model._metrics.close()
+    (images,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_images_total"]
+    assert images.values == [1]
+
+
+@pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
+def test_a_request_without_images_is_refused(start, images):
+    (response,) = start().execute([FakeRequest(images)])
+    assert (response.error.code, response.error.message) == ("INVALID_ARG", "[EMPTY] the request has no image")
+
+
+def test_only_requested_outputs_are_computed_and_sent(start, monkeypatch):
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.resize(height=8, width=8), pp.tensor()])
+    model = start(pipeline)
+    kernel = model._engine._kernels["tensor"]
+    monkeypatch.setattr(kernel, "run", lambda *_: pytest.fail("the tensor was not asked for"))
+    (response,) = model.execute([FakeRequest([jpeg(20, 30)], ("original_size",))])
+    assert [tensor.name for tensor in response.output_tensors] == ["original_size"]
+    assert response["original_size"].tolist() == [[20, 30]]
+
+
+def test_a_uint8_input_holds_one_image_a_row(start):
+    entry = {"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}
+    model = start(input=[entry])
+    padded = np.zeros((2, 2000), np.uint8)  # dali_backend's clients pad to the longest
+    for row, encoded in zip(padded, (jpeg(level=10), jpeg(level=200)), strict=True):
+        row[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+    (response,) = model.execute([FakeRequest(padded, name="DALI_INPUT_0")])
+    assert [int(x) for x in response["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)
+
+
+def test_a_bug_of_ours_is_logged_and_never_shown(start, monkeypatch):
+    model = start()
+    monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)
+    (response,) = model.execute([FakeRequest([jpeg()])])
+    assert response.error.code == "INTERNAL"
+    assert response.error.message == "internal error of pixprep; the server's log says more"
+    assert "ZeroDivisionError" in model.logged[-1]
+
+
+def test_limits_are_parameters_of_the_model(start):
+    model = start(**zero(max_pixels="500", max_image_bytes="5000"))
+    many, large = model.execute([FakeRequest([jpeg(20, 30)]), FakeRequest([b"\xff" * 5001])])
+    assert many.error.message == "[TOO_MANY_PIXELS] image 1 of 1: 20 x 30 pixels; the limit is 500"
+    assert large.error.message == "[TOO_LARGE_BYTES] image 1 of 1: 5,001 bytes; the limit is 5,000"
+
+
+def test_everything_is_counted(start):
+    model = start()
+    model.execute([FakeRequest([jpeg(), b"junk"]), FakeRequest([jpeg()])])
+    model._metrics.close()
+    by_name = {(m.family, m.labels.get("result")): m for m in FakeFamily.made}
+    assert by_name["pixprep_images_total", "ok"].values == [2]
+    assert by_name["pixprep_images_total", "UNKNOWN_FORMAT"].values == [1]
+    assert by_name["pixprep_encoded_bytes_total", None].values == [2 * len(jpeg()) + 4]
+    assert by_name["pixprep_batch_images", None].values == [3]
+    assert len(by_name["pixprep_decode_seconds", None].values) == 2
+    assert min(by_name["pixprep_transform_seconds", None].values) > 0
+    assert by_name["pixprep_images_total", "ok"].labels == {"model": "pre", "version": "1", "result": "ok"}
+
+
+def test_a_wrong_configuration_stops_the_model_from_loading(start):
+    with pytest.raises(pp.PipelineError, match='parameters: on_error is "fail" or "zero", not "ignore"'):
+        start(**zero(on_error="ignore"))
