@@ -1,0 +1,313 @@
+"""Send image files to a running Triton, over HTTP or gRPC, and ask it about its models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PixprepError, SetupError
+
+Protocol = Literal["http", "grpc"]
+DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+_REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came back for one file.
+
+    Attributes:
+        path: the file.
+        outputs: by name, without the batch dimension: logits (1000,), tensor (3, 224, 224). Empty if it failed.
+        error: why there are no outputs, in the server's words; else None.
+        latency_ms: of the request that carried it, from sending to the parsed answer.
+    """
+
+    path: Path
+    outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    error: str | None = None
+    latency_ms: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInput:
+    """How a model takes encoded images."""
+
+    name: str
+    datatype: Literal["BYTES", "UINT8"]
+    max_batch_size: int
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.
+
+    Raises:
+        PixprepError: a path that is not there, or a folder without images.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise PixprepError(f"{path}: no such file or folder")
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+        if not found:
+            raise PixprepError(f"{path}: no image in this folder ({' '.join(IMAGE_SUFFIXES)})")
+        files += found
+    return files
+
+
+def send(
+    images: Sequence[Path],
+    *,
+    url: str | None = None,
+    protocol: Protocol = "http",
+    model: str = "ensemble",
+    batch: int = 1,
+    classes: int = 0,
+    timeout_s: float = 30.0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Answer]:
+    """Send files, one request after the other, and give the answers in their order.
+
+    A request with a bad image fails as a whole: its images are then sent again one by one, so that only the bad fail.
+
+    Args:
+        images: files and folders, see ``expand``.
+        url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
+        protocol: ``http`` or ``grpc``.
+        model: an ensemble, or a model of the pixprep backend.
+        batch: images a request.
+        classes: if not 0, an output of scores comes as the ``classes`` best, each ``b"score:index:label"``.
+        timeout_s: of each request.
+        on_progress: called after each answer with how many there are, and how many there will be.
+
+    Raises:
+        SetupError: no server there, no such model, or tritonclient is not installed.
+        PixprepError: a path that is not there, or a batch that the model does not take.
+    """
+    paths = expand(images)
+    with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
+        model_input = triton.model_input(model)
+        check_batch(batch, model, model_input)
+        done = 0
+        for start in range(0, len(paths), batch):
+            for answer in _send(triton, model, model_input, paths[start : start + batch], classes):
+                yield answer
+                done += 1
+                if on_progress:
+                    on_progress(done, len(paths))
+
+
+def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
+    """Refuse a number of images that one request to the model cannot carry.
+
+    Raises:
+        PixprepError: it cannot.
+    """
+    if not 1 <= batch <= model_input.max_batch_size:
+        raise PixprepError(f'batch {batch}: model "{model}" takes 1 to {model_input.max_batch_size} images a request')
+    if batch > 1 and model_input.datatype == "UINT8":
+        raise PixprepError(
+            f'batch {batch}: model "{model}" takes UINT8, whose rows must be equally long: '
+            "send one image a request, or make its input BYTES"
+        )
+
+
+def _send(triton: Triton, model: str, model_input: ModelInput, paths: Sequence[Path], classes: int) -> Iterator[Answer]:
+    encoded: dict[Path, bytes] = {}
+    unreadable: dict[Path, str] = {}
+    for path in paths:
+        try:
+            encoded[path] = path.read_bytes()
+        except OSError as error:
+            unreadable[path] = str(error.strerror)
+    start = time.perf_counter()
+    outputs: dict[str, npt.NDArray[Any]] = {}
+    failure = None
+    if encoded:
+        try:
+            outputs = triton.infer(model, model_input, list(encoded.values()), classes=classes)
+        except RequestError as error:
+            failure = error
+    latency_ms = 1e3 * (time.perf_counter() - start)
+    if failure and failure.is_refusal and len(paths) > 1:
+        for path in paths:
+            yield from _send(triton, model, model_input, [path], classes)
+        return
+    rows = {path: row for row, path in enumerate(encoded)}
+    for path in paths:
+        if path in unreadable:
+            yield Answer(path=path, error=unreadable[path])
+        elif failure:
+            yield Answer(path=path, error=str(failure), latency_ms=latency_ms)
+        else:
+            row = {name: array[rows[path]] for name, array in outputs.items()}
+            yield Answer(path=path, outputs=row, latency_ms=latency_ms)
+
+
+class RequestError(PixprepError):
+    """The server is there, and answered one request with an error, or not in time.
+
+    Attributes:
+        is_refusal: something is wrong with what was sent (INVALID_ARG).
+    """
+
+    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+        self.is_refusal = is_refusal
+        super().__init__(message)
+
+
+class Triton:
+    """A connection to one server: tritonclient, with its failures in our words.
+
+    Raises:
+        SetupError: nothing answers there, or tritonclient is not installed.
+    """
+
+    def __init__(self, url: str | None, *, protocol: Protocol, timeout_s: float = 30.0) -> None:
+        self.url = (url or DEFAULT_URLS[protocol]).removeprefix("http://").removeprefix("grpc://").rstrip("/")
+        host, _, port = self.url.rpartition(":")
+        if not host or "/" in host or not port.isdigit():
+            raise SetupError(f"{url}: write HOST:PORT, such as {DEFAULT_URLS[protocol]} (plain, without TLS)")
+        self.protocol = protocol
+        self._too_late = f"no answer within {timeout_s:g} s"
+        try:
+            self._module = import_module(f"tritonclient.{protocol}")
+            self._failure: type[Exception] = import_module("tritonclient.utils").InferenceServerException
+        except (ImportError, RuntimeError):  # RuntimeError: tritonclient without the extra of this protocol
+            raise SetupError(f'tritonclient for {protocol} is not installed: pip install "pixprep[client]"') from None
+        options = {"connection_timeout": timeout_s, "network_timeout": timeout_s} if protocol == "http" else {}
+        self._client = self._module.InferenceServerClient(self.url, **options)
+        # of one call: HTTP has it from the options
+        self._deadline: dict[str, Any] = {} if protocol == "http" else {"client_timeout": timeout_s}
+        self._configs: dict[str, dict[str, Any]] = {}
+        try:
+            self._check_live()
+        except SetupError:
+            self._client.close()
+            raise
+
+    def __enter__(self) -> Triton:  # noqa: PYI034  (Self is newer than Python 3.10)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The model's complete configuration, as the server has it.
+
+        Raises:
+            SetupError: no such model; the message lists those that there are.
+        """
+        if model not in self._configs:
+            as_json = {"as_json": True} if self.protocol == "grpc" else {}
+            try:
+                config = self._client.get_model_config(model, **as_json, **self._deadline)
+            except self._failure as error:
+                index = self._client.get_model_repository_index(**as_json, **self._deadline)
+                models = index if isinstance(index, list) else index.get("models", [])
+                names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
+                reason = f"there are {names}" if names else _message(error)
+                raise SetupError(f'no model "{model}" is ready on {self.url}: {reason}') from None
+            self._configs[model] = config.get("config", config)
+        return self._configs[model]
+
+    def model_input(self, model: str) -> ModelInput:
+        """The input of the model that takes encoded images: BYTES [1] or UINT8 [-1].
+
+        Raises:
+            SetupError: no such model.
+            PixprepError: it has none.
+        """
+        config = self.config(model)
+        (entry, *others) = config["input"]
+        kind, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
+        if others or (kind, dims) not in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])):
+            raise PixprepError(
+                f'model "{model}" does not take encoded images but {entry["name"]} {kind} {dims}: '
+                "name an ensemble, or a model of the pixprep backend"
+            )
+        return ModelInput(
+            name=entry["name"],
+            datatype="BYTES" if kind == "TYPE_STRING" else "UINT8",
+            max_batch_size=int(config.get("max_batch_size", 0)),
+        )
+
+    def counts(self, model: str) -> tuple[int, int]:
+        """How many images the model has handled so far, and in how many executions."""
+        as_json = {"as_json": True} if self.protocol == "grpc" else {}
+        entries = self._client.get_inference_statistics(model, **as_json, **self._deadline)["model_stats"]
+        # gRPC leaves out what is 0
+        inferences, executions = (
+            sum(int(entry.get(name, 0)) for entry in entries) for name in ("inference_count", "execution_count")
+        )
+        return inferences, executions
+
+    def infer(
+        self, model: str, model_input: ModelInput, encoded: Sequence[bytes], *, classes: int = 0
+    ) -> dict[str, npt.NDArray[Any]]:
+        """One request with these images; every output, the batch first.
+
+        Raises:
+            RequestError: the server says no, or nothing within the time limit.
+            SetupError: the server has gone.
+        """
+        if model_input.datatype == "BYTES":
+            array: npt.NDArray[Any] = np.array([[image] for image in encoded], dtype=np.object_)
+        else:
+            array = np.stack([np.frombuffer(image, np.uint8) for image in encoded])
+        tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
+        tensor.set_data_from_numpy(array)
+        wanted = [
+            self._module.InferRequestedOutput(output["name"], class_count=classes * _holds_scores(output))
+            for output in self.config(model)["output"]
+        ]
+        try:
+            result = self._client.infer(model, [tensor], outputs=wanted, **self._deadline)
+            return {output.name(): result.as_numpy(output.name()) for output in wanted}
+        except self._failure as error:
+            status = error.status()  # type: ignore[attr-defined]
+            self._check_live()
+            reason = self._too_late if status == "StatusCode.DEADLINE_EXCEEDED" else _message(error)
+            raise RequestError(reason, is_refusal=status in _REFUSALS) from None
+        except (OSError, HTTPException) as error:
+            self._check_live()
+            raise RequestError(self._too_late if isinstance(error, TimeoutError) else str(error)) from None
+
+    def _check_live(self) -> None:
+        try:
+            is_live = self._client.is_server_live(**self._deadline)
+        except HTTPException:  # geventhttpclient's, below tritonclient, are of this kind
+            raise SetupError(f"what answers at {self.url} does not speak HTTP: is it the gRPC port?") from None
+        except (OSError, self._failure) as error:
+            # gRPC's message ends with the cause, after three lines of its own history
+            reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
+            raise SetupError(
+                f"nothing answers {self.protocol} at {self.url} ({reason}): is `pixprep serve` running, on this port?"
+            ) from None
+        if not is_live:
+            raise SetupError(f"what answers at {self.url} is not a live Triton")
+
+
+def _holds_scores(output: dict[str, Any]) -> bool:
+    return len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+
+
+def _message(error: Exception) -> str:
+    """The server's words without tritonclient's frame, in one line."""
+    words = getattr(error, "message", None)
+    return " ".join(str(words() if callable(words) else error).split())

@@ -1,0 +1,318 @@
+"""Measure a running Triton with perf_analyzer: throughput in a closed loop, latency under Poisson arrivals.
+
+perf_analyzer 2.51 is a program that comes with tritonclient 2.51; two libraries that it needs come with
+nvidia-pytriton, under other names.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import importlib.util
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import struct
+import subprocess
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from pixprep.errors import PixprepError, SetupError
+from pixprep.triton.client import Protocol, Triton, check_batch
+
+_PROGRAM = "perf_analyzer"
+_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
+_GLIBC = (2, 34)
+_OF_A_REQUEST = " had error: "  # "Thread [0] had error: " and the server's words
+# Three windows, and all of them count; each lasts 1.2 times what is asked for: three of 1 s gave 3.61 s of requests.
+_WINDOWS, _STRETCH = 3, 1.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one load did.
+
+    There is no count of errors: perf_analyzer ends at the first failed request, and then there is no measurement.
+
+    Attributes:
+        protocol, model: what was asked, and how.
+        load: ``concurrency 4``: so many requests always in flight; ``poisson 50/s``: so many sent.
+        batch: images a request.
+        images_per_s: answered. Under a Poisson load perf_analyzer plays one fixed sequence that begins sparse: 80 % of
+            the rate in its first 80 requests, 97 % in 2,000.
+        p50_ms, p90_ms, p95_ms, p99_ms: of the requests' latencies at the client.
+        mean_batch: images an execution of the model, or of an ensemble's first model, as the server batched them.
+        late_percent: of the requests, those that the client sent behind its schedule; if many, the latencies flatter.
+    """
+
+    protocol: Protocol
+    model: str
+    load: str
+    batch: int
+    images_per_s: float
+    p50_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    mean_batch: float | None
+    late_percent: float
+
+
+def measure(
+    images: Sequence[bytes],
+    *,
+    url: str | None = None,
+    protocol: Protocol = "http",
+    model: str = "ensemble",
+    concurrency: Sequence[int] = (),
+    rate: Sequence[float] = (),
+    batch: int = 1,
+    seconds: float = 5.0,
+    on_progress: Callable[[Measurement], None] | None = None,
+) -> list[Measurement]:
+    """Put each load on the model in turn and measure it.
+
+    Args:
+        images: encoded; sent one after the other, over and over. Many and different ones keep caches from flattering.
+        url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
+        protocol: ``http`` or ``grpc``.
+        model: an ensemble, or a model of the pixprep backend.
+        concurrency: closed loops, each with so many requests in flight.
+        rate: Poisson arrivals, each of so many requests a second.
+        batch: images a request; their sizes may differ.
+        seconds: each measurement takes about so long.
+        on_progress: called with each measurement when it is there.
+
+    Raises:
+        SetupError: no server there, no such model, or perf_analyzer cannot run on this machine.
+        PixprepError: perf_analyzer failed, perhaps because the server refused an image; the message says why.
+    """
+    if not images:
+        raise PixprepError("nothing to measure with: no images")
+    loads = [_Load("concurrency", level) for level in concurrency] + [_Load("poisson", level) for level in rate]
+    measurements: list[Measurement] = []
+    with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
+        folder = Path(name)
+        model_input = triton.model_input(model)
+        check_batch(batch, model, model_input)
+        program, environment = find_perf_analyzer(folder)
+        input_json, report = folder / "input.json", folder / "report.csv"
+        write_input_json(images, input_json, input_name=model_input.name, datatype=model_input.datatype)
+        counted = _first_model(triton, model, model_input.name)
+        for load in loads:
+            report.unlink(missing_ok=True)
+            command = [program, "-m", model, "-u", triton.url, "-i", protocol, "-b", str(batch)]
+            command += ["--input-data", str(input_json), "-f", str(report), "--verbose-csv"]
+            command += [*load.flags, *_window_flags(seconds)]
+            before = triton.counts(counted)
+            printed = _run(command, environment, limit_s=60 + 10 * seconds)
+            done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
+            measurement = Measurement(
+                protocol=protocol,
+                model=model,
+                load=str(load),
+                batch=batch,
+                mean_batch=round(done / executions, 2) if executions else None,
+                late_percent=_late_percent(printed),
+                **parse_report(report.read_text(encoding="utf-8")),
+            )
+            measurements.append(measurement)
+            if on_progress:
+                on_progress(measurement)
+    return measurements
+
+
+@dataclass(frozen=True)
+class _Load:
+    kind: Literal["concurrency", "poisson"]
+    level: float
+
+    def __post_init__(self) -> None:
+        if self.level <= 0:
+            raise PixprepError(f"{self.kind} {self.level:g}: must be more than 0")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.level:g}" + ("/s" if self.kind == "poisson" else "")
+
+    @property
+    def flags(self) -> list[str]:
+        level = f"{self.level:g}"
+        if self.kind == "concurrency":  # with an end, one thread a request in flight; without, at most 16
+            return ["--concurrency-range", f"{level}:{level}"]
+        # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
+        # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
+        return ["--request-rate-range", level, "--request-distribution", "poisson", "-a"]
+
+
+def _window_flags(seconds: float) -> list[str]:
+    """Three windows, accepted however much they differ: Poisson arrivals do by nature, and the time is known before."""
+    window_ms = max(1, round(1000 * seconds / (_WINDOWS * _STRETCH)))
+    return ["-p", str(window_ms), "-r", str(_WINDOWS), "-s", "1000000"]
+
+
+def write_input_json(
+    images: Sequence[bytes], path: Path, *, input_name: str, datatype: Literal["BYTES", "UINT8"] = "BYTES"
+) -> None:
+    """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64.
+
+    An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone.
+    """
+
+    def entry(image: bytes) -> dict[str, object]:
+        is_bytes = datatype == "BYTES"
+        content = struct.pack("<I", len(image)) + image if is_bytes else image
+        return {
+            "content": {"b64": base64.b64encode(content).decode("ascii")},
+            "shape": [1 if is_bytes else len(image)],
+        }
+
+    path.write_text(json.dumps({"data": [{input_name: entry(image)} for image in images]}), encoding="ascii")
+
+
+def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str, dict[str, str]]:
+    """Find perf_analyzer, and try that it starts.
+
+    Args:
+        folder: gets links to the libraries that the program needs, and must outlive its use.
+        search: where to look, as in ``PATH``; default: the scripts of this Python, then ``PATH``.
+
+    Returns:
+        The program, and the environment to start it in.
+
+    Raises:
+        SetupError: it is not installed, or does not start here; the message has the remedy.
+    """
+    check_libc(*platform.libc_ver())
+    default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    program = shutil.which(_PROGRAM, path=default if search is None else search)
+    if program is None:
+        raise SetupError(f'{_PROGRAM} is not installed: pip install "pixprep[server]"')
+    spec = importlib.util.find_spec("pytriton")
+    if spec is not None and spec.origin is not None:
+        for name, pattern in _LIBRARIES.items():
+            for library in (Path(spec.origin).parents[1] / "nvidia_pytriton.libs").glob(pattern):
+                (folder / name).symlink_to(library)
+    paths = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    started = subprocess.run([program, "--version"], env=environment, capture_output=True, text=True, check=False)
+    if started.returncode:
+        reason = reason_in(started.stderr)
+        of_pytriton = any(name in reason for name in _LIBRARIES)
+        remedy = 'pip install "pixprep[server]"' if of_pytriton else "apt-get install libssl3 libstdc++6 zlib1g"
+        raise SetupError(f"{_PROGRAM} does not start: {reason}: {remedy}")
+    return program, environment
+
+
+def check_libc(kind: str, version: str) -> None:
+    """Refuse a C library that perf_analyzer does not start with.
+
+    Raises:
+        SetupError: it is older than glibc 2.34, or another one.
+    """
+    if kind != "glibc" or tuple(int(part) for part in version.split(".")[:2]) < _GLIBC:
+        raise SetupError(
+            f"{_PROGRAM} needs glibc 2.34 or later, here is {f'{kind} {version}'.strip() or 'another C library'}: "
+            "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
+        )
+
+
+def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float) -> str:
+    try:
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise PixprepError(f"{_PROGRAM} was still running after {limit_s:g} s: does the server still answer?") from None
+    if ended.returncode:
+        hint = "; one failed request ends a measurement: `pixprep send` says which images fail"
+        raise PixprepError(
+            f"{_PROGRAM}: {reason_in(ended.stderr or ended.stdout)}{hint * (_OF_A_REQUEST in ended.stderr)}"
+        )
+    return ended.stdout
+
+
+def reason_in(printed: str) -> str:
+    r"""The line of perf_analyzer's stderr that says why it ended: the first failed request's, or else the last.
+
+    >>> reason_in("Failed to maintain requested inference load.\nThread [0] had error: no such model")
+    'no such model'
+    """
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    of_requests = [line.split(_OF_A_REQUEST, 1)[1] for line in lines if _OF_A_REQUEST in line]
+    return (of_requests or lines[-1:] or ["no reason given"])[0].removeprefix("error: ")
+
+
+def _late_percent(printed: str) -> float:
+    """perf_analyzer warns when it falls behind its schedule, and says nothing when it does not."""
+    found = re.search(r"([\d.]+)% of the requests were delayed", printed)
+    return float(found[1]) if found else 0.0
+
+
+def parse_report(text: str) -> dict[str, float]:
+    """The numbers of perf_analyzer's CSV, named as in ``Measurement``; latencies there are whole microseconds.
+
+    Raises:
+        PixprepError: not one row, or columns are missing.
+    """
+    rows = list(csv.DictReader(io.StringIO(text)))
+    columns = {f"p{share}_ms": f"p{share} latency" for share in (50, 90, 95, 99)}
+    try:
+        (row,) = rows
+        numbers = {name: float(row[column]) / 1000 for name, column in columns.items()}
+        return {"images_per_s": round(float(row["Inferences/Second"]), 1), **numbers}
+    except (KeyError, ValueError, TypeError):
+        raise PixprepError(
+            f"{_PROGRAM}'s report is not one row with Inferences/Second and {', '.join(columns.values())}: "
+            "is this version 2.51?"
+        ) from None
+
+
+def _first_model(triton: Triton, model: str, input_name: str) -> str:
+    """The model that gets the images and batches them: of an ensemble, the step that its input goes to."""
+    for step in triton.config(model).get("ensemble_scheduling", {}).get("step", []):
+        if input_name in step["input_map"].values():
+            return str(step["model_name"])
+    return model
+
+
+def to_table(rows: Sequence[Measurement]) -> str:
+    """Rows for people: aligned columns under their names."""
+    names = [field.name.replace("_", " ") for field in fields(Measurement)]
+    cells = [names, *([_cell(value) for value in asdict(row).values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    texts = [isinstance(value, str) for value in asdict(rows[0]).values()] if rows else [False] * len(names)
+    return "".join(
+        "  ".join(
+            cell.ljust(width) if is_text else cell.rjust(width)
+            for cell, width, is_text in zip(line, widths, texts, strict=True)
+        ).rstrip()
+        + "\n"
+        for line in cells
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def to_csv(rows: Sequence[Measurement]) -> str:
+    """Rows for programs: CSV with a header; an unknown number is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Measurement)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()
+
+
+def to_json(rows: Sequence[Measurement]) -> str:
+    """Rows for programs: a JSON list of objects."""
+    return json.dumps([asdict(row) for row in rows], indent=2) + "\n"

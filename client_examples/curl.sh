@@ -1,0 +1,39 @@
+#!/bin/sh
+# The five best classes of one photo, with nothing but curl:
+#
+#   HOST=localhost:8000 client_examples/curl.sh photo.jpg
+#
+# A body of a JSON header and the photo lets Triton put names to the scores. The photo alone will do, too; the answer is
+# then the 1000 scores as float32, after a JSON header:
+#
+#   curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' \
+#        -H 'Content-Type: application/octet-stream' localhost:8000/v2/models/ensemble/infer -o answer.bin
+set -eu
+host=${HOST:-localhost:8000}
+photo=${1:-$(dirname "$0")/images/flower.jpg}
+[ -r "$photo" ] || { echo "curl.sh: cannot read $photo" >&2; exit 1; }
+
+size=$(($(wc -c < "$photo")))
+image='{"name": "image", "datatype": "BYTES", "shape": [1, 1], "parameters": {"binary_data_size": '$((size + 4))'}}'
+scores='{"name": "logits", "parameters": {"classification": 5, "binary_data": false}}'
+header="{\"inputs\": [$image], \"outputs\": [$scores]}"
+
+body() { # the header, then the length of the photo in 4 bytes, the lowest first, then the photo
+    printf %s "$header"
+    for shift in 0 8 16 24; do
+        printf "\\$(printf %03o $((size >> shift & 255)))"
+    done
+    cat "$photo"
+}
+
+answer=$(body | curl --silent --show-error --data-binary @- \
+    --header "Inference-Header-Content-Length: ${#header}" --header 'Content-Type: application/octet-stream' \
+    "$host/v2/models/ensemble/infer") || { echo "curl.sh: is pixprep serve running on $host?" >&2; exit 1; }
+case $answer in
+*'"data":['*) ;;
+*) echo "curl.sh: $photo: $answer" >&2; exit 1 ;;
+esac
+
+echo "$photo  (score:class:label)"
+printf '%s\n' "$answer" | sed -e 's/.*"data":\["/  /' -e 's/"\].*//' -e 's/","/\
+  /g'

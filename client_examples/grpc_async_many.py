@@ -1,0 +1,58 @@
+"""Many gRPC requests in flight, a broken image among them: only its own request fails.
+
+python grpc_async_many.py *.jpg --requests 64 --url localhost:8001
+"""
+
+import argparse
+import sys
+import time
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from queue import Empty, Queue
+
+import numpy as np
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+
+def main() -> None:
+    """Send everything before waiting for anything; count the answers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path, nargs="*", default=sorted(Path(__file__).parent.glob("images/**/*.jpg")))
+    parser.add_argument("--requests", type=int, default=64)
+    parser.add_argument("--url", default="localhost:8001")
+    arguments = parser.parse_args()
+
+    encoded = list(islice(cycle(photo.read_bytes() for photo in arguments.photos), arguments.requests))
+    broken = len(encoded) // 2
+    encoded[broken] = encoded[broken][:1000]  # as if the upload had stopped
+    answers: Queue[tuple[int, object, InferenceServerException]] = (
+        Queue()
+    )  # the callbacks run in a thread of tritonclient's
+    with triton.InferenceServerClient(arguments.url) as client:
+        client.is_server_live()  # raises, if nobody is there
+        start = time.perf_counter()
+        for number, image in enumerate(encoded):
+            tensor = triton.InferInput("image", [1, 1], "BYTES")
+            tensor.set_data_from_numpy(np.array([[image]], dtype=np.object_))
+            callback = partial(lambda number, result, error: answers.put((number, result, error)), number)
+            client.async_infer("ensemble", [tensor], callback)
+        received = [answers.get(timeout=60) for _ in encoded]
+        elapsed_s = time.perf_counter() - start
+    failed = {number: error for number, _, error in received if error}
+    good = len(encoded) - len(failed)
+    print(f"{good} of {len(encoded)} requests answered in {elapsed_s:.2f} s: {good / elapsed_s:.0f} images/s")
+    for number, error in sorted(failed.items())[:3]:
+        print(f"request {number} failed: {error.message()}")
+    if list(failed) != [broken]:
+        sys.exit(f"grpc_async_many.py: request {broken}, and no other, should have failed")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Empty:
+        sys.exit("grpc_async_many.py: no answer for 60 s")
+    except (OSError, InferenceServerException) as error:
+        sys.exit(f"grpc_async_many.py: {error}")

@@ -1,0 +1,54 @@
+"""One photo in and its tensor out through system shared memory: the request itself carries neither.
+
+python shared_memory.py photo.jpg --url localhost:8000
+"""
+
+import argparse
+import os
+import sys
+from contextlib import ExitStack
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor, shared_memory, triton_to_np_dtype
+
+
+def main() -> None:
+    """Make two regions, run the model between them, remove them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photo", type=Path, nargs="?", default=Path(__file__).parent / "images" / "china.jpg")
+    parser.add_argument("--url", default="localhost:8000", help="of a server on this machine")
+    arguments = parser.parse_args()
+
+    encoded = np.array([[arguments.photo.read_bytes()]], dtype=np.object_)
+    with triton.InferenceServerClient(arguments.url) as client:
+        (output,) = client.get_model_metadata("preprocess")["outputs"]
+        shape, dtype = [1, *output["shape"][1:]], triton_to_np_dtype(output["datatype"])
+        sizes = {"image": 4 + len(encoded[0, 0]), output["name"]: prod(shape) * np.dtype(dtype).itemsize}
+        with ExitStack() as cleanup:
+            regions, names = {}, {tensor: f"pixprep-{os.getpid()}-{tensor}" for tensor in sizes}
+            for tensor, name in names.items():
+                regions[tensor] = shared_memory.create_shared_memory_region(name, f"/{name}", sizes[tensor])
+                cleanup.callback(shared_memory.destroy_shared_memory_region, regions[tensor])
+                client.register_system_shared_memory(name, f"/{name}", sizes[tensor])
+                cleanup.callback(client.unregister_system_shared_memory, name)
+            shared_memory.set_shared_memory_region(regions["image"], [serialize_byte_tensor(encoded)])
+            image = triton.InferInput("image", [1, 1], "BYTES")
+            image.set_shared_memory(names["image"], sizes["image"])
+            wanted = triton.InferRequestedOutput(output["name"])
+            wanted.set_shared_memory(names[output["name"]], sizes[output["name"]])
+            client.infer("preprocess", [image], outputs=[wanted])
+            tensor = shared_memory.get_contents_as_numpy(regions[output["name"]], dtype, shape)  # a view: no copy
+            print(f"{arguments.photo.name}: {sizes['image']:,} bytes in, {sizes[output['name']]:,} bytes out")
+            print(f"{output['name']} {tensor.shape} {tensor.dtype}: {tensor.min():.3f} to {tensor.max():.3f}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ConnectionError as error:
+        sys.exit(f"shared_memory.py: {error}: is `pixprep serve` running at --url?")
+    except (OSError, InferenceServerException, shared_memory.SharedMemoryException) as error:
+        sys.exit(f"shared_memory.py: {error}")

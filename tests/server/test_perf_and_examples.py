@@ -1,0 +1,308 @@
+"""Against a live Triton: perf_analyzer, `pixprep send`'s client, and every program of client_examples/."""
+
+import ast
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.errors import PixprepError, SetupError
+from pixprep.triton import client, perf
+from pixprep.triton.server import Server
+
+pytestmark = pytest.mark.server
+
+EXAMPLES = Path(__file__).parents[2] / "client_examples"
+PHOTOS = sorted((EXAMPLES / "images").rglob("*.jpg"))
+DAISY, PALACE = b"985:daisy", b"698:palace"
+NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Linux keeps it)
+UINT8_CONFIG = """
+backend: "pixprep"
+max_batch_size: 8
+input { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }
+"""
+SLOW_CONFIG = """
+backend: "python"
+max_batch_size: 1
+input { name: "image" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "scores" data_type: TYPE_FP32 dims: [ 1 ] }
+"""
+SLOW_MODEL = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(1.5)
+        return [pb_utils.InferenceResponse([]) for request in requests]
+"""
+
+
+def address(server, protocol):
+    return (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
+
+
+@pytest.fixture
+def broken(tmp_path):
+    path = tmp_path / "broken.jpg"
+    path.write_bytes(b"not an image")
+    return path
+
+
+@pytest.fixture(scope="module")
+def odd_server(tmp_path_factory):
+    repository = tmp_path_factory.mktemp("models")
+    (repository / "dali" / "1").mkdir(parents=True)
+    pp.presets.imagenet().save(repository / "dali" / "1" / "pipeline.json")
+    (repository / "dali" / "config.pbtxt").write_text(UINT8_CONFIG)
+    (repository / "slow" / "1").mkdir(parents=True)
+    (repository / "slow" / "1" / "model.py").write_text(SLOW_MODEL)
+    (repository / "slow" / "config.pbtxt").write_text(SLOW_CONFIG)
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield server
+
+
+def check(row, **expected):
+    assert {name: getattr(row, name) for name in expected} == expected
+    assert row.images_per_s > 1
+    assert 0 < row.p50_ms <= row.p90_ms <= row.p95_ms <= row.p99_ms < 30_000
+    assert row.mean_batch >= row.batch
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("model", ["preprocess", "ensemble"])
+def test_perf_analyzer_measures_both_models_over_both_protocols_under_both_kinds_of_load(demo, protocol, model):
+    seen = []
+    images = [photo.read_bytes() for photo in PHOTOS]
+    loop, poisson = rows = perf.measure(
+        images,
+        url=address(demo, protocol),
+        protocol=protocol,
+        model=model,
+        concurrency=[2],
+        rate=[20],
+        seconds=1.5,
+        on_progress=seen.append,
+    )
+    assert seen == rows
+    check(loop, protocol=protocol, model=model, load="concurrency 2", batch=1, late_percent=0.0)
+    check(poisson, protocol=protocol, model=model, load="poisson 20/s", batch=1)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_perf_analyzer_sends_images_of_mixed_sizes_in_one_request(demo, protocol):
+    images = [photo.read_bytes() for photo in PHOTOS]
+    assert len({len(image) for image in images}) == 8
+    url = address(demo, protocol)
+    (row,) = perf.measure(images, url=url, protocol=protocol, concurrency=[1], batch=8, seconds=1.5)
+    check(row, model="ensemble", batch=8)
+
+
+def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(odd_server):
+    images = [photo.read_bytes() for photo in PHOTOS]
+    (row,) = perf.measure(
+        images, url=address(odd_server, "grpc"), protocol="grpc", model="dali", concurrency=[2], seconds=1
+    )
+    check(row, model="dali", batch=1)
+
+
+def test_an_image_that_the_server_refuses_ends_the_measurement_with_its_words(demo):
+    with pytest.raises(PixprepError) as caught:
+        perf.measure([b"not an image"], url=address(demo, "http"), concurrency=[1], seconds=1)
+    assert str(caught.value) == (
+        f"perf_analyzer: in ensemble 'ensemble', {NOT_AN_IMAGE}; one failed request ends a measurement: "
+        "`pixprep send` says which images fail"
+    )
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_model_that_is_not_there_is_answered_with_those_that_are(demo, protocol):
+    with pytest.raises(SetupError) as caught:
+        next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
+    assert str(caught.value) == (
+        f'no model "resnet" is ready on {address(demo, protocol)}: there are classifier, ensemble, preprocess'
+    )
+
+
+def test_a_model_that_takes_tensors_is_not_sent_images(demo):
+    with pytest.raises(PixprepError) as caught:
+        next(client.send(PHOTOS, url=address(demo, "http"), model="classifier"))
+    assert str(caught.value) == (
+        'model "classifier" does not take encoded images but input TYPE_FP32 [3, 224, 224]: '
+        "name an ensemble, or a model of the pixprep backend"
+    )
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_one_bad_file_does_not_stop_the_others_whatever_the_batch(demo, broken, protocol, batch):
+    unreadable = broken.with_name("gone.jpg")
+    unreadable.symlink_to("/proc/self/mem")  # opens, and fails to read
+    paths = [PHOTOS[0], broken, unreadable, *PHOTOS[1:]]
+    progress = []
+    answers = list(
+        client.send(
+            paths,
+            url=address(demo, protocol),
+            protocol=protocol,
+            batch=batch,
+            on_progress=lambda *now: progress.append(now),
+        )
+    )
+    assert [answer.path for answer in answers] == paths
+    assert progress == [(done, len(paths)) for done in range(1, len(paths) + 1)]
+    errors = {answer.path: answer.error for answer in answers if answer.error}
+    assert errors == {broken: f"in ensemble 'ensemble', {NOT_AN_IMAGE}", unreadable: "Input/output error"}
+    for answer in answers:
+        assert set(answer.outputs) == (set() if answer.error else {"logits"})
+        assert answer.error or (answer.outputs["logits"].shape == (1000,) and answer.latency_ms > 0)
+
+
+def test_both_protocols_and_any_batch_give_the_same_scores(demo):
+    ways = [("http", 1), ("http", 8), ("grpc", 8)]
+    first, *others = (
+        [answer.outputs["logits"] for answer in client.send(PHOTOS, url=address(demo, way), protocol=way, batch=batch)]
+        for way, batch in ways
+    )
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+    assert not np.array_equal(first[0], first[1])
+
+
+def test_scores_come_with_the_names_of_the_classes_through_the_ensemble(demo):
+    paths = [EXAMPLES / "images" / "flower.jpg", EXAMPLES / "images" / "china.jpg"]
+    daisy, palace = client.send(paths, url=address(demo, "http"), classes=3)
+    assert [best.split(b":", 1)[1] for best in (daisy.outputs["logits"][0], palace.outputs["logits"][0])] == [
+        DAISY,
+        PALACE,
+    ]
+    assert daisy.outputs["logits"].shape == (3,)
+
+
+def test_a_uint8_model_is_sent_images_of_any_length(odd_server):
+    answers = list(client.send(PHOTOS, url=address(odd_server, "grpc"), protocol="grpc", model="dali"))
+    assert [answer.error for answer in answers] == [None] * len(PHOTOS)
+    assert {answer.outputs["tensor"].shape for answer in answers} == {(3, 224, 224)}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_server_that_does_not_answer_in_time_is_said_to(odd_server, protocol):
+    (answer,) = client.send(
+        PHOTOS[:1], url=address(odd_server, protocol), protocol=protocol, model="slow", timeout_s=0.5
+    )
+    assert answer.error == "no answer within 0.5 s"
+    assert answer.latency_ms >= 500
+
+
+def run_example(name, server, *arguments, cwd):
+    """Run an example as a user does: alone, from another folder."""
+    if name.endswith(".sh"):
+        if shutil.which("curl") is None:
+            pytest.skip("curl is not installed")
+        command, environment = ["/bin/sh", EXAMPLES / name], {**os.environ, "HOST": server["http"]}
+    else:
+        url = server["grpc" if name.startswith("grpc") else "http"]
+        command, environment = [sys.executable, "-I", EXAMPLES / name, "--url", url], None
+    return subprocess.run(
+        [*command, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture
+def example(demo, tmp_path):
+    server = {protocol: address(demo, protocol) for protocol in ("http", "grpc")}
+    return lambda name, *arguments: run_example(name, server, *arguments, cwd=tmp_path)
+
+
+def test_curl_prints_the_five_best_classes(example):
+    done = example("curl.sh")
+    assert (done.returncode, done.stderr) == (0, "")
+    title, *classes = done.stdout.splitlines()
+    assert title == f"{EXAMPLES}/images/flower.jpg  (score:class:label)"
+    assert len(classes) == 5
+    assert classes[0].endswith(":985:daisy")
+
+
+def test_http_one_image_prints_the_five_best_classes_of_each_photo(example):
+    done = example("http_one_image.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 * 6
+    assert lines[1].endswith("  class 698  palace")
+    assert lines[7].endswith("  class 985  daisy")
+
+
+def test_grpc_batch_classifies_eight_sizes_in_one_request(example):
+    done = example("grpc_batch.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:8]] == [photo.name for photo in sorted(PHOTOS)]
+    assert {line.split()[0] for line in lines if "class 985  daisy" in line} >= {"flower.jpg"}
+    assert lines[8].startswith("8 images in one request: ")
+
+
+def test_grpc_async_many_shows_that_only_the_broken_image_fails(example):
+    done = example("grpc_async_many.py", "--requests", "16")
+    assert (done.returncode, done.stderr) == (0, "")
+    summary, failure = done.stdout.splitlines()
+    assert summary.startswith("15 of 16 requests answered in ")
+    assert failure.startswith("request 8 failed: in ensemble 'ensemble', [TRUNCATED] image 1 of 1: ")
+
+
+def test_shared_memory_prints_the_tensor_and_leaves_no_region_behind(example):
+    done = example("shared_memory.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    sizes, tensor = done.stdout.splitlines()
+    assert sizes == "china.jpg: 196,657 bytes in, 602,112 bytes out"
+    assert tensor.startswith("tensor (1, 3, 224, 224) float32: -0.9")
+    assert not list(SHARED_MEMORY.glob("pixprep-*"))
+
+
+@pytest.mark.parametrize("name", ["curl.sh", "http_one_image.py", "grpc_batch.py", "shared_memory.py"])
+def test_an_example_fails_with_the_servers_words_for_a_broken_photo(example, broken, name):
+    done = example(name, broken)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert NOT_AN_IMAGE in done.stderr
+    assert not list(SHARED_MEMORY.glob("pixprep-*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["curl.sh", "http_one_image.py", "grpc_batch.py", "grpc_async_many.py", "shared_memory.py"]
+)
+def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"127.0.0.1:{unused.getsockname()[1]}"
+    done = run_example(name, {"http": url, "grpc": url}, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"{name}: ")
+    assert "Connection refused" in last or last == f"curl.sh: is pixprep serve running on {url}?"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_needs_only_tritonclient_and_numpy(path):
+    tree = ast.parse(path.read_text())
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported - sys.stdlib_module_names == {"numpy", "tritonclient"}
+    assert len(path.read_text().splitlines()) <= 60

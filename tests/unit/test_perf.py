@@ -1,0 +1,233 @@
+"""What pixprep hands to perf_analyzer, and what it reads out of its answers."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pixprep.errors import PixprepError, SetupError
+from pixprep.triton import perf
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ROW = perf.Measurement(
+    protocol="grpc",
+    model="ensemble",
+    load="poisson 50/s",
+    batch=8,
+    images_per_s=398.2,
+    p50_ms=11.229,
+    p90_ms=17.601,
+    p95_ms=18.914,
+    p99_ms=122.823,
+    mean_batch=None,
+    late_percent=2.81,
+)
+
+
+def test_the_report_of_a_closed_loop_becomes_numbers_in_milliseconds():
+    text = (GOLDEN / "perf_analyzer_concurrency.csv").read_text()
+    assert perf.parse_report(text) == {
+        "images_per_s": 332.8,
+        "p50_ms": 11.229,
+        "p90_ms": 17.601,
+        "p95_ms": 18.914,
+        "p99_ms": 22.823,
+    }
+
+
+def test_the_report_of_poisson_arrivals_has_the_same_columns():
+    text = (GOLDEN / "perf_analyzer_poisson.csv").read_text()
+    assert perf.parse_report(text) == {
+        "images_per_s": 98.4,
+        "p50_ms": 369.519,
+        "p90_ms": 888.195,
+        "p95_ms": 971.645,
+        "p99_ms": 1065.396,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Concurrency,Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\n",
+        "Concurrency,Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\n" + "1,2,3,4,5,6\n" * 2,
+        "Concurrency,Inferences/Second,p50 latency,p90 latency,p95 latency\n1,2,3,4,5\n",
+        "Concurrency,Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\n1,2,3,4,5,n/a\n",
+        "Concurrency,Inferences/Second,p50 latency,p90 latency,p95 latency,p99 latency\n1,2,3,4,5\n",
+    ],
+    ids=["empty", "no row", "two rows", "a column less", "no number", "a short row"],
+)
+def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
+    with pytest.raises(PixprepError) as caught:
+        perf.parse_report(text)
+    assert str(caught.value) == (
+        "perf_analyzer's report is not one row with Inferences/Second and "
+        "p50 latency, p90 latency, p95 latency, p99 latency: is this version 2.51?"
+    )
+
+
+def test_a_bytes_image_is_written_with_its_length_before_it(tmp_path):
+    perf.write_input_json([b"abcd", b""], tmp_path / "input.json", input_name="image")
+    assert json.loads((tmp_path / "input.json").read_text()) == {
+        "data": [
+            {"image": {"content": {"b64": "BAAAAGFiY2Q="}, "shape": [1]}},
+            {"image": {"content": {"b64": "AAAAAA=="}, "shape": [1]}},
+        ]
+    }
+
+
+def test_a_uint8_image_is_written_bare_with_its_length_as_the_shape(tmp_path):
+    perf.write_input_json([b"abcd"], tmp_path / "input.json", input_name="DALI_INPUT_0", datatype="UINT8")
+    assert json.loads((tmp_path / "input.json").read_text()) == {
+        "data": [{"DALI_INPUT_0": {"content": {"b64": "YWJjZA=="}, "shape": [4]}}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (
+            "error: failed to get model metadata: Request for unknown model: 'nope' is not found\n\n",
+            "failed to get model metadata: Request for unknown model: 'nope' is not found",
+        ),
+        (
+            "Failed to maintain requested inference load. Worker thread(s) failed to generate concurrent requests.\n"
+            "Thread [0] had error: in ensemble 'ensemble', [EMPTY] image 1 of 1: no bytes\n\n"
+            "Thread [1] had error: something else\n\n",
+            "in ensemble 'ensemble', [EMPTY] image 1 of 1: no bytes",
+        ),
+        ("\n \n", "no reason given"),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_line_that_says_it(printed, reason):
+    assert perf.reason_in(printed) == reason
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            "echo 'Thread [0] had error: [CORRUPT] image 1 of 1: no' >&2; exit 99",
+            "perf_analyzer: [CORRUPT] image 1 of 1: no; one failed request ends a measurement: "
+            "`pixprep send` says which images fail",
+        ),
+        (
+            "echo 'No valid requests recorded within time interval.' >&2; exit 99",
+            "perf_analyzer: No valid requests recorded within time interval.",
+        ),
+        ("exec sleep 60", "perf_analyzer was still running after 0.2 s: does the server still answer?"),
+    ],
+)
+def test_a_failed_measurement_is_an_error_with_the_reason(script, message):
+    with pytest.raises(PixprepError) as caught:
+        perf._run(["/bin/sh", "-c", script], {}, limit_s=0.2 if "sleep" in script else 10)
+    assert str(caught.value) == message
+
+
+def test_a_client_that_sends_behind_its_schedule_is_noticed():
+    warning = (
+        "    [WARNING] Perf Analyzer was not able to keep up with the desired request rate. "
+        "96.61% of the requests were delayed. \n"
+    )
+    assert perf._late_percent(warning) == 96.61
+    assert perf._late_percent("    Throughput: 122.59 infer/sec\n") == 0.0
+
+
+def test_poisson_arrivals_are_sent_without_waiting_for_answers():
+    assert perf._Load("poisson", 50).flags == ["--request-rate-range", "50", "--request-distribution", "poisson", "-a"]
+    assert str(perf._Load("poisson", 50)) == "poisson 50/s"
+
+
+def test_a_closed_loop_has_one_thread_a_request_in_flight():
+    assert perf._Load("concurrency", 32).flags == ["--concurrency-range", "32:32"]
+    assert str(perf._Load("concurrency", 32)) == "concurrency 32"
+
+
+def test_the_windows_together_last_as_long_as_was_asked():
+    assert perf._window_flags(3.6) == ["-p", "1000", "-r", "3", "-s", "1000000"]
+
+
+def test_nothing_is_measured_without_images():
+    with pytest.raises(PixprepError, match=r"^nothing to measure with: no images$"):
+        perf.measure([], concurrency=[1])
+
+
+@pytest.mark.parametrize("load", [{"concurrency": [1, 0]}, {"rate": [-1.0]}])
+def test_a_load_of_nothing_is_refused_before_anything_runs(load):
+    kind, level = ("concurrency", "0") if "concurrency" in load else ("poisson", "-1")
+    with pytest.raises(PixprepError, match=f"^{kind} {level}: must be more than 0$"):
+        perf.measure([b"x"], url="localhost:1", **load)
+
+
+def write_program(folder, script):
+    program = folder / "perf_analyzer"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(folder)
+
+
+def test_a_missing_perf_analyzer_is_named_with_the_remedy(tmp_path):
+    with pytest.raises(SetupError) as caught:
+        perf.find_perf_analyzer(tmp_path, search=str(tmp_path))
+    assert str(caught.value) == 'perf_analyzer is not installed: pip install "pixprep[server]"'
+
+
+@pytest.mark.parametrize(
+    ("library", "remedy"),
+    [
+        ("libb64.so.0d", 'pip install "pixprep[server]"'),
+        ("libssl.so.3", "apt-get install libssl3 libstdc++6 zlib1g"),
+    ],
+)
+def test_a_perf_analyzer_that_lacks_a_library_is_told_with_the_remedy(tmp_path, library, remedy):
+    loader = f"perf_analyzer: error while loading shared libraries: {library}: cannot open shared object file"
+    (tmp_path / "bin").mkdir()
+    search = write_program(tmp_path / "bin", f"echo '{loader}' >&2; exit 127")
+    with pytest.raises(SetupError) as caught:
+        perf.find_perf_analyzer(tmp_path, search=search)
+    assert str(caught.value) == f"perf_analyzer does not start: {loader}: {remedy}"
+
+
+def test_perf_analyzer_starts_with_the_libraries_of_pytriton_under_the_names_it_asks_for(tmp_path):
+    program, environment = perf.find_perf_analyzer(tmp_path)
+    assert sorted(link.name for link in tmp_path.iterdir()) == ["libb64.so.0d", "libcudart.so.12"]
+    assert all(link.exists() for link in tmp_path.iterdir())
+    version = subprocess.run([program, "--version"], env=environment, capture_output=True, text=True, check=True)
+    assert version.stderr.startswith("Perf Analyzer Version 2.51.0")
+
+
+@pytest.mark.parametrize(
+    ("libc", "found"),
+    [(("glibc", "2.31"), "glibc 2.31"), (("", ""), "another C library")],
+)
+def test_a_c_library_that_is_too_old_is_refused_with_the_remedy(libc, found):
+    with pytest.raises(SetupError) as caught:
+        perf.check_libc(*libc)
+    assert str(caught.value) == (
+        f"perf_analyzer needs glibc 2.34 or later, here is {found}: "
+        "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
+    )
+    perf.check_libc("glibc", "2.34")
+
+
+def test_the_table_is_aligned_and_says_what_is_unknown():
+    assert perf.to_table([ROW]).splitlines() == [
+        "protocol  model     load          batch  images per s  p50 ms  p90 ms  p95 ms  p99 ms"
+        "  mean batch  late percent",
+        "grpc      ensemble  poisson 50/s      8         398.2    11.2    17.6    18.9   122.8"
+        "           -           2.8",
+    ]
+
+
+def test_the_csv_has_every_digit_under_the_names_of_the_fields():
+    assert perf.to_csv([ROW]) == (
+        "protocol,model,load,batch,images_per_s,p50_ms,p90_ms,p95_ms,p99_ms,mean_batch,late_percent\n"
+        "grpc,ensemble,poisson 50/s,8,398.2,11.229,17.601,18.914,122.823,,2.81\n"
+    )
+
+
+def test_the_json_gives_the_same_measurement_back():
+    (row,) = json.loads(perf.to_json([ROW]))
+    assert perf.Measurement(**row) == ROW
