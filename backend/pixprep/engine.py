@@ -141,7 +141,7 @@ class Engine:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Engine:  # noqa: PYI034  (typing.Self begins with Python 3.11)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -39,6 +39,15 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     name: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
 
+    def __post_init__(self) -> None:
+        try:
+            self.check()
+        except (TypeError, OverflowError):  # only from Python: msgspec has checked the types of what a file says
+            raise PipelineError(f"{op_name(self)}: a value of the wrong type in {self!r}") from None
+
+    def check(self) -> None:
+        """Raise PipelineError where the values contradict each other or a limit."""
+
 
 class Decode(Op, frozen=True, tag="decode", kw_only=True):
     """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
@@ -65,7 +74,7 @@ class Resize(Op, frozen=True, tag="resize"):
     """Resize by a separable filter; give ``size``, or ``height`` and ``width``.
 
     Like torchvision v2's ``Resize`` on PIL images: with ``size``, one side becomes ``size`` and the other
-    ``int(size * other / side)``, at least 1. Values equal Pillow's ``Image.resize`` (two passes, horizontal first,
+    ``int(size * other / side)``, at least 1. Values equal the ``Image.resize`` of the installed Pillow (two passes,
     each rounded to uint8): exactly if ``exact``, else within one level. Without antialias the filter is not
     widened when the image shrinks: Pillow's formula at support scale 1. Of torchvision it differs in that
     antialias=False has its effect on every image.
@@ -87,7 +96,8 @@ class Resize(Op, frozen=True, tag="resize"):
     antialias: bool = True
     exact: bool = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See ``Op.check``."""
         pair = (self.height, self.width)
         if (self.size is None) == (pair == (None, None)) or (self.size is None and None in pair):
             raise PipelineError('needs either "size" or both "height" and "width"')
@@ -124,7 +134,8 @@ class CenterCrop(Op, frozen=True, tag="center_crop"):
     width: int | None = None
     fraction: float | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See ``Op.check``."""
         if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
             raise PipelineError('needs either "height" and "width", or "fraction"')
         if self.fraction is not None:
@@ -163,7 +174,8 @@ class Crop(Op, frozen=True, tag="crop"):
     height: int
     width: int
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See ``Op.check``."""
         _check_sides(self.height, self.width)
         for name, value in (("top", self.top), ("left", self.left)):
             if not 0 <= value <= MAX_SIDE:
@@ -197,7 +209,8 @@ class Pad(Op, frozen=True, tag="pad"):
     fill: Levels = 0
     anchor: Anchor = "center"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See ``Op.check``."""
         _check_sides(self.height, self.width)
         _check_fill(self.fill)
 
@@ -237,7 +250,8 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
     antialias: bool = True
     exact: bool = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See ``Op.check``."""
         _check_sides(self.height, self.width)
         _check_fill(self.fill)
 
@@ -249,7 +263,11 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
 
 
 class Flip(Op, frozen=True, tag="flip"):
-    """Mirror the image: ``horizontal`` swaps left and right, ``vertical`` top and bottom; always, never at random."""
+    """Mirror the image; always, never at random.
+
+    Args:
+        axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
+    """
 
     axis: Literal["horizontal", "vertical"] = "horizontal"
 
@@ -261,8 +279,8 @@ class Flip(Op, frozen=True, tag="flip"):
 class Normalize(Op, frozen=True, tag="normalize"):
     """Per channel ``(value * scale - mean) / std``, computed in float64 and rounded once to the tensor's dtype.
 
-    Like torchvision's ``Normalize`` after ``ToTensor`` (which is the default ``scale`` of 1/255); results differ from its
-    float32 chain by the last bit.
+    Like torchvision's ``Normalize`` after ``ToTensor`` (which is the default ``scale`` of 1/255); results differ from
+    its float32 chain by the last bit.
 
     Args:
         mean, std: one number, or one a channel in the order of the channels.
@@ -273,7 +291,8 @@ class Normalize(Op, frozen=True, tag="normalize"):
     std: Reals = 1.0
     scale: float = 1 / 255
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See ``Op.check``."""
         for name, values in (("mean", self.mean), ("std", self.std), ("scale", self.scale)):
             if not all(isfinite(value) for value in as_tuple(values)):
                 raise PipelineError(f'"{name}" must be finite, not {_shown(values)}')
@@ -289,7 +308,7 @@ class Normalize(Op, frozen=True, tag="normalize"):
         ends = [
             image_end * a + b for a, b in self.coefficients(image.channels) for image_end in (image.low, image.high)
         ]
-        return replace(image, low=min(ends), high=max(ends), is_integer=False)
+        return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, is_integer=False)  # + 0.0: no -0
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
         """For each channel the factor and the offset that this op amounts to."""

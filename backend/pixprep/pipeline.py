@@ -58,6 +58,8 @@ class Pipeline:
         names: dict[str, int] = {}
         self.outputs: dict[str, Output] = {}
         for index, unchecked in enumerate(ops):
+            if not isinstance(unchecked, Op):
+                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {unchecked!r}")
             with _at(index, unchecked):
                 op = pipeline_file.convert(unchecked)
                 source = _source(index, op, names)
@@ -129,10 +131,11 @@ def _source(index: int, op: AnyOp, names: dict[str, int]) -> int:
     if isinstance(op, Decode) != (index == 0):
         raise PipelineError("the first op, and no other, must be decode")
     if op.from_ is not None and op.from_ not in names:
-        raise PipelineError(f'from: no earlier op is named "{op.from_}"; named are: {", ".join(names) or "none"}')
+        named = ", ".join(names) or "none"
+        raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")
     if op.name is not None:
         if not op.name.isidentifier():
-            raise PipelineError(f'name: letters, digits and _, not "{op.name}"')
+            raise PipelineError(f"name: letters, digits and _, not {pipeline_file.quoted(op.name)}")
         if op.name in names:
             raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
     source = index - 1 if op.from_ is None else names[op.from_]

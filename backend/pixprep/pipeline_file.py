@@ -1,7 +1,7 @@
 """The pipeline file: one JSON object, one op a line, no code, no paths. The rules are in docs/pipeline-file.md.
 
-Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes, every
-default is written out, so that a file keeps its meaning when a default changes.
+Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes,
+every default is written out, so that a file keeps its meaning when a default changes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -33,18 +33,22 @@ def loads(text: str | bytes) -> tuple[AnyOp, ...]:
     if len(text) > MAX_BYTES:
         raise PipelineError(f"the file has {len(text):,} bytes; a pipeline file has at most {MAX_BYTES:,}")
     try:
+        text = text if isinstance(text, str) else text.decode()
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError):
-            raise PipelineError(f"not JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
-        what = "nested too deeply" if isinstance(error, RecursionError) else f"not JSON: {error}"
-        raise PipelineError(what) from None
+    except json.JSONDecodeError as error:
+        raise PipelineError(f"not JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise PipelineError(f"not JSON: byte {error.start:,} is not UTF-8") from None
+    except RecursionError:
+        raise PipelineError("not a pipeline file: nested too deeply") from None
+    except ValueError:
+        raise PipelineError("not a pipeline file: a number has too many digits") from None
     if not isinstance(document, dict):
         raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
     _check_format(document.get("format"))
     for key in document:
         if key not in ("format", "ops"):
-            raise PipelineError(f'$: no such field "{key}"{_suggest(key, ["format", "ops"])}')
+            raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, ['format', 'ops'])}")
     ops = document.get("ops")
     if not isinstance(ops, list) or not ops:
         raise PipelineError("$.ops: must be a list of at least one op")
@@ -73,9 +77,12 @@ def to_dict(op: Op) -> dict[str, Any]:
 def convert(op: Op) -> AnyOp:
     """An op built in Python, with every field checked as if it had been read from a file."""
     try:
-        return cast("AnyOp", msgspec.convert(to_dict(op), type(op)))
+        fields = to_dict(op)
+        return cast("AnyOp", msgspec.convert(fields, type(op)))
     except msgspec.ValidationError as error:
-        raise PipelineError(_message(error)) from None
+        raise PipelineError(_message(error, fields, type(op))) from None
+    except TypeError as error:  # a type that no file can hold, such as a NumPy array
+        raise PipelineError(str(error)) from None
 
 
 def schema() -> dict[str, Any]:
@@ -97,12 +104,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f'the field "{twice}" stands twice in one object')
+        raise PipelineError(f"the field {quoted(twice)} stands twice in one object")
     return result
 
 
 def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
+    raise PipelineError(f"{name} is not a JSON number")
 
 
 def _check_format(value: object) -> None:
@@ -112,7 +119,7 @@ def _check_format(value: object) -> None:
         raise PipelineError(f'$.format: missing; write "format": "{FORMAT}"')
     if isinstance(value, str) and value.startswith("pixprep/"):
         raise PipelineError(
-            f'$.format: "{value}" is not known to this version, which reads "{FORMAT}": upgrade pixprep'
+            f'$.format: {quoted(value)} is not known to this version, which reads "{FORMAT}": upgrade pixprep'
         )
     raise PipelineError(f'$.format: must be "{FORMAT}"')
 
@@ -125,25 +132,39 @@ def _op(index: int, entry: object) -> AnyOp:
     if not isinstance(name, str) or name not in OPS:
         if "op" not in entry:
             raise PipelineError(f'{where}: the field "op" is missing')
-        raise PipelineError(f"{where} {json.dumps(name)}: no such op{_suggest(str(name), OPS)}")
+        raise PipelineError(f"{where} {quoted(name)}: no such op{_suggest(str(name), OPS)}")
     cls = OPS[name]
     known = ["op", *cls.__struct_encode_fields__]
     for key in entry:
         if key not in known:
-            raise PipelineError(f'{where} "{name}": no such field "{key}"{_suggest(key, known)}')
+            raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{_suggest(key, known)}')
     try:
         return cast("AnyOp", msgspec.convert(entry, cls))
     except msgspec.ValidationError as error:
-        raise PipelineError(f'{where} "{name}": {_message(error)}') from None
+        raise PipelineError(f'{where} "{name}": {_message(error, entry, cls)}') from None
     except PipelineError as error:
         raise PipelineError(f'{where} "{name}": {error}') from None
 
 
-def _message(error: msgspec.ValidationError) -> str:
-    """The words of msgspec, with the path first: ``size: expected `int | null`, got `str```."""
+def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:
+    """What msgspec found, with the field first: ``size: expected `int | null`, got `str```."""
     text, _, path = str(error).partition(" - at `$.")
-    text = text[0].lower() + text[1:]
-    return f"{path.rstrip('`')}: {text}" if path else text
+    path = path.rstrip("`")
+    if text.startswith("Object missing required field"):
+        return f'the field "{text.split("`")[1]}" is missing'
+    if text.startswith("Invalid enum value"):
+        return f"{path}: {quoted(fields[path])} is not a choice{_suggest(str(fields[path]), _choices(cls, path))}"
+    return f"{path}: {text[0].lower()}{text[1:]}"
+
+
+def _choices(cls: type[Op], field: str) -> list[str]:
+    return list(get_args(get_type_hints(cls)[field]))
+
+
+def quoted(value: object) -> str:
+    """A value of a file as a message may show it: in ASCII, in quotation marks if it is a string, and not too long."""
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:76]} ..."
 
 
 def _suggest(word: str, known: Sequence[str] | dict[str, Any]) -> str:

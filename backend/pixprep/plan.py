@@ -1,8 +1,8 @@
 """Plan: what is left of a pipeline after compiling; the one thing that the CPU and the GPU read.
 
-A plan has two small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around at
-most one ``Resize``; for an image of known size they fold into one ``Placement``. Arithmetic says what is done to the value:
-one factor and one offset a channel, which a kernel turns into a table of 256 values.
+A plan has two small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around
+at most one ``Resize``; for an image of known size they fold into one ``Placement``. Arithmetic says what is done to the
+value: one factor and one offset a channel, which a kernel turns into a table of 256 values.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Window:
 
     Attributes:
         height, width: of the canvas; None: a square of ``int(fraction * shorter side)``.
-        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: torchvision's centre crop. ``middle``: the margin
-            above is ``floor(d / 2)`` of ``d`` free rows (equal to ``round(d / 2 - 0.1)``). ``top_left``: no margin there.
+        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: torchvision's centre crop. ``middle``: the
+            margin above is ``floor(d / 2)`` of ``d`` free rows (equal to ``round(d / 2 - 0.1)``). ``top_left``: no
+            margin there.
         beyond: what happens where the canvas is larger, or the image is.
     """
 
@@ -73,7 +74,8 @@ class Resize:
             if self.rule == "shrink":
                 scale = min(scale, 1.0)
             return max(1, round(height * scale)), max(1, round(width * scale))
-        return keep_aspect(self.height, self.rule, height, width)
+        side: Literal["shorter", "longer"] = "shorter" if self.rule == "shorter" else "longer"
+        return keep_aspect(self.height, side, height, width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class Placement:
     """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
 
     The image is cropped to ``source``; that is mirrored and resized to ``resized``; of the result only ``region`` is
-    wanted; it is flipped and laid on the canvas with its first pixel at ``at``. The rest of the canvas is the fill colour.
+    wanted; it is flipped and laid on the canvas with its first pixel at ``at``. The rest of the canvas is the fill.
     Mirror and flip are two, since the ties of ``nearest`` and ``box`` do not fall alike from both sides.
 
     Attributes:
@@ -158,7 +160,7 @@ class Geometry:
 
 
 class _Axis:
-    """One axis while the steps are folded: ``length`` pixels from ``begin``, seen at ``at`` of a canvas, perhaps mirrored."""
+    """One axis while steps are folded: ``length`` pixels from ``begin`` are seen at ``at`` of a canvas, or mirrored."""
 
     def __init__(self, length: int) -> None:
         self.begin = 0
@@ -221,7 +223,7 @@ class TensorPlan:
     Attributes:
         geometry: where each pixel looks.
         fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
-        channels: for each channel of the tensor the decoded channel it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
+        channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
         scale, offset: for each channel of the tensor: value = level * scale + offset.
     """
 

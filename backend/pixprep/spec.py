@@ -14,7 +14,7 @@ BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "in
 
 
 def keep_aspect(size: int, side: Literal["shorter", "longer"], height: int, width: int) -> tuple[int, int]:
-    """The (height, width) after a resize of one side to ``size``: torchvision's ``int(size * other / side)``, at least 1."""
+    """The (height, width) when one side becomes ``size``: torchvision's ``int(size * other / side)``, at least 1."""
     if (height <= width) == (side == "shorter"):
         return size, max(1, int(size * width / height))
     return max(1, int(size * height / width)), size

@@ -11,8 +11,8 @@ from pixprep.plan import Plan
 
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
-"""On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that Pillow and
-cykooz-resizer read it without a copy; or (height, width, 1) gray."""
+"""On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that Pillow
+and cykooz-resizer read it without a copy; or (height, width, 1) gray."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,8 @@ class Decoder(Protocol):
         """Decode images.
 
         Returns:
-            For each, in order, its pixels on the decoder's device or the reason why there are none. The memory belongs to
-            the decoder and is reused by the next call from the same thread.
+            For each, in order, its pixels on the decoder's device or the reason why there are none. The memory belongs
+            to the decoder and is reused by the next call from the same thread.
         """
 
 

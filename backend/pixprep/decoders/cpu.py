@@ -44,8 +44,8 @@ class CpuDecoder:
         return results
 
     def _decode(self, encoded: Encoded) -> U8:
-        self._limits.check_bytes(len(encoded))
-        data = memoryview(encoded)
+        data = memoryview(encoded).cast("B")
+        self._limits.check_bytes(len(data))
         kind = sniff(data)
         if kind is None:
             raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
@@ -53,8 +53,8 @@ class CpuDecoder:
             header = read_jpeg_header(data)
             self._limits.check_size(header.height, header.width)
             if header.precision != 8 or header.frame == 0xC3:
-                what = "lossless" if header.frame == 0xC3 else f"{header.precision} bits a sample"
-                raise ImageError("UNSUPPORTED", f"a JPEG with {what}; pixprep reads lossy JPEG with 8")
+                what = "a lossless JPEG" if header.frame == 0xC3 else f"a JPEG of {header.precision} bits a sample"
+                raise ImageError("UNSUPPORTED", f"{what}; pixprep reads lossy ones of 8 bits a sample")
             if header.components in (1, 3):
                 pixels = self._turbo(encoded, header)
                 if pixels is not None:
@@ -110,6 +110,8 @@ def _array(image: Image.Image, *, is_gray: bool) -> U8:
         image = Image.fromarray(high)
     if image.mode in ("I", "F"):
         raise ImageError("UNSUPPORTED", "32 bits a sample; pixprep reads 8 and 16")
+    if image.mode == "P":  # by way of RGBA: Pillow warns when a palette with alpha becomes anything else
+        image = image.convert("RGBA")
     if is_gray:
         return np.asarray(image.convert("L"))[:, :, None]
     return np.asarray(image.convert("RGB").convert("RGBX"))
@@ -126,7 +128,7 @@ def _turned(pixels: U8, orientation: int) -> U8:
         grid = grid[::-1]
     if orientation in (2, 3, 6, 7):
         grid = grid[:, ::-1]
-    upright = np.ascontiguousarray(grid)
+    upright = grid.copy(order="C")
     return upright.view(np.uint8).reshape(*grid.shape, channels)
 
 

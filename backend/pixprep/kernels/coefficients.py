@@ -1,7 +1,9 @@
 """The coefficients of Pillow's 8-bit resize, on the host.
 
-One output value is ``clip8((2**21 + sum(level * coefficient)) >> 22)`` over a window of levels, horizontally, rounded to uint8,
-and then vertically (Pillow, src/libImaging/Resample.c). A pass along an axis whose length does not change is skipped.
+One output value is ``clip8((2**21 + sum(level * coefficient)) >> 22)`` over a window of levels, along one axis, rounded
+to uint8, and then along the other (Pillow, src/libImaging/Resample.c). Horizontal comes first; since Pillow 13.0
+vertical does where the height shrinks and ``height - out_height > 2 * (width - out_width)``. An axis that keeps its
+length has no pass.
 """
 
 from __future__ import annotations
@@ -60,6 +62,12 @@ def nearest(length: int, out_length: int, *, begin: int, end: int) -> npt.NDArra
     steps = np.full(end, scale)
     steps[0] = scale * 0.5
     return np.minimum(np.add.accumulate(steps).astype(np.int64), length - 1)[begin:]
+
+
+def is_vertical_first(size: tuple[int, int], out_size: tuple[int, int]) -> bool:
+    """Whether Pillow 13 resizes (height, width) to ``out_size`` vertically first, which rounds in another order."""
+    (height, width), (out_height, out_width) = size, out_size
+    return out_height < height and height - out_height > 2 * (width - out_width)
 
 
 def _filter(name: str, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

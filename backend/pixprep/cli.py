@@ -1,0 +1,414 @@
+"""The command line: arguments in, words out; everything else happens in the modules it calls.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage. Results go to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pixprep import __version__, presets
+from pixprep.engine import Engine
+from pixprep.errors import ImageError, PixprepError
+from pixprep.explain import explain
+from pixprep.pipeline import Pipeline
+
+PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except PixprepError as error:
+        print(f"pixprep: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("pixprep: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output has gone, as with ``| head``
+        sys.stderr.close()
+        return 1
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    repository = import_module("pixprep.triton.repository")
+    pipeline = Pipeline.load(arguments.pipeline) if arguments.pipeline else None
+    if arguments.preset:
+        pipeline = PRESETS[arguments.preset]()
+    built = repository.build(
+        arguments.output,
+        pipeline=pipeline,
+        onnx=arguments.onnx,
+        plan=arguments.plan,
+        classifier=arguments.classifier,
+        classifier_io=arguments.classifier_io or None,
+        on_error=arguments.on_error,
+        max_batch_size=arguments.max_batch_size,
+        force=arguments.force,
+    )
+    for path in built.paths:
+        print(path)
+    for note in built.notes:
+        print(note, file=sys.stderr)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    repository = import_module("pixprep.triton.repository")
+    problems = (
+        repository.check(arguments.path) if arguments.path.is_dir() else repository.check_pipeline(arguments.path)
+    )
+    if arguments.json:
+        print(json.dumps([asdict(problem) for problem in problems], indent=2))
+    else:
+        for problem in problems:
+            print(problem)
+        print(f"{arguments.path}: {f'{len(problems)} problem(s)' if problems else 'no problem found'}")
+    return 1 if problems else 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    height, width = arguments.size
+    print(explain(Pipeline.load(arguments.pipeline), height=height, width=width), end="")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    import numpy as np  # noqa: PLC0415  (only this command saves arrays)
+
+    names = [Path(file).stem for file in arguments.files]
+    if arguments.output:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with Engine(Pipeline.load(arguments.pipeline), threads=arguments.threads) as engine:
+        for file, stem in zip(arguments.files, names, strict=True):
+            try:
+                encoded = file.read_bytes()
+            except OSError as error:
+                raise PixprepError(f"{file}: {error.strerror}") from None
+            (result,) = engine.run([encoded])
+            row: dict[str, Any] = {"file": str(file)}
+            if isinstance(result, ImageError):
+                failed += 1
+                row["error"] = str(result)
+            else:
+                values = result.astype(np.float64)
+                row |= {"shape": list(result.shape), "dtype": str(result.dtype)}
+                row |= {"min": values.min(), "max": values.max(), "mean": values.mean()}
+                if arguments.output:
+                    # two files of one name, from two folders, must not overwrite each other
+                    name = file.name if names.count(stem) > 1 else stem
+                    row["output"] = str(arguments.output / f"{name}.npy")
+                    np.save(row["output"], result)
+            _print_row(row, as_json=arguments.json)
+    return 1 if failed else 0
+
+
+def _print_row(row: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(row))
+    elif "error" in row:
+        print(f"{row['file']}: {row['error']}", file=sys.stderr)
+    else:
+        values = f"min {row['min']:.4g}  max {row['max']:.4g}  mean {row['mean']:.4g}"
+        print(f"{row['file']}: {row['dtype']} {row['shape']}  {values}" + (f"  -> {row['output']}" * ("output" in row)))
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    server_module = import_module("pixprep.triton.server")
+    server = server_module.Server(
+        arguments.model_repository,
+        host=arguments.host,
+        allow_remote=arguments.allow_remote,
+        http_port=arguments.http_port,
+        grpc_port=arguments.grpc_port,
+        metrics_port=arguments.metrics_port,
+        log_file=arguments.log_file,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with server:
+            ready = f"ready  http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
+            print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", flush=True)
+            code = int(server.wait())
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 0
+    raise PixprepError(f"Triton ended by itself with exit code {code}; its log: {server.log_file}")
+
+
+def _curl(model_repository: Path, http_url: str) -> str:
+    model = "ensemble" if (model_repository / "ensemble").is_dir() else "preprocess"
+    return (
+        "try    curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{model}/infer -o answer.bin"
+    )
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _send(arguments: argparse.Namespace) -> int:
+    client = import_module("pixprep.triton.client")
+    failed = 0
+    with _progress("images") as progress:
+        for answer in client.send(
+            arguments.paths,
+            url=arguments.url,
+            protocol=arguments.protocol,
+            model=arguments.model,
+            batch=arguments.batch,
+            classes=arguments.top,
+            timeout_s=arguments.timeout,
+            on_progress=progress.to,
+        ):
+            failed += answer.error is not None
+            with progress.hidden():
+                _print_answer(answer, as_json=arguments.json)
+    return 1 if failed else 0
+
+
+def _print_answer(answer: Any, *, as_json: bool) -> None:
+    outputs = {name: _values(array) for name, array in answer.outputs.items()}
+    if as_json:
+        row = {"file": str(answer.path), "latency_ms": answer.latency_ms}
+        print(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
+    elif answer.error:
+        print(f"{answer.path}: {answer.error}", file=sys.stderr)
+    else:
+        print(f"{answer.path}  {answer.latency_ms:.1f} ms")
+        for name, values in outputs.items():
+            for value in values if isinstance(values, list) else [values]:
+                print(f"    {name}  {value}")
+
+
+def _values(array: Any) -> Any:
+    """An output for people: the classes that Triton names, short lists as they are, larger tensors as their shape."""
+    if array.dtype == object:
+        return [value.decode() if isinstance(value, bytes) else str(value) for value in array.reshape(-1)]
+    return array.tolist() if array.size <= 16 else f"{array.dtype} {list(array.shape)}"
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    client, perf = import_module("pixprep.triton.client"), import_module("pixprep.triton.perf")
+    loads = len(arguments.concurrency) + len(arguments.rate)
+    done = iter(range(1, loads + 1))
+    with _progress("loads") as progress:
+        progress.to(0, loads)
+        rows = perf.measure(
+            [path.read_bytes() for path in client.expand(arguments.paths)],
+            url=arguments.url,
+            protocol=arguments.protocol,
+            model=arguments.model,
+            batch=arguments.batch,
+            concurrency=arguments.concurrency,
+            rate=arguments.rate,
+            seconds=arguments.seconds,
+            on_progress=lambda _: progress.to(next(done), loads),
+        )
+    print(perf.to_json(rows) if arguments.json else perf.to_table(rows), end="")
+    for path, text in ((arguments.csv_file, perf.to_csv), (arguments.json_file, perf.to_json)):
+        if path:
+            path.write_text(text(rows), encoding="utf-8")
+    return 0
+
+
+class _Progress:
+    """A bar on stderr, if that is a terminal."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._bar: Any = None
+
+    def to(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        if self._bar is None:
+            tqdm = import_module("tqdm")
+            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=None)
+        self._bar.update(done - self._bar.n)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Print inside, so that the bar does not stand in the middle of a line."""
+        if self._bar is None:
+            yield
+        else:
+            with self._bar.external_write_mode():
+                yield
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def _progress(unit: str) -> Iterator[_Progress]:
+    progress = _Progress(unit)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    doctor = import_module("pixprep.triton.doctor")
+    checks = doctor.checks()
+    if arguments.json:
+        print(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        marks = {True: "ok  ", False: "FAIL", None: "note"}
+        for check in checks:
+            print(f"{marks[check.ok]}  {check.name}: {check.found}")
+            if check.ok is False or (check.ok is None and check.remedy):
+                print(f"      {check.remedy}")
+    return 1 if any(check.ok is False for check in checks) else 0
+
+
+def _install_backend(arguments: argparse.Namespace) -> int:
+    print(import_module("pixprep.triton.server").install_backend(arguments.directory))
+    return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 480x640")
+    return int(height), int(width)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
+    parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, example: str) -> Any:
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(command=command)
+        return sub
+
+    sub = add(
+        "build",
+        _build,
+        "Write a model repository: preprocess, classifier, ensemble. Without arguments, the demo.",
+        "pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models",
+    )
+    sub.add_argument("--output", type=Path, default=Path("model_repository"), help="default: %(default)s")
+    source = sub.add_mutually_exclusive_group()
+    source.add_argument("--pipeline", type=Path, metavar="FILE", help="a pipeline file")
+    source.add_argument("--preset", choices=PRESETS, help="a pipeline that pixprep brings along")
+    sub.add_argument("--onnx", type=Path, metavar="FILE", help="your classifier as ONNX")
+    sub.add_argument("--plan", type=Path, metavar="FILE", help="your classifier as a TensorRT plan")
+    sub.add_argument("--classifier", choices=("onnxruntime", "tensorrt"), default="onnxruntime", help="what runs it")
+    sub.add_argument(
+        "--classifier-io",
+        nargs=2,
+        metavar=("INPUT", "OUTPUT"),
+        help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
+    )
+    sub.add_argument(
+        "--on-error", choices=("fail", "zero"), default="fail", help="of a bad image; default: %(default)s"
+    )
+    sub.add_argument("--max-batch-size", type=int, default=64, metavar="N", help="default: %(default)s")
+    sub.add_argument("--force", action="store_true", help="write over what lies there")
+
+    sub = add("check", _check, "Check a model repository or a pipeline file, without a server.", "pixprep check models")
+    sub.add_argument("path", type=Path)
+    sub.add_argument("--json", action="store_true")
+
+    sub = add(
+        "explain",
+        _explain,
+        "Say what a pipeline does: ops, plan, shapes.",
+        "pixprep explain pipeline.json --size 480x640",
+    )
+    sub.add_argument("pipeline", type=Path)
+    sub.add_argument("--size", type=_size, default=(480, 640), metavar="HxW", help="of the image in the example")
+
+    sub = add(
+        "run",
+        _run,
+        "Run a pipeline on files, without a server: a summary, or one .npy a file.",
+        "pixprep run pipeline.json cat.jpg dog.jpg --output tensors",
+    )
+    sub.add_argument("pipeline", type=Path)
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    sub.add_argument("--output", type=Path, metavar="DIR")
+    sub.add_argument("--threads", type=int, metavar="N", help="default: the cores of this process")
+    sub.add_argument("--json", action="store_true")
+
+    sub = add(
+        "serve",
+        _serve,
+        "Serve a model repository with the embedded Triton, until Ctrl-C.",
+        "pixprep serve --model-repository model_repository --http-port 8000",
+    )
+    sub.add_argument("--model-repository", type=Path, default=Path("model_repository"), metavar="DIR")
+    sub.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
+    sub.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
+    for port, default in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
+        sub.add_argument(f"--{port}-port", type=int, default=default, metavar="N", help="default: %(default)s; 0: any")
+    sub.add_argument("--log-file", type=Path, metavar="FILE", help="Triton's log")
+
+    sub = add(
+        "send",
+        _send,
+        "Send images to a server: files, or folders of them.",
+        "pixprep send photos --protocol grpc --model ensemble --batch 8",
+    )
+    _add_target(sub)
+    sub.add_argument("--batch", type=int, default=1, metavar="N", help="images a request; default: %(default)s")
+    sub.add_argument("--top", type=int, default=5, metavar="N", help="classes to name; 0: the output itself")
+    sub.add_argument("--timeout", type=float, default=30.0, metavar="S", help="of a request; default: %(default)s")
+
+    sub = add(
+        "bench",
+        _bench,
+        "Measure a server with perf_analyzer: throughput and latency.",
+        "pixprep bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv",
+    )
+    _add_target(sub)
+    sub.add_argument("--batch", type=int, default=1, metavar="N", help="images a request; default: %(default)s")
+    sub.add_argument("--concurrency", type=int, nargs="*", default=[1, 4, 16], metavar="N", help="closed loop")
+    sub.add_argument("--rate", type=float, nargs="*", default=[], metavar="R", help="Poisson arrivals, requests/s")
+    sub.add_argument("--seconds", type=float, default=5.0, metavar="S", help="a measurement; default: %(default)s")
+    sub.add_argument("--csv-file", type=Path, metavar="FILE", help="write the table as CSV too")
+    sub.add_argument("--json-file", type=Path, metavar="FILE", help="write the table as JSON too")
+
+    sub = add("doctor", _doctor, "Look for each trap that this machine may have, with the remedy.", "pixprep doctor")
+    sub.add_argument("--json", action="store_true")
+
+    sub = add(
+        "install-backend",
+        _install_backend,
+        "Write the backend, with the package in it, into a Triton's backend directory.",
+        "pixprep install-backend /opt/tritonserver/backends",
+    )
+    sub.add_argument("directory", type=Path)
+    return parser
+
+
+def _add_target(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("paths", type=Path, nargs="+", metavar="FILE|FOLDER")
+    sub.add_argument("--protocol", choices=("http", "grpc"), default="http", help="default: %(default)s")
+    sub.add_argument("--url", help="default: localhost:8000 for HTTP, localhost:8001 for gRPC")
+    sub.add_argument("--model", default="ensemble", help="default: %(default)s")
+    sub.add_argument("--json", action="store_true")

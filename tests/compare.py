@@ -1,0 +1,43 @@
+"""One comparison for every test of pixels. It raises by itself, and says where and by how much."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """``largest``: of any difference; ``exact``: the least share of values that are equal; ``why``: the reason."""
+
+    largest: float
+    exact: float
+    why: str
+
+
+EQUAL = Tolerance(0, 1, "the same arithmetic on the same pixels")
+ONE_LEVEL = Tolerance(1, 0.5, "another fixed-point arithmetic: cykooz rounds coefficients to 16 bits, Pillow to 22")
+ONE_LEVEL_MOSTLY_EQUAL = Tolerance(1, 0.97, "Pillow keeps a box in float32, so that a few ties round the other way")
+ORACLE = Tolerance(1, 0.75, "float64 against 22-bit coefficients: ties round either way, and 2-tap bilinear has many")
+FLOAT32 = Tolerance(1e-6, 0.4, "folded and rounded once, against float32 rounded at each step, for values below 4")
+FLOAT16 = Tolerance(
+    2e-3, 0.9, "float16 has 11 bits: half a unit in the last place of values below 4, and half of one more"
+)
+
+
+def assert_close(actual, expected, tolerance=EQUAL):
+    """Both arrays agree in shape and, within the tolerance, in every value."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+    if actual.size == 0:
+        return
+    difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    worst = np.unravel_index(np.argmax(difference), difference.shape)
+    share = float((difference == 0).mean())
+    report = (
+        f"worst at {tuple(map(int, worst))}: {actual[worst]}, expected {expected[worst]}; largest difference "
+        f"{difference.max():.6g} of {tolerance.largest:g}, {share:.2%} exact of {tolerance.exact:.0%} ({tolerance.why})"
+    )
+    # A handful of values says nothing of a share.
+    is_enough = share >= tolerance.exact or (difference.size < 500 and tolerance.exact < 1)
+    assert difference.max() <= tolerance.largest, report
+    assert is_enough, report

@@ -1,0 +1,248 @@
+"""Decoding against Pillow, for every awkward image."""
+
+import io
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from compare import EQUAL, assert_close
+from images import JUNK, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
+from pixprep.decoders import Limits, decoder_for
+from pixprep.decoders.header import read_jpeg_header, sniff
+from pixprep.errors import REASONS, ImageError, SetupError
+from pixprep.plan import Plan
+
+ALL = {**jpegs(), **others()}
+
+
+def decode(encoded, *, gray=False, upright=True, limits=None):
+    plan = Plan(is_gray=gray, apply_exif_orientation=upright, outputs={})
+    (pixels,) = decoder_for(plan, device="cpu", limits=limits or Limits()).decode([encoded])
+    if isinstance(pixels, ImageError):
+        return pixels
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    assert pixels.shape[2] == (1 if gray else 4)
+    return pixels[:, :, :3].copy()
+
+
+def refusal(encoded, **options):
+    error = decode(encoded, **options)
+    assert isinstance(error, ImageError)
+    return str(error)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_colour_pixels_equal_pillows(name):
+    assert_close(decode(ALL[name]), expected_pixels(ALL[name]), EQUAL)
+
+
+@pytest.mark.parametrize("name", others())
+def test_gray_of_other_formats_equals_pillows_conversion(name):
+    assert_close(decode(ALL[name], gray=True), expected_pixels(ALL[name], gray=True), EQUAL)
+
+
+@pytest.mark.parametrize("name", jpegs())
+def test_gray_of_a_jpeg_is_its_luma_plane(name):
+    expected = np.atleast_3d(np.asarray(_drafted(ALL[name]).convert("L")))
+    assert_close(decode(ALL[name], gray=True), expected, EQUAL)
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_turns_the_image_upright(orientation, order):
+    encoded = with_exif(orientation, order=order)
+    upright = expected_pixels(encoded)
+    assert upright.shape[:2] == ((40, 24) if orientation > 4 else (24, 40))
+    assert_close(decode(encoded), upright, EQUAL)
+    assert_close(decode(encoded, gray=True)[:, :, 0], np.asarray(ImageOps.exif_transpose(_drafted(encoded))), EQUAL)
+    assert_close(decode(encoded, upright=False), expected_pixels(encoded, upright=False), EQUAL)
+
+
+def _drafted(encoded):
+    """Pillow's image of the luma plane alone."""
+    image = Image.open(io.BytesIO(encoded))
+    image.draft("L", image.size)
+    return image
+
+
+@pytest.mark.parametrize("size", [(1, 9), (9, 1), (1, 1)])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_turns_a_single_row_or_column(orientation, size):
+    encoded = with_exif(orientation, size=size)
+    assert_close(decode(encoded), expected_pixels(encoded), EQUAL)
+    assert_close(decode(encoded, gray=True)[:, :, 0], np.asarray(ImageOps.exif_transpose(_drafted(encoded))), EQUAL)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_exif_orientation_counts_in_other_formats_too(orientation, kind):
+    encoded = with_exif(orientation, kind=kind)
+    assert_close(decode(encoded), expected_pixels(encoded), EQUAL)
+    assert_close(decode(encoded, upright=False), expected_pixels(encoded, upright=False), EQUAL)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 255, 65535])
+def test_a_senseless_exif_orientation_is_ignored(orientation):
+    encoded = with_exif(orientation)
+    assert_close(decode(encoded), expected_pixels(encoded, upright=False), EQUAL)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: memoryview(bytearray(b))])
+def test_any_buffer_of_bytes_is_read(kind):
+    for name in ("baseline", "cmyk", "png"):
+        assert_close(decode(kind(ALL[name])), expected_pixels(ALL[name]), EQUAL)
+
+
+@pytest.mark.parametrize("name", [name for name in jpegs() if name != "comment"])
+def test_the_header_of_a_jpeg_says_what_pillow_says(name):
+    header, image = read_jpeg_header(ALL[name]), read(ALL[name])
+    assert (header.height, header.width) == (image.height, image.width)
+    assert header.components == len(image.getbands())
+    assert (header.frame == 0xC2) == ("progressive" in image.info)
+    assert header.orientation == 1
+    assert sniff(ALL[name]) == "jpeg"
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_header_of_a_jpeg_says_its_orientation(orientation):
+    assert read_jpeg_header(with_exif(orientation)).orientation == orientation
+
+
+def test_a_marker_inside_a_comment_is_no_marker():
+    header = read_jpeg_header(ALL["comment"])
+    assert (header.height, header.width, header.frame) == (37, 53, 0xC0)
+
+
+@pytest.mark.parametrize("name", others())
+def test_the_first_bytes_name_the_format(name):
+    assert sniff(ALL[name]) == name.split()[0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_image_bytes": 1000}, "[TOO_LARGE_BYTES] 196,653 bytes; the limit is 1,000"),
+        ({"max_side": 639}, "[BAD_DIMENSIONS] 427 x 640 pixels; a side has 1 to 639"),
+        ({"max_pixels": 273_279}, "[TOO_MANY_PIXELS] 427 x 640 pixels; the limit is 273,279"),
+    ],
+)
+def test_limits_are_checked_before_decoding(limits, message):
+    assert refusal(photo(), limits=Limits(**limits)) == message
+
+
+def test_limits_hold_for_every_format():
+    for name in others():
+        assert refusal(ALL[name], limits=Limits(max_pixels=0)).startswith("[TOO_MANY_PIXELS]"), name
+        assert refusal(ALL[name], limits=Limits(max_side=0)).startswith("[BAD_DIMENSIONS]"), name
+
+
+def test_an_image_at_its_limit_is_read():
+    limits = Limits(max_image_bytes=len(photo()), max_side=640, max_pixels=427 * 640)
+    assert decode(photo(), limits=limits).shape == (427, 640, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no bytes", "[EMPTY] no bytes"),
+        ("text", "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"),
+        ("jpeg magic only", "[TRUNCATED] the JPEG ends after 3 bytes, inside its header"),
+        ("jpeg markers only", "[CORRUPT] the JPEG ends before its first scan"),
+        ("jpeg and zeros", "[TRUNCATED] the JPEG ends after 4,099 bytes, inside its header"),
+        ("png magic only", "[CORRUPT] a damaged PNG, or a kind that Pillow does not read"),
+    ],
+)
+def test_junk_is_refused_in_words(name, message):
+    assert refusal(JUNK[name]) == message
+
+
+@pytest.mark.parametrize("name", JUNK)
+def test_junk_is_refused(name):
+    assert decode(JUNK[name]).reason in REASONS
+
+
+def test_a_jpeg_cut_in_its_data_is_truncated():
+    assert refusal(photo()[:100_000]) == "[TRUNCATED] the JPEG ends after 100,000 bytes, before its last row"
+    assert refusal(photo()[:300]) == "[TRUNCATED] the JPEG ends after 300 bytes, inside its header"
+
+
+def test_a_png_cut_in_its_data_is_truncated():
+    encoded = png(noise(64, 64))
+    assert refusal(encoded[:5000]) == "[TRUNCATED] the PNG ends after 5,000 bytes"
+
+
+def test_a_jpeg_with_damaged_data_is_corrupt():
+    encoded = jpeg(scene(48, 64))
+    middle = encoded.index(b"\xff\xda") + 60
+    assert refusal(encoded[:middle] + b"\xff\xd9" + encoded[middle:]).split("]")[0] in ("[CORRUPT", "[TRUNCATED")
+
+
+def test_a_jpeg_with_twelve_bits_a_sample_is_unsupported():
+    encoded = jpeg(scene(48, 64)).replace(b"\xff\xc0\x00\x11\x08", b"\xff\xc1\x00\x11\x0c")
+    assert refusal(encoded) == "[UNSUPPORTED] a JPEG of 12 bits a sample; pixprep reads lossy ones of 8 bits a sample"
+
+
+def test_a_lossless_jpeg_is_unsupported():
+    encoded = jpeg(scene(48, 64)).replace(b"\xff\xc0\x00\x11\x08", b"\xff\xc3\x00\x11\x08")
+    assert refusal(encoded) == "[UNSUPPORTED] a lossless JPEG; pixprep reads lossy ones of 8 bits a sample"
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bits_a_sample_are_unsupported(mode):
+    assert refusal(save(Image.new(mode, (5, 4)), "TIFF")) == "[UNSUPPORTED] 32 bits a sample; pixprep reads 8 and 16"
+
+
+def test_a_jpeg_of_zero_rows_is_refused():
+    encoded = jpeg(scene(48, 64)).replace(b"\x00\x11\x08\x00\x30", b"\x00\x11\x08\x00\x00")
+    assert refusal(encoded) == "[BAD_DIMENSIONS] 0 x 64 pixels; a side has 1 to 16384"
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"\xff", b"\xff\xd0", b"\xff\x00", b"\xff\xe0\0\2", b"\xff\xd8"])
+def test_a_header_of_20_mb_of_nothing_is_refused_at_once(filler):
+    encoded = b"\xff\xd8\xff\xe0\0\2" + filler * ((20 << 20) // len(filler) - 10)
+    start = time.process_time()
+    assert decode(encoded).reason in ("TRUNCATED", "CORRUPT")
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("name", ["sampling 420", "progressive", "gray", "cmyk", "restart markers", "trailing junk"])
+def test_a_truncated_jpeg_is_an_image_error_or_whole(name):
+    encoded = ALL[name]
+    whole = decode(encoded)
+    end = encoded.rindex(b"\xff\xd9") if name != "trailing junk" else encoded.index(b"\xff\xd9")
+    for cut in range(0, len(encoded), 7):
+        pixels = decode(encoded[:cut])
+        if cut < end:
+            assert isinstance(pixels, ImageError), cut
+        if not isinstance(pixels, ImageError):
+            assert_close(pixels, whole, EQUAL)
+
+
+@pytest.mark.parametrize("name", [name for name in others() if name != "png 1x1"])
+def test_a_truncated_file_is_an_image_error_or_pixels(name):
+    encoded = ALL[name]
+    for cut in range(0, len(encoded), max(1, len(encoded) // 40)):
+        pixels = decode(encoded[:cut])
+        assert isinstance(pixels, ImageError) or pixels.shape == decode(encoded).shape
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.sampled_from(sorted(set(ALL) - {"photo", "icc profile"})), st.data())
+def test_flipped_bytes_give_pixels_or_an_image_error(name, data):
+    encoded = bytearray(ALL[name])
+    for _ in range(data.draw(st.integers(1, 6))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    pixels = decode(bytes(encoded), gray=data.draw(st.booleans()), limits=Limits(max_pixels=10_000_000))
+    assert isinstance(pixels, ImageError | np.ndarray)
+
+
+def test_a_device_that_is_not_there_is_a_setup_error():
+    plan = Plan(is_gray=False, apply_exif_orientation=True, outputs={})
+    with pytest.raises(SetupError) as caught:
+        decoder_for(plan, device="tpu", limits=Limits())
+    assert str(caught.value) == 'device "tpu": this version of pixprep runs on the "cpu" only'

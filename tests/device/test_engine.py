@@ -1,0 +1,242 @@
+"""The engine: batches, order, broken images, threads, outputs."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+import reference
+from compare import EQUAL, assert_close
+from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
+
+PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
+SEVERAL = pp.Pipeline(
+    [
+        pp.decode(name="decoded"),
+        pp.original_size(),
+        pp.letterbox(32, 40, name="boxed"),
+        pp.transform(),
+        pp.tensor(name="pixels", dtype="uint8", layout="hwc"),
+        pp.flip(from_="boxed"),
+        pp.transform(name="mirrored_transform"),
+        pp.normalize(),
+        pp.tensor(name="mirrored", dtype="float16"),
+        pp.center_crop(10, from_="decoded"),
+        pp.tensor(name="middle", dtype="uint8"),
+    ]
+)
+GOOD = [*jpegs().values(), *others().values()]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with pp.Engine(PIPELINE, threads=2) as engine:
+        yield engine
+
+
+def test_a_batch_of_n_equals_n_batches_of_one(engine):
+    together = engine.run(GOOD)
+    for tensor, encoded in zip(together, GOOD, strict=True):
+        assert_close(tensor, engine.run([encoded])[0], EQUAL)
+
+
+def test_the_order_is_kept(engine):
+    encoded = [png(np.full((30, 30, 3), level, np.uint8)) for level in range(0, 250, 5)]
+    levels = [round(float(tensor[0, 0, 0]) * 255) for tensor in engine.run(encoded)]
+    assert levels == list(range(0, 250, 5))
+
+
+def test_one_thread_and_four_give_the_same():
+    results = []
+    for threads in (1, 4):
+        with pp.Engine(PIPELINE, threads=threads) as engine:
+            results.append(engine.run(GOOD * 3))
+    for one, four in zip(*results, strict=True):
+        assert_close(four, one, EQUAL)
+
+
+def test_a_broken_image_fails_only_itself(engine):
+    broken = photo()[:50_000]
+    encoded = [GOOD[0], broken, GOOD[1], b"", GOOD[2], b"text", GOOD[3]]
+    results = engine.run(encoded)
+    for index in (0, 2, 4, 6):
+        assert_close(results[index], engine.run([encoded[index]])[0], EQUAL)
+    assert [str(results[index]) for index in (1, 3, 5)] == [
+        "[TRUNCATED] the JPEG ends after 50,000 bytes, before its last row",
+        "[EMPTY] no bytes",
+        "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file",
+    ]
+
+
+def test_the_row_of_a_broken_image_is_zeros_in_every_output():
+    with pp.Engine(SEVERAL, threads=2) as engine:
+        for _ in range(3):  # the memory of an earlier batch may come again
+            batch = engine.run_batch([GOOD[0], b"broken", photo()[:9000], GOOD[1]])
+            assert [error is None for error in batch.errors] == [True, False, False, True]
+            assert list(batch.outputs) == list(SEVERAL.outputs)
+            for name, array in batch.outputs.items():
+                assert not array[1:3].any(), name
+                assert array[0].any(), name
+                assert array[3].any(), name
+
+
+def test_an_image_that_the_window_does_not_fit_in_fails_only_itself():
+    pipeline = pp.Pipeline([pp.decode(), pp.crop(10, 10, 30, 30), pp.tensor(dtype="uint8")])
+    with pp.Engine(pipeline) as engine:
+        small, large = engine.run([png(noise(39, 50)), png(noise(40, 40))])
+    assert str(small) == "[DOES_NOT_FIT] 39 x 50 pixels are too small for the window of 30 x 30 at 10, 10"
+    assert large.shape == (3, 30, 30)
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        (
+            [pp.pad(20, 20)],
+            "[DOES_NOT_FIT] 24 x 33 pixels are larger than the canvas of 20 x 20",
+        ),
+        (
+            [pp.center_crop(30), pp.resize(height=8, width=8)],
+            "[DOES_NOT_FIT] 24 x 33 pixels are too small for the window of 30 x 30",
+        ),
+    ],
+)
+def test_an_image_without_a_place_is_refused_in_words(ops, message):
+    with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor()])) as engine:
+        (error,) = engine.run([others()["png"]])
+    assert str(error) == message
+
+
+def test_a_resize_to_a_gigantic_image_is_refused():
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(16384), pp.center_crop(4), pp.tensor()])) as engine:
+        (error,) = engine.run([png(noise(1, 60))])
+    assert str(error) == (
+        "[BAD_DIMENSIONS] its 1 x 60 pixels would be resized to 16384 x 983040, more than 268,435,456 pixels"
+    )
+
+
+def test_outputs_have_the_shape_and_dtype_that_the_pipeline_says():
+    with pp.Engine(SEVERAL) as engine:
+        batch = engine.run_batch([photo(), jpegs()["progressive"]])
+    for name, output in SEVERAL.outputs.items():
+        assert batch.outputs[name].shape == (2, *output.spec.shape)
+        assert batch.outputs[name].dtype == output.spec.dtype
+        assert batch.outputs[name].min() >= output.spec.low
+        assert batch.outputs[name].max() <= np.float32(output.spec.high)
+
+
+def test_outputs_of_branches_are_what_their_chains_say():
+    encoded = png(scene(48, 100))
+    with pp.Engine(SEVERAL) as engine:
+        outputs = engine.run_batch([encoded]).outputs
+    assert outputs["original_size"].tolist() == [[48, 100]]
+    assert_close(outputs["transform"][0], np.float32([19 / 48, 40 / 100, 6, 0]), EQUAL)
+    assert_close(outputs["mirrored_transform"][0], np.float32([19 / 48, -40 / 100, 6, 40]), EQUAL)
+    mirrored = (outputs["pixels"][0][:, ::-1].astype(float) / 255).astype(np.float16).transpose(2, 0, 1)
+    assert_close(outputs["mirrored"][0], mirrored, EQUAL)
+    middle = reference.center_crop(scene(48, 100), 10, 10)
+    assert_close(outputs["middle"][0], middle.transpose(2, 0, 1), EQUAL)
+
+
+def test_original_size_is_of_the_upright_image():
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.center_crop(4), pp.tensor()])
+    with pp.Engine(pipeline) as engine:
+        assert engine.run_batch([with_exif(6), with_exif(1)]).outputs["original_size"].tolist() == [[40, 24], [24, 40]]
+
+
+def test_only_the_outputs_asked_for_are_computed():
+    with pp.Engine(SEVERAL) as engine:
+        assert list(engine.run_batch([GOOD[0]], outputs=["middle"]).outputs) == ["middle"]
+        assert engine.run_batch([b"broken"], outputs=[]).outputs == {}
+
+
+def test_run_gives_the_first_tensor_of_the_pipeline():
+    with pp.Engine(SEVERAL) as engine:
+        (tensor,) = engine.run([GOOD[0]])
+        assert_close(tensor, engine.run_batch([GOOD[0]]).outputs["pixels"][0], EQUAL)
+
+
+def test_an_unknown_output_is_a_pipeline_error(engine):
+    with pytest.raises(pp.PipelineError) as caught:
+        engine.run_batch([], outputs=["logits"])
+    assert str(caught.value) == 'no output "logits"; there are tensor'
+
+
+def test_an_empty_batch_is_an_empty_result(engine):
+    assert engine.run([]) == []
+    assert engine.run_batch([]).outputs["tensor"].shape == (0, 3, 20, 20)
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8).data])
+def test_any_buffer_of_bytes_is_read(engine, kind):
+    for encoded in (GOOD[0], others()["png"]):
+        assert_close(engine.run([kind(encoded)])[0], engine.run([encoded])[0], EQUAL)
+
+
+def test_tensors_outlive_the_next_batch(engine):
+    (first,) = engine.run([GOOD[0]])
+    kept = first.copy()
+    engine.run(GOOD)
+    assert_close(first, kept, EQUAL)
+
+
+def test_times_are_told_for_each_image(engine):
+    batch = engine.run_batch([photo(), b"broken"])
+    assert [seconds > 0 for seconds in batch.decode_s] == [True, True]
+    assert batch.transform_s[0] > 0
+
+
+def test_an_unknown_device_is_a_setup_error():
+    with pytest.raises(pp.SetupError) as caught:
+        pp.Engine(PIPELINE, device="gpu")
+    assert str(caught.value) == 'device "gpu": this version of pixprep runs on the "cpu" only'
+
+
+def test_limits_reach_the_decoder():
+    with pp.Engine(PIPELINE, limits=pp.Limits(max_pixels=100)) as engine:
+        assert str(engine.run([photo()])[0]) == "[TOO_MANY_PIXELS] 427 x 640 pixels; the limit is 100"
+
+
+@pytest.mark.parametrize(
+    "preset", [pp.presets.imagenet, pp.presets.clip, pp.presets.efficientnet_lite0, pp.presets.letterbox]
+)
+def test_every_preset_runs(preset):
+    with pp.Engine(preset()) as engine:
+        results = engine.run([photo(), *GOOD])
+    assert all(isinstance(tensor, np.ndarray) for tensor in results)
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(st.lists(st.one_of(st.binary(max_size=200), st.sampled_from(GOOD[:12]), st.sampled_from(list(JUNK.values())))))
+def test_any_bytes_at_all_give_a_tensor_or_an_image_error(encoded):
+    with pp.Engine(PIPELINE, threads=2) as engine:
+        for result in engine.run(encoded):
+            if not isinstance(result, pp.ImageError):
+                assert result.shape == (3, 20, 20)
+                assert np.isfinite(result).all()
+
+
+MAGIC = [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBP", b"GIF89a", b"II*\0", b"MM\0*", b"BM"]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(MAGIC), st.binary(max_size=120))
+def test_any_bytes_after_a_known_beginning_give_a_tensor_or_an_image_error(magic, rest):
+    with pp.Engine(PIPELINE, threads=1, limits=pp.Limits(max_pixels=1_000_000)) as engine:
+        (result,) = engine.run([magic + rest])
+    assert isinstance(result, pp.ImageError | np.ndarray)
+
+
+def test_an_image_error_survives_pickling():
+    error = pp.ImageError("TRUNCATED", "the JPEG ends early")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own bytes)
+    assert (copy.reason, copy.detail, str(copy)) == (error.reason, error.detail, str(error))
+    assert copy.at(2, 8) == "[TRUNCATED] image 3 of 8: the JPEG ends early"
+
+
+def test_a_jpeg_of_every_size_up_to_40_gives_a_tensor(engine):
+    encoded = [jpeg(noise(height, width)) for height in range(1, 41, 3) for width in range(1, 41, 4)]
+    assert all(isinstance(tensor, np.ndarray) for tensor in engine.run(encoded))

@@ -1,0 +1,124 @@
+"""The oracle: float64 NumPy written from the definitions. It imports nothing of pixprep.
+
+Images are uint8 (height, width, channels). Sources of the definitions: Pillow's documentation of its filters (box, hat,
+Keys 1981 with a = -0.5, Lanczos with three lobes; the filter is widened when the image shrinks, and cut off at the
+border), torchvision's of ``Resize``, ``CenterCrop`` and ``Normalize``, Ultralytics' of ``LetterBox``.
+"""
+
+import numpy as np
+
+
+def _kernel(name, x):
+    x = np.abs(x)
+    if name == "bilinear":
+        return np.where(x < 1, 1 - x, 0)
+    if name == "bicubic":
+        inner = 1.5 * x**3 - 2.5 * x**2 + 1
+        outer = -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
+        return np.where(x <= 1, inner, np.where(x < 2, outer, 0))
+    assert name == "lanczos"
+    return np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+def _radius(name):
+    return {"box": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3}[name]
+
+
+def matrix(length, out_length, filter_name, *, antialias=True):
+    """(out_length, length) float64: the weight of each input position in each output position."""
+    scale = length / out_length
+    centers = (np.arange(out_length) + 0.5) * scale
+    positions = np.arange(length) + 0.5
+    width = max(scale, 1.0) if antialias else 1.0
+    distance = (positions - centers[:, None]) / width
+    if filter_name == "box":
+        # one side of the box is closed; 1e-9 decides the ties that division leaves open
+        weights = ((distance > -0.5 + 1e-9) & (distance <= 0.5 + 1e-9)).astype(float)
+    else:
+        weights = _kernel(filter_name, distance)
+    weights[np.abs(distance) > _radius(filter_name) + 1e-9] = 0
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def resize(pixels, height, width, filter_name, *, antialias=True):
+    """Along one axis, rounded to uint8, then along the other, rounded; float64 inside.
+
+    Horizontally first, unless the height loses more than twice as many rows as the width columns (since Pillow 13.0).
+    """
+    if filter_name == "nearest":
+        return nearest(pixels, height, width)
+    rows, columns = pixels.shape[0] - height, pixels.shape[1] - width
+    result = pixels.astype(float)
+    for axis in (0, 1) if rows > 0 and rows > 2 * columns else (1, 0):
+        length, out_length = pixels.shape[axis], (height, width)[axis]
+        if length != out_length:
+            weights = matrix(length, out_length, filter_name, antialias=antialias)
+            result = _round(np.moveaxis(np.tensordot(weights, result, (1, axis)), 0, axis))
+    return result.astype(np.uint8)
+
+
+def nearest(pixels, height, width):
+    """The input pixel under each output pixel's centre; on a tie the one that repeated addition of the scale meets."""
+    rows, columns = (_nearest_positions(n, m) for n, m in zip(pixels.shape[:2], (height, width), strict=True))
+    return pixels[rows][:, columns]
+
+
+def _nearest_positions(length, out_length):
+    scale = length / out_length
+    position, positions = scale * 0.5, []
+    for _ in range(out_length):
+        positions.append(min(int(position), length - 1))
+        position += scale
+    return positions
+
+
+def _round(values):
+    return np.clip(np.floor(values + 0.5), 0, 255)
+
+
+def resized_size(height, width, *, size, side="shorter"):
+    """torchvision's rule."""
+    short, long = min(height, width), max(height, width)
+    new_short, new_long = (size, int(size * long / short)) if side == "shorter" else (int(size * short / long), size)
+    new_short, new_long = max(new_short, 1), max(new_long, 1)
+    return (new_short, new_long) if height <= width else (new_long, new_short)
+
+
+def center_crop(pixels, height, width):
+    """torchvision's rule: pad with zeros to the window, the odd margin below and right; then ties to even."""
+    missing = [max(0, want - have) for want, have in zip((height, width), pixels.shape[:2], strict=True)]
+    pixels = np.pad(pixels, [(d // 2, d - d // 2) for d in missing] + [(0, 0)])
+    top, left = (round((have - want) / 2) for want, have in zip((height, width), pixels.shape[:2], strict=True))
+    return pixels[top : top + height, left : left + width]
+
+
+def fraction_crop(pixels, fraction):
+    side = max(1, int(fraction * min(pixels.shape[:2])))
+    return center_crop(pixels, side, side)
+
+
+def pad(pixels, height, width, *, fill=0, anchor="center"):
+    """On a canvas: Ultralytics' ``round(d / 2 - 0.1)`` above and on the left, or nothing."""
+    canvas = np.empty((height, width, pixels.shape[2]), np.uint8)
+    canvas[:] = fill
+    spare = (height - pixels.shape[0], width - pixels.shape[1])
+    top, left = (round(d / 2 - 0.1) if anchor == "center" else 0 for d in spare)
+    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return canvas
+
+
+def letterbox_size(height, width, *, canvas, enlarge=True):
+    scale = min(canvas[0] / height, canvas[1] / width)
+    scale = scale if enlarge else min(scale, 1.0)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def normalize(pixels, mean, std, scale=1 / 255):
+    """(value * scale - mean) / std, float64."""
+    return (pixels.astype(float) * scale - np.asarray(mean)) / np.asarray(std)
+
+
+def transform_point(point, transform):
+    """(y, x) of the decoded image in the image of a ``transform`` output."""
+    scale_y, scale_x, offset_y, offset_x = map(float, transform)
+    return point[0] * scale_y + offset_y, point[1] * scale_x + offset_x

@@ -1,0 +1,117 @@
+"""Each operator's own checks and the spec of its result."""
+
+import pytest
+
+import pixprep as pp
+from pixprep import ops
+from pixprep.spec import keep_aspect
+
+SQUARE = pp.ImageSpec().sized(100, 100)
+WIDE = pp.ImageSpec().sized(40, 100)
+
+MISTAKES = [
+    (pp.resize, 'needs either "size" or both "height" and "width"'),
+    (lambda: pp.resize(8, height=8, width=8), 'needs either "size" or both "height" and "width"'),
+    (lambda: pp.resize(8, height=8), 'needs either "size" or both "height" and "width"'),
+    (lambda: pp.resize(height=8), 'needs either "size" or both "height" and "width"'),
+    (lambda: pp.resize(16385), '"size" must be 1 to 16384 pixels, not 16385'),
+    (lambda: pp.resize(height=8, width=-1), '"width" must be 1 to 16384 pixels, not -1'),
+    (pp.center_crop, 'needs either "height" and "width", or "fraction"'),
+    (lambda: pp.center_crop(8, fraction=0.5), 'needs either "height" and "width", or "fraction"'),
+    (lambda: pp.center_crop(width=8), 'needs either "height" and "width", or "fraction"'),
+    (lambda: pp.center_crop(0), '"height" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.center_crop(fraction=0), '"fraction" must be over 0 and at most 1, not 0'),
+    (lambda: pp.center_crop(fraction=1.5), '"fraction" must be over 0 and at most 1, not 1.5'),
+    (lambda: pp.center_crop(fraction=float("nan")), '"fraction" must be over 0 and at most 1, not nan'),
+    (lambda: pp.crop(-1, 0, 4, 4), '"top" must be 0 to 16384, not -1'),
+    (lambda: pp.crop(0, 99999, 4, 4), '"left" must be 0 to 16384, not 99999'),
+    (lambda: pp.crop(0, 0, 4, 0), '"width" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.pad(8, 8, fill=256), '"fill" must be 0 to 255, not 256'),
+    (lambda: pp.pad(8, 8, fill=(1, -2, 3)), '"fill" must be 0 to 255, not 1, -2, 3'),
+    (lambda: pp.letterbox(8, 0), '"width" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.normalize(mean=float("nan")), '"mean" must be finite, not nan'),
+    (lambda: pp.normalize(std=float("inf")), '"std" must be finite, not inf'),
+    (lambda: pp.normalize(std=0), '"std" must be over 0, not 0'),
+    (lambda: pp.normalize(std=(1, -1, 1)), '"std" must be over 0, not 1, -1, 1'),
+    (lambda: pp.normalize(scale=0), '"scale" must not be 0: every pixel would become the same value'),
+    (
+        lambda: pp.flip(axis=3).infer(pp.ImageSpec()) and pp.pad(4, "x"),
+        ("pad: a value of the wrong type in Pad(height=4, width='x', fill=0, anchor='center', name=None, from_=None)"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_an_op_that_contradicts_itself_is_refused_in_words(make, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_an_op_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        pp.resize(8).size = 9
+
+
+@pytest.mark.parametrize(
+    ("op", "image", "expected"),
+    [
+        (pp.decode(), None, "? x ? rgb, uint8 0..255"),
+        (pp.decode(color="gray"), None, "? x ? gray, uint8 0..255"),
+        (pp.resize(50), pp.ImageSpec(), "? x ? rgb, uint8 0..255"),
+        (pp.resize(50), SQUARE, "50 x 50 rgb, uint8 0..255"),
+        (pp.resize(50), WIDE, "50 x 125 rgb, uint8 0..255"),
+        (pp.resize(50, side="longer"), WIDE, "20 x 50 rgb, uint8 0..255"),
+        (pp.resize(height=3, width=4), WIDE, "3 x 4 rgb, uint8 0..255"),
+        (pp.center_crop(7), pp.ImageSpec(), "7 x 7 rgb, uint8 0..255"),
+        (pp.center_crop(7, 9), pp.ImageSpec(), "7 x 9 rgb, uint8 0..255"),
+        (pp.center_crop(fraction=0.5), pp.ImageSpec(), "? x ? rgb, uint8 0..255"),
+        (pp.center_crop(fraction=0.5), WIDE, "20 x 20 rgb, uint8 0..255"),
+        (pp.crop(1, 2, 3, 4), pp.ImageSpec(), "3 x 4 rgb, uint8 0..255"),
+        (pp.pad(100, 120), SQUARE, "100 x 120 rgb, uint8 0..255"),
+        (pp.letterbox(64, 80), pp.ImageSpec(), "64 x 80 rgb, uint8 0..255"),
+        (pp.flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
+        (pp.normalize(), WIDE, "40 x 100 rgb, real 0..1"),
+        (pp.normalize(mean=0.5, std=0.5), WIDE, "40 x 100 rgb, real -1..1"),
+        (pp.normalize(scale=-1), WIDE, "40 x 100 rgb, real -255..0"),
+        (pp.tensor(), WIDE, "float32 [3, 40, 100] chw, values 0..255"),
+        (pp.tensor(dtype="uint8", layout="hwc"), WIDE, "uint8 [40, 100, 3] hwc, values 0..255"),
+        (pp.original_size(), pp.ImageSpec(), "int32 [2], values 1..6.554e+04"),
+        (pp.transform(), pp.ImageSpec(), "float32 [4], values -2.147e+09..2.147e+09"),
+    ],
+)
+def test_an_op_says_the_spec_of_its_result(op, image, expected):
+    assert str(op.infer(image) if image else op.infer()) == expected
+
+
+def test_a_resize_of_the_shorter_side_promises_at_least_that_side():
+    spec = pp.resize(50).infer(pp.ImageSpec())
+    assert (spec.min_height, spec.min_width) == (50, 50)
+    spec = pp.resize(50, side="longer").infer(pp.ImageSpec())
+    assert (spec.min_height, spec.min_width) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "side", "image", "expected"),
+    [
+        (256, "shorter", (427, 640), (256, 383)),
+        (256, "shorter", (640, 427), (383, 256)),
+        (256, "longer", (427, 640), (170, 256)),
+        (256, "longer", (640, 427), (256, 170)),
+        (9, "shorter", (5, 5), (9, 9)),
+        (9, "longer", (5, 5), (9, 9)),
+        (1, "longer", (3, 1000), (1, 1)),
+    ],
+)
+def test_the_other_side_is_rounded_down_as_torchvision_does(size, side, image, expected):
+    assert keep_aspect(size, side, *image) == expected
+
+
+def test_a_width_of_a_centre_crop_defaults_to_its_height():
+    assert pp.center_crop(7) == pp.center_crop(7, 7)
+
+
+def test_every_op_documents_every_field():
+    for name, cls in ops.OPS.items():
+        for field in set(cls.__struct_fields__) - {"name", "from_"}:
+            assert field in cls.__doc__, f"{name}.{field}"

@@ -1,0 +1,171 @@
+"""Wiring of the graph: branches, names, outputs, and one whole message for each mistake."""
+
+import pytest
+
+import pixprep as pp
+from pixprep.compiler import compile_pipeline
+
+CROP, TENSOR, NORMALIZE = pp.center_crop(8), pp.tensor(), pp.normalize()
+SMALL = pp.crop(0, 0, 4, 4)
+SIZE_UNKNOWN = (
+    "the size differs from image to image, and a batch needs one: add center_crop or letterbox, or give resize a "
+    "height and a width"
+)
+BEFORE_NORMALIZE = "must come before normalize: it works on the uint8 levels"
+
+MISTAKES = [
+    ([], "ops: no op gives a tensor: end with tensor"),
+    ([pp.decode(), CROP], "ops: no op gives a tensor: end with tensor"),
+    ([CROP, TENSOR], 'ops[0] "center_crop": the first op, and no other, must be decode'),
+    ([pp.decode(), pp.decode(), CROP, TENSOR], 'ops[1] "decode": the first op, and no other, must be decode'),
+    ([pp.decode(), pp.resize(8), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
+    ([pp.decode(), pp.center_crop(fraction=0.5), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
+    ([pp.decode(), CROP, NORMALIZE, pp.resize(8), TENSOR], f'ops[3] "resize": {BEFORE_NORMALIZE}'),
+    ([pp.decode(), SMALL, NORMALIZE, pp.pad(9, 9), TENSOR], f'ops[3] "pad": {BEFORE_NORMALIZE}'),
+    ([pp.decode(), SMALL, NORMALIZE, pp.letterbox(9, 9), TENSOR], f'ops[3] "letterbox": {BEFORE_NORMALIZE}'),
+    ([pp.decode(), SMALL, NORMALIZE, CROP, TENSOR], f'ops[3] "center_crop": {BEFORE_NORMALIZE}'),
+    (
+        [pp.decode(), CROP, NORMALIZE, pp.tensor(dtype="uint8")],
+        'ops[3] "tensor": uint8 cannot hold normalized values: use float32 or float16, or drop normalize',
+    ),
+    (
+        [pp.decode(), CROP, pp.normalize(scale=300), pp.tensor(dtype="float16")],
+        'ops[3] "tensor": float16 ends at 65504, but values reach 76500',
+    ),
+    (
+        [pp.decode(), CROP, pp.normalize(scale=1e38), TENSOR],
+        'ops[3] "tensor": float32 ends at 3.40282e+38, but values reach 2.55e+40',
+    ),
+    (
+        [pp.decode(color="gray"), CROP, pp.normalize(mean=(1, 2, 3)), TENSOR],
+        'ops[2] "normalize": "mean" has 3 values, but the image has 1 channel',
+    ),
+    (
+        [pp.decode(), CROP, pp.normalize(std=(1, 2)), TENSOR],
+        'ops[2] "normalize": "std" has 2 values, but the image has 3 channels',
+    ),
+    (
+        [pp.decode(), pp.letterbox(8, 8, fill=(1, 2)), TENSOR],
+        'ops[1] "letterbox": "fill" has 2 values, but the image has 3 channels',
+    ),
+    (
+        [pp.decode(), SMALL, pp.crop(1, 0, 4, 4), TENSOR],
+        'ops[2] "crop": the window ends at 5, but the height of the image is 4',
+    ),
+    (
+        [pp.decode(), CROP, pp.pad(7, 9), TENSOR],
+        'ops[2] "pad": the canvas 7 x 9 is smaller than the image, which is at least 8 x 8',
+    ),
+    ([pp.decode(), pp.center_crop(8, from_="q"), TENSOR], (
+        'ops[1] "center_crop": from: no earlier op is named "q"; named are: none'
+    )),
+    ([pp.decode(name="a"), pp.center_crop(8, name="b"), pp.tensor(from_="c")], (
+        'ops[2] "tensor": from: no earlier op is named "c"; named are: a, b'
+    )),
+    ([pp.decode(name="a", from_="a"), CROP, TENSOR], (
+        'ops[0] "decode": from: no earlier op is named "a"; named are: none'
+    )),
+    ([pp.decode(name="a"), pp.center_crop(8, name="a"), TENSOR], (
+        'ops[1] "center_crop": name: "a" is the name of ops[0] already'
+    )),
+    ([pp.decode(), CROP, pp.tensor(name="a/b")], 'ops[2] "tensor": name: letters, digits and _, not "a/b"'),
+    ([pp.decode(), CROP, pp.tensor(name="image")], 'ops[2] "tensor": name: "image" is kept for Triton'),
+    ([pp.decode(), CROP, pp.tensor(name="status")], 'ops[2] "tensor": name: "status" is kept for Triton'),
+    ([pp.decode(), CROP, TENSOR, pp.tensor(dtype="float16")], (
+        'ops[3] "tensor": there is an output "tensor" already: give this one another "name"'
+    )),
+    ([pp.decode, CROP, TENSOR], (
+        "ops[0]: an op is made by a call such as decode(), not <class 'pixprep.ops.Decode'>"
+    )),
+    ([pp.decode(color="RGB"), CROP, TENSOR], (
+        'ops[0] "decode": color: "RGB" is not a choice; there are rgb, bgr, gray'
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ops", "message"), MISTAKES, ids=map(str, range(len(MISTAKES))))
+def test_a_wrong_graph_is_refused_in_words(ops, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline(ops)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        (
+            [pp.resize(9), pp.resize(height=8, width=8)],
+            'output "tensor": resize: the image is resized already, and pixels should be resampled once',
+        ),
+        (
+            [SMALL, pp.pad(9, 9), pp.resize(height=8, width=8)],
+            'output "tensor": resize: must come before pad: margins are not resampled',
+        ),
+        (
+            [pp.letterbox(9, 9), pp.pad(10, 10)],
+            'output "tensor": pad: its margin has another colour than an earlier one: use one fill',
+        ),
+        (
+            [pp.letterbox(9, 9), pp.center_crop(10)],
+            'output "tensor": center_crop: its margin has another colour than an earlier one: use one fill',
+        ),
+    ],
+)
+def test_a_graph_that_does_not_fold_is_refused_in_words(ops, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        compile_pipeline(pp.Pipeline([pp.decode(), *ops, TENSOR]))
+    assert str(caught.value) == message
+
+
+def test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(name="start"),
+            pp.center_crop(8),
+            pp.tensor(name="eight"),
+            pp.center_crop(4),
+            pp.tensor(name="four"),
+            pp.center_crop(6, from_="start"),
+            pp.tensor(name="six"),
+        ]
+    )
+    assert [str(output.spec.shape) for output in pipeline.outputs.values()] == ["(3, 8, 8)", "(3, 4, 4)", "(3, 6, 6)"]
+    chain = [type(op).__name__ for op in pipeline.outputs["four"].chain]
+    assert chain == ["Decode", "CenterCrop", "CenterCrop", "Tensor"]
+    assert [type(op).__name__ for op in pipeline.outputs["six"].chain] == ["Decode", "CenterCrop", "Tensor"]
+
+
+def test_outputs_keep_the_order_of_the_ops():
+    ops = [pp.decode(), pp.original_size(), CROP, pp.transform(), pp.tensor(), pp.tensor(name="again", layout="hwc")]
+    assert list(pp.Pipeline(ops).outputs) == ["original_size", "transform", "tensor", "again"]
+
+
+def test_every_image_between_two_ops_has_a_spec():
+    images = [str(image) for image in pp.presets.imagenet().images]
+    assert images == [
+        "? x ? rgb, uint8 0..255",
+        "? x ? rgb, uint8 0..255",
+        "224 x 224 rgb, uint8 0..255",
+        "224 x 224 rgb, real -2.118..2.64",
+        "224 x 224 rgb, real -2.118..2.64",
+    ]
+
+
+def test_equal_pipelines_are_equal_and_hash_alike():
+    assert pp.presets.imagenet() == pp.presets.imagenet()
+    assert hash(pp.presets.imagenet()) == hash(pp.presets.imagenet())
+    assert pp.presets.imagenet() != pp.presets.clip()
+    assert pp.presets.imagenet() != "imagenet"
+
+
+def test_presets_have_the_numbers_of_their_models():
+    specs = {
+        name: str(getattr(pp.presets, name)().outputs["tensor"].spec)
+        for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")
+    }
+    assert specs == {
+        "imagenet": "float32 [3, 224, 224] chw, values -2.118..2.64",
+        "clip": "float32 [3, 224, 224] chw, values -1.792..2.146",
+        "efficientnet_lite0": "float32 [3, 224, 224] chw, values -0.9922..1",
+        "letterbox": "float32 [3, 640, 640] chw, values 0..1",
+    }

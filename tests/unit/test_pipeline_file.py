@@ -1,0 +1,196 @@
+"""The pipeline file: canonical bytes, and one whole message for each mistake."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+from canonical import CANONICAL, GOLDEN, SCHEMA
+from pixprep import pipeline_file
+from pixprep.compiler import compile_pipeline
+
+REMAKE = "if this change is meant: python tests/golden/remake.py"
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_the_bytes_of_a_file_are_pinned(name, tmp_path):
+    CANONICAL[name].save(tmp_path / "pipeline.json")
+    assert (tmp_path / "pipeline.json").read_bytes() == (GOLDEN / f"{name}.json").read_bytes(), REMAKE
+    assert pp.load(GOLDEN / f"{name}.json") == CANONICAL[name]
+
+
+def test_the_json_schema_in_the_docs_is_that_of_the_code():
+    assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(pipeline_file.schema(), indent=2)}\n", REMAKE
+
+
+def test_every_op_and_field_stands_in_the_schema():
+    definitions = pipeline_file.schema()["$defs"]
+    for name, cls in pp.ops.OPS.items():
+        properties = definitions[cls.__name__]["properties"]
+        assert properties["op"] == {"enum": [name]}
+        assert set(properties) == {"op", *cls.__struct_encode_fields__}
+        assert definitions[cls.__name__]["additionalProperties"] is False
+
+
+HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
+TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'
+THERE_ARE = (
+    "there are decode, resize, center_crop, crop, pad, letterbox, flip, normalize, tensor, original_size, transform"
+)
+MISTAKES = {
+    # the document
+    "": "not JSON: line 1 column 1: Expecting value",
+    "{'format': 1}": "not JSON: line 1 column 2: Expecting property name enclosed in double quotes",
+    b"\xff\xfe": "not JSON: byte 0 is not UTF-8",
+    "[]": 'a pipeline file is an object with "format" and "ops", not a list',
+    "null": 'a pipeline file is an object with "format" and "ops", not null',
+    "7": 'a pipeline file is an object with "format" and "ops", not a number',
+    "[" * 100_000: "not a pipeline file: nested too deeply",
+    '{"a":' * 100_000: "not a pipeline file: nested too deeply",
+    " " * (1 << 21): "the file has 2,097,152 bytes; a pipeline file has at most 1,048,576",
+    # the format
+    '{"ops": []}': '$.format: missing; write "format": "pixprep/1"',
+    '{"format": "pixprep/2", "ops": []}': (
+        '$.format: "pixprep/2" is not known to this version, which reads "pixprep/1": upgrade pixprep'
+    ),
+    '{"format": "dali", "ops": []}': '$.format: must be "pixprep/1"',
+    '{"format": 1, "ops": []}': '$.format: must be "pixprep/1"',
+    '{"format": "pixprep/1", "opps": []}': '$: no such field "opps"; did you mean "ops"?',
+    '{"format": "pixprep/1", "version": 1}': '$: no such field "version"; there are format, ops',
+    # the list of ops
+    '{"format": "pixprep/1"}': "$.ops: must be a list of at least one op",
+    '{"format": "pixprep/1", "ops": []}': "$.ops: must be a list of at least one op",
+    '{"format": "pixprep/1", "ops": {}}': "$.ops: must be a list of at least one op",
+    '{"format": "pixprep/1", "ops": [' + '{"op": "flip"},' * 256 + '{"op": "flip"}]}': "$.ops: 257 ops; at most 256",
+    '{"format": "pixprep/1", "ops": ["decode"]}': ('ops[0]: an op is an object such as {"op": "decode"}, not a string'),
+    # names
+    HEAD + '{"op": "rezise", "size": 8}, ' + TAIL: 'ops[1] "rezise": no such op; did you mean "resize"?',
+    HEAD + '{"op": "zzz"}, ' + TAIL: f'ops[1] "zzz": no such op; {THERE_ARE}',
+    HEAD + '{"op": 3}, ' + TAIL: f"ops[1] 3: no such op; {THERE_ARE}",
+    HEAD + '{"size": 3}, ' + TAIL: 'ops[1]: the field "op" is missing',
+    HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
+    HEAD + '{"op": "flip", "\\ud800\\n": 8}, ' + TAIL: (
+        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, name, from'
+    ),
+    HEAD + '{"op": "crop", "top": 1, "left": 1, "height": 4}, ' + TAIL: 'ops[1] "crop": the field "width" is missing',
+    HEAD + '{"op": "flip", "axis": "x", "axis": "y"}, ' + TAIL: 'the field "axis" stands twice in one object',
+    # values
+    HEAD + '{"op": "resize", "size": NaN}, ' + TAIL: "NaN is not a JSON number",
+    HEAD + '{"op": "resize", "size": Infinity}, ' + TAIL: "Infinity is not a JSON number",
+    HEAD + '{"op": "normalize", "mean": -Infinity}, ' + TAIL: "-Infinity is not a JSON number",
+    HEAD + '{"op": "normalize", "mean": 1e999}, ' + TAIL: 'ops[1] "normalize": "mean" must be finite, not inf',
+    HEAD + '{"op": "resize", "size": ' + "9" * 5000 + "}, " + TAIL: (
+        "not a pipeline file: a number has too many digits"
+    ),
+    HEAD + '{"op": "resize", "size": "8"}, ' + TAIL: 'ops[1] "resize": size: expected `int | null`, got `str`',
+    HEAD + '{"op": "resize", "size": true}, ' + TAIL: 'ops[1] "resize": size: expected `int | null`, got `bool`',
+    HEAD + '{"op": "resize", "size": 8.5}, ' + TAIL: 'ops[1] "resize": size: expected `int | null`, got `float`',
+    HEAD + '{"op": "resize", "size": 8, "filter": "cubic"}, ' + TAIL: (
+        'ops[1] "resize": filter: "cubic" is not a choice; did you mean "bicubic"?'
+    ),
+    HEAD + '{"op": "flip", "axis": "both"}, ' + TAIL: (
+        'ops[1] "flip": axis: "both" is not a choice; there are horizontal, vertical'
+    ),
+    HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
+        'ops[1] "normalize": mean[1]: expected `float`, got `str`'
+    ),
+    HEAD + '{"op": "resize", "size": 0}, ' + TAIL: 'ops[1] "resize": "size" must be 1 to 16384 pixels, not 0',
+    HEAD + '{"op": "resize"}, ' + TAIL: 'ops[1] "resize": needs either "size" or both "height" and "width"',
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES.items(), ids=map(str, range(len(MISTAKES))))
+def test_a_mistake_is_refused_in_words(text, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(text)
+    assert str(caught.value) == message
+
+
+def test_a_message_shows_a_long_value_in_part():
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(HEAD + json.dumps({"op": "x" * 5000}) + "]}")
+    assert str(caught.value) == f'ops[1] "{"x" * 75} ...: no such op; {THERE_ARE}'
+
+
+def test_the_message_of_a_file_begins_with_its_name_and_no_folder(tmp_path):
+    path = tmp_path / "pipeline.json"
+    path.write_text("[]")
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.load(path)
+    assert str(caught.value) == 'pipeline.json: a pipeline file is an object with "format" and "ops", not a list'
+
+
+def test_a_file_that_is_not_there_is_refused_in_words(tmp_path):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.load(tmp_path / "missing.json")
+    assert str(caught.value) == "missing.json: cannot be read: No such file or directory"
+
+
+def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
+    text = HEAD + '{"op": "center_crop", "height": 8}, {"op": "normalize", "mean": [1, 2, 3]}, {"op": "tensor"}]}'
+    python = [pp.decode(), pp.center_crop(8), pp.normalize(mean=[1, 2, 3]), pp.tensor()]
+    assert pp.Pipeline.from_json(text) == pp.Pipeline(python)
+    assert '"mean": [1.0, 2.0, 3.0]' in pp.Pipeline(python).to_json()
+
+
+def test_every_default_is_written_out():
+    line = json.loads(pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()]).to_json())["ops"][0]
+    assert line == {"op": "decode", "color": "rgb", "apply_exif_orientation": True}
+
+
+sides = st.integers(1, 300)
+levels = st.integers(0, 255)
+fills = st.one_of(levels, st.tuples(levels, levels, levels))
+reals = st.floats(-100, 100)
+means = st.one_of(reals, st.tuples(reals, reals, reals))
+stds = st.one_of(st.floats(1e-3, 100), st.tuples(*[st.floats(1e-3, 100)] * 3))
+filters = st.sampled_from(["nearest", "box", "bilinear", "bicubic", "lanczos"])
+flags = {"filter": filters, "antialias": st.booleans(), "exact": st.booleans()}
+anchors = st.sampled_from(["center", "top_left"])
+
+
+@st.composite
+def pipelines(draw):
+    """Valid pipelines: something before the resize, a resize, something after, a second branch."""
+    ops = [
+        pp.decode(name="start", color=draw(st.sampled_from(["rgb", "bgr"])), apply_exif_orientation=draw(st.booleans()))
+    ]
+    flips = st.builds(pp.flip, st.sampled_from(["horizontal", "vertical"]))
+    crops = st.builds(pp.crop, st.integers(0, 99), st.integers(0, 99), sides, sides)
+    squares = st.builds(pp.center_crop, fraction=st.floats(0.01, 1))
+    ops += draw(st.lists(st.one_of(flips, crops, squares), max_size=1))
+    ops.append(
+        draw(
+            st.one_of(
+                st.builds(pp.letterbox, sides, sides, fill=fills, anchor=anchors, enlarge=st.booleans(), **flags),
+                st.builds(pp.resize, height=sides, width=sides, **flags),
+                st.builds(pp.resize, sides, side=st.sampled_from(["shorter", "longer"]), **flags),
+            )
+        )
+    )
+    ops += draw(st.lists(flips, max_size=2))
+    if not any(isinstance(op, pp.letterbox) for op in ops):
+        ops += [pp.center_crop(draw(st.integers(1, 40)), draw(st.integers(1, 40)))]
+    ops += [pp.transform(name="where")] * draw(st.integers(0, 1))
+    ops += [pp.tensor(name="levels", dtype="uint8")] * draw(st.integers(0, 1))
+    ops += draw(st.lists(st.builds(pp.normalize, mean=means, std=stds, scale=st.floats(1e-6, 1)), max_size=2))
+    ops += [pp.tensor(layout=draw(st.sampled_from(["chw", "hwc"])))]
+    ops += [pp.original_size(from_="start")] * draw(st.integers(0, 1))
+    return ops
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(pipelines())
+def test_what_is_saved_is_loaded(ops):
+    pipeline = pp.Pipeline(ops)
+    text = pipeline.to_json()
+    again = pp.Pipeline.from_json(text)
+    assert again == pipeline
+    assert again.to_json() == text
+    assert hash(again) == hash(pipeline)
+    assert {name: str(output.spec) for name, output in again.outputs.items()} == {
+        name: str(output.spec) for name, output in pipeline.outputs.items()
+    }
+    assert compile_pipeline(again) == compile_pipeline(pipeline)

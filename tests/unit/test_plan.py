@@ -1,0 +1,199 @@
+"""Folding: a placement against the ops applied one by one to an image whose pixels are their own coordinates."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+import reference
+from pixprep import ops as op
+from pixprep.compiler import compile_pipeline
+from pixprep.plan import Geometry, Resize
+
+NOWHERE = -1
+
+
+def index_image(height, width):
+    """(height, width, 2) int: each pixel holds its row and column."""
+    return np.stack(np.indices((height, width)), axis=2)
+
+
+def apply(step, image):
+    """One op on an index image, naively; NOWHERE where a margin is. A resize takes the nearest pixel."""
+    height, width = image.shape[:2]
+    if isinstance(step, op.Flip):
+        return image[::-1] if step.axis == "vertical" else image[:, ::-1]
+    if isinstance(step, op.Crop):
+        assume(step.top + step.height <= height and step.left + step.width <= width)
+        return image[step.top : step.top + step.height, step.left : step.left + step.width]
+    if isinstance(step, op.CenterCrop):
+        side = max(1, int((step.fraction or 1) * min(height, width)))
+        return _center(image, step.height or side, step.width or side)
+    if isinstance(step, op.Letterbox):
+        image = reference.nearest(image, *reference.letterbox_size(height, width, canvas=(step.height, step.width)))
+        return _canvas(image, step)
+    if isinstance(step, op.Pad):
+        return _canvas(image, step)
+    assert isinstance(step, op.Resize)
+    size = (step.height, step.width) if step.height else reference.resized_size(height, width, size=step.size)
+    return reference.nearest(image, *size)
+
+
+def _center(image, height, width):
+    missing = [max(0, want - have) for want, have in zip((height, width), image.shape[:2], strict=True)]
+    image = np.pad(image, [(d // 2, d - d // 2) for d in missing] + [(0, 0)], constant_values=NOWHERE)
+    top, left = (round((have - want) / 2) for want, have in zip((height, width), image.shape[:2], strict=True))
+    return image[top : top + height, left : left + width]
+
+
+def _canvas(image, step):
+    spare = (step.height - image.shape[0], step.width - image.shape[1])
+    assume(min(spare) >= 0)
+    before = [round(d / 2 - 0.1) if step.anchor == "center" else 0 for d in spare]
+    return np.pad(image, [(b, d - b) for b, d in zip(before, spare, strict=True)] + [(0, 0)], constant_values=NOWHERE)
+
+
+def look(placement, image):
+    """What the canvas of a placement shows of an index image."""
+    top, left, bottom, right = placement.source
+    vertical, horizontal = placement.mirrors
+    image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
+    if placement.resized != image.shape[:2]:
+        image = reference.nearest(image, *placement.resized)
+    top, left, bottom, right = placement.region
+    vertical, horizontal = placement.flips
+    image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
+    canvas = np.full((*placement.canvas, 2), NOWHERE)
+    top, left = placement.at
+    canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return canvas
+
+
+def place(steps, height, width):
+    other = [pp.center_crop(4, from_="start"), pp.tensor()]  # the steps need not end in a tensor of known size
+    pipeline = pp.Pipeline([pp.decode(name="start"), *steps, pp.transform(), *other])
+    return compile_pipeline(pipeline).outputs["transform"].geometry.place(height, width)
+
+
+small = st.integers(1, 40)
+flips = st.builds(pp.flip, st.sampled_from(["horizontal", "vertical"]))
+crops = st.builds(pp.crop, st.integers(0, 9), st.integers(0, 9), st.integers(1, 15), st.integers(1, 15))
+centers = st.builds(pp.center_crop, small, small)
+fractions = st.builds(pp.center_crop, fraction=st.floats(0.05, 1))
+pads = st.builds(pp.pad, st.integers(1, 60), st.integers(1, 60), anchor=st.sampled_from(["center", "top_left"]))
+resizes = st.one_of(
+    st.builds(pp.resize, st.integers(1, 30), filter=st.just("nearest")),
+    st.builds(pp.resize, height=small, width=small, filter=st.just("nearest")),
+    st.builds(pp.letterbox, small, small, fill=st.just(0), filter=st.just("nearest")),
+)
+before_resize = st.lists(st.one_of(flips, crops, fractions), max_size=3)
+after_resize = st.lists(st.one_of(flips, crops, centers, pads, fractions), max_size=4)
+
+
+@settings(max_examples=700, deadline=None, derandomize=True)
+@given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
+def test_folded_ops_look_where_the_ops_one_by_one_look(before, resize, after, height, width):
+    steps = [*before, *resize, *after]
+    image = expected = index_image(height, width)
+    for step in steps:
+        expected = apply(step, expected)
+    try:
+        placement = place(steps, height, width)
+    except pp.PipelineError as error:
+        assume("smaller than the image" not in str(error) and "the window ends at" not in str(error))
+        raise
+    assert placement.canvas == expected.shape[:2]
+    assert (look(placement, image) == expected).all()
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
+def test_the_transform_maps_the_corners_of_the_source_to_the_corners_of_the_region(
+    before, resize, after, height, width
+):
+    try:
+        placement = place([*before, *resize, *after], height, width)
+    except (pp.PipelineError, pp.ImageError):
+        reject()
+    top, left, bottom, right = placement.source
+    region = placement.region
+    assume(region[0] < region[2] and region[1] < region[3])
+    for axis, (begin, end) in enumerate(((top, bottom), (left, right))):
+        scale, offset = placement.transform[axis], placement.transform[axis + 2]
+        step = placement.resized[axis] / (end - begin)
+        seen = [region[axis] / step, region[axis + 2] / step]
+        seen = [end - s if placement.mirrors[axis] else begin + s for s in seen]
+        edges = [placement.at[axis], placement.at[axis] + region[axis + 2] - region[axis]]
+        edges = edges[::-1] if placement.flips[axis] else edges
+        assert [s * scale + offset for s in seen] == pytest.approx(edges, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("steps", "point", "expected"),
+    [
+        ([pp.resize(height=50, width=400)], (10, 20), (5, 40)),
+        ([pp.center_crop(60, 100)], (20, 50), (0, 0)),
+        ([pp.flip()], (10, 20), (10, 180)),
+        ([pp.flip("vertical"), pp.resize(height=50, width=200)], (10, 20), (45, 20)),
+        ([pp.letterbox(100, 100)], (0, 0), (25, 0)),
+        ([pp.letterbox(100, 100), pp.flip()], (0, 0), (25, 100)),
+        ([pp.letterbox(100, 100, anchor="top_left")], (100, 200), (50, 100)),
+        ([pp.letterbox(400, 400, enlarge=False)], (0, 0), (150, 100)),
+        ([pp.crop(10, 20, 50, 100), pp.resize(height=100, width=100), pp.flip()], (10, 20), (0, 100)),
+        ([pp.crop(10, 20, 50, 100), pp.resize(height=100, width=100), pp.pad(120, 140)], (60, 120), (110, 120)),
+    ],
+)
+def test_the_transform_says_where_a_point_of_the_image_went(steps, point, expected):
+    transform = place(steps, 100, 200).transform
+    assert reference.transform_point(point, transform) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("margin", "offset"), [(1, 0), (3, 2), (5, 2), (7, 4)])
+def test_a_centre_crop_rounds_half_a_pixel_to_even(margin, offset):
+    assert place([pp.center_crop(10, 10)], 10 + margin, 10).region == (offset, 0, offset + 10, 10)
+
+
+@pytest.mark.parametrize(("spare", "before"), [(1, 0), (2, 1), (3, 1), (5, 2), (7, 3)])
+def test_a_letterbox_puts_the_odd_margin_below(spare, before):
+    assert place([pp.pad(10 + spare, 10)], 10, 10).at == (before, 0)
+
+
+def test_a_region_is_resized_with_the_coefficients_of_the_whole():
+    placement = place([pp.resize(256), pp.center_crop(224)], 427, 640)
+    assert placement.source == (0, 0, 427, 640)
+    assert placement.resized == (256, 383)
+    assert placement.region == (16, 80, 240, 304)
+
+
+def test_a_crop_behind_the_margin_shows_the_margin_alone():
+    placement = place([pp.letterbox(40, 40), pp.crop(0, 0, 5, 40)], 10, 40)
+    assert (look(placement, index_image(10, 40)) == NOWHERE).all()
+
+
+def test_a_resize_beyond_the_limit_is_refused():
+    resize = Resize(rule="shorter", height=16384, width=16384, filter="box", antialias=True, exact=False)
+    with pytest.raises(pp.ImageError) as caught:
+        Geometry((), resize, ()).place(1, 2)
+    assert str(caught.value) == (
+        "[BAD_DIMENSIONS] its 1 x 2 pixels would be resized to 16384 x 32768, more than 268,435,456 pixels"
+    )
+
+
+def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
+    twice = [pp.normalize(mean=(1, 2, 3), std=2, scale=1), pp.normalize(mean=0.5, std=(1, 2, 4), scale=10)]
+    plan = compile_pipeline(pp.Pipeline([pp.decode(), pp.center_crop(2), *twice, pp.tensor()])).outputs["tensor"]
+    assert plan.scale == pytest.approx((5, 2.5, 1.25))
+    assert plan.offset == pytest.approx((-5.5, -5.25, -3.875))
+    assert plan.table.shape == (3, 256)
+    assert plan.table[1, 100] == np.float32(100 * 2.5 - 5.25)
+
+
+def test_the_colour_of_the_margin_has_one_level_a_channel():
+    def fill(*steps, color="rgb"):
+        return compile_pipeline(pp.Pipeline([pp.decode(color=color), *steps, pp.tensor()])).outputs["tensor"].fill
+
+    assert fill(pp.letterbox(4, 4)) == (114, 114, 114)
+    assert fill(pp.letterbox(4, 4, fill=(1, 2, 3))) == (1, 2, 3)
+    assert fill(pp.letterbox(4, 4, fill=9), color="gray") == (9,)
+    assert fill(pp.center_crop(4)) == (0, 0, 0)
