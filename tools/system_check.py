@@ -1,0 +1,36 @@
+"""Before anything is installed: does this machine have what pip cannot bring? One line for each thing that is missing.
+
+The Makefile runs it with the system's own Python, so it keeps to what any Python 3.6 understands.
+"""
+
+import ctypes.util
+import importlib.util
+import platform
+import sys
+import sysconfig
+from pathlib import Path
+
+
+def missing():  # noqa: ANN201  (type hints of generators need imports that old versions lack)
+    """Yield for each missing thing what to do about it."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+        yield (
+            f"Python {version}: the embedded Triton runs Python 3.10 to 3.13; "
+            "install one of them and name it: make demo PYTHON=python3.11"
+        )
+        return
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        yield f"{platform.system()} {platform.machine()}: the embedded Triton runs on Linux x86_64 only"
+    if not all(importlib.util.find_spec(module) for module in ("venv", "ensurepip")):
+        yield f"Python's venv is missing: apt-get install python{version}-venv"
+    library = f"libpython{version}.so.1.0"
+    beside = Path(sysconfig.get_config_var("LIBDIR") or "/", library)
+    if not beside.exists() and not ctypes.util.find_library(f"python{version}"):
+        yield f"{library} is missing, which Triton's Python models load: apt-get install libpython{version}"
+
+
+lines = list(missing())
+for line in lines:
+    sys.stderr.write(f"pixprep: {line}\n")
+sys.exit(1 if lines else 0)
