@@ -25,6 +25,8 @@ def compile_pipeline(pipeline: Pipeline) -> Plan:
     return Plan(
         is_gray=decode.color == "gray",
         apply_exif_orientation=decode.apply_exif_orientation,
+        chroma=decode.chroma,
+        decoder=decode.decoder,
         outputs={name: _output(output, decode) for name, output in pipeline.outputs.items()},
     )
 
@@ -116,7 +118,7 @@ def _resize(op: ops.Resize | ops.Letterbox) -> plan.Resize:
     rule: Literal["both", "shorter", "longer", "fit", "shrink"]
     if isinstance(op, ops.Letterbox):
         rule, height, width = ("fit" if op.enlarge else "shrink"), op.height, op.width
-    elif op.size is not None:
+    elif op.size is not None and op.side is not None:
         rule, height, width = op.side, op.size, op.size
     else:
         assert op.height is not None

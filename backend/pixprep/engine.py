@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from threading import Lock
 from time import perf_counter
 
 import numpy as np
 
 from pixprep.compiler import compile_pipeline
-from pixprep.decoders import Encoded, Limits, decoder_for
+from pixprep.decoders import Encoded, Limits
+from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError
-from pixprep.kernels import Array, kernel_for
+from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan import SizePlan, TensorPlan, TransformPlan
+from pixprep.plan import Placement, SizePlan, TensorPlan, TransformPlan
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Engine:
 
     Args:
         pipeline: what to do.
-        device: where: ``"cpu"``.
-        threads: that decode and resize; default: as many as this process may use cores.
+        device: where: ``"cpu"``, ``"gpu"``, ``"gpu:1"``.
+        threads: that decode and resize on the CPU; default: as many as this process may use cores.
         limits: what is refused before it is decoded.
 
     Raises:
@@ -60,10 +61,10 @@ class Engine:
     ) -> None:
         self.pipeline = pipeline
         self.plan = compile_pipeline(pipeline)
-        self.threads = threads or len(os.sched_getaffinity(0))
-        self._decoder = decoder_for(self.plan, device=device, limits=limits or Limits())
+        self._device = device_for(device, threads=threads)
+        self._decoder = self._device.decoder(self.plan, limits or Limits())
         self._kernels = {
-            name: kernel_for(output, device=device)
+            name: self._device.kernel(output)
             for name, output in self.plan.outputs.items()
             if isinstance(output, TensorPlan)
         }
@@ -72,7 +73,12 @@ class Engine:
             for name, output in self.plan.outputs.items()
             if not isinstance(output, SizePlan)
         }
-        self._pool = ThreadPoolExecutor(self.threads - 1, "pixprep") if self.threads > 1 else None
+        self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
+
+    @property
+    def lanes(self) -> int:
+        """How many threads work at once."""
+        return self._device.lanes
 
     def run(self, encoded: Sequence[Encoded]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
@@ -95,51 +101,81 @@ class Engine:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
         count = len(encoded)
-        specs = {name: self.plan.outputs[name].spec for name in names}
-        arrays = {name: np.empty((count, *spec.shape), spec.dtype) for name, spec in specs.items()}
-        batch = Batch(arrays, [None] * count, [0.0] * count, [0.0] * count)
-        indices = iter(range(count))  # shared: whoever is free takes the next image
+        batch = Batch({name: self._array(name, count) for name in names}, [None] * count, [0.0] * count, [0.0] * count)
+        chunks = self._device.chunks(encoded)
+        lock = Lock()  # a generator may not be asked by two threads at once
 
-        def work() -> None:
-            for index in indices:
-                self._one(index, encoded[index], batch)
+        def take() -> range | None:
+            with lock:
+                return next(chunks, None)
 
-        others = [self._pool.submit(work) for _ in range(min(self.threads, count) - 1)] if self._pool else []
+        def work() -> None:  # whoever is free takes the next chunk
+            while (chunk := take()) is not None:
+                with self._device.lane():
+                    self._chunk(chunk, encoded, batch)
+
+        others = [self._pool.submit(work) for _ in range(min(self.lanes, count) - 1)] if self._pool else []
         work()
         for other in others:
             other.result()
         return batch
 
-    def _one(self, index: int, encoded: Encoded, batch: Batch) -> None:
-        start = perf_counter()
-        (pixels,) = self._decoder.decode([encoded])
-        decoded = perf_counter()
-        batch.decode_s[index] = decoded - start
-        try:
-            if isinstance(pixels, ImageError):
-                raise pixels
-            for name, array in batch.outputs.items():
-                self._output(name, pixels, array[index : index + 1])
-        except ImageError as error:
-            batch.errors[index] = error
-            for array in batch.outputs.values():
-                array[index] = 0
-        batch.transform_s[index] = perf_counter() - decoded
-
-    def _output(self, name: str, pixels: Array, row: Array) -> None:
+    def _array(self, name: str, count: int) -> Array:
         output = self.plan.outputs[name]
-        size = pixels.shape[:2]
-        if isinstance(output, SizePlan):
-            row[0] = size
-        elif isinstance(output, TransformPlan):
-            row[0] = self._place[name](*size).transform
-        else:
-            self._kernels[name].run([pixels], [self._place[name](*size)], row)
+        shape = (count, *output.spec.shape)
+        # a few numbers an image: nothing is gained by having them anywhere but where Python is
+        return (
+            self._device.empty(shape, output.spec.dtype)
+            if isinstance(output, TensorPlan)
+            else np.empty(shape, output.spec.dtype)
+        )
+
+    def _chunk(self, chunk: range, encoded: Sequence[Encoded], batch: Batch) -> None:
+        """Decode the images of a chunk, then run every output's kernel on those that decoded."""
+        start = perf_counter()
+        images = dict(zip(chunk, self._decoder.decode([encoded[index] for index in chunk]), strict=True))
+        decoded = perf_counter()
+        for name, array in batch.outputs.items():
+            self._output(name, images, array)
+        done = perf_counter()
+        for index, image in images.items():
+            batch.decode_s[index] = (decoded - start) / len(chunk)
+            batch.transform_s[index] = (done - decoded) / len(chunk)
+            if isinstance(image, ImageError):
+                batch.errors[index] = image
+                for array in batch.outputs.values():
+                    array[index] = 0
+
+    def _output(self, name: str, images: dict[int, Array | ImageError], array: Array) -> None:
+        """One output of the images that have not failed yet; an image without a placement fails here."""
+        output = self.plan.outputs[name]
+        placements: dict[int, Placement] = {}
+        for index, image in images.items():
+            if isinstance(image, ImageError):
+                continue
+            height, width = image.shape[:2]
+            if isinstance(output, SizePlan):
+                array[index] = height, width
+                continue
+            try:
+                placements[index] = self._place[name](height, width)
+            except ImageError as error:
+                images[index] = error
+        if isinstance(output, TransformPlan):
+            for index, placement in placements.items():
+                array[index] = placement.transform
+        elif isinstance(output, TensorPlan):
+            self._kernels[name].run(
+                [images[index] for index in placements],
+                list(placements.values()),
+                [array[index] for index in placements],
+            )
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and give memory back."""
         if self._pool is not None:
             self._pool.shutdown()
+        self._device.close()
 
     def __enter__(self) -> Engine:  # noqa: PYI034  (typing.Self begins with Python 3.11)
         return self

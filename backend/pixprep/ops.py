@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from pixprep.errors import PipelineError
-from pixprep.spec import Color, DType, ImageSpec, Layout, TensorSpec, keep_aspect
+from pixprep.spec import Chroma, Codec, Color, ImageSpec, Layout, TensorSpec, keep_aspect
 
 Filter = Literal["nearest", "box", "bilinear", "bicubic", "lanczos"]
 Anchor = Literal["center", "top_left"]
@@ -60,10 +60,16 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
     Args:
         color: order of the channels.
         apply_exif_orientation: turn the image upright; False keeps the pixels as they are stored.
+        chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
+            code; ``fast``: repeated, a few percent quicker, up to 73 levels off.
+        decoder: on a GPU, what may decode. ``consistent``: the CUDA decoder alone, so that an image gets the same
+            pixels whatever the load; ``fastest``: the hardware engine beside it; ``cpu``: libjpeg-turbo.
     """
 
     color: Color = "rgb"
     apply_exif_orientation: bool = True
+    chroma: Chroma = "fancy"
+    decoder: Codec = "consistent"
 
     def infer(self) -> ImageSpec:
         """The spec of the decoded image: any size."""
@@ -81,7 +87,7 @@ class Resize(Op, frozen=True, tag="resize"):
 
     Args:
         size: of the side that ``side`` names; the aspect ratio is kept up to the rounding above.
-        side: which side ``size`` is for.
+        side: which side ``size`` is for; default: ``shorter``.
         height, width: both sides; the aspect ratio is not kept.
         filter: ``nearest`` (never antialiased), ``box``, ``bilinear``, ``bicubic`` (a = -0.5) or ``lanczos`` (3 lobes).
         antialias: widen the filter by the scale when shrinking.
@@ -89,7 +95,7 @@ class Resize(Op, frozen=True, tag="resize"):
     """
 
     size: int | None = None
-    side: Literal["shorter", "longer"] = "shorter"
+    side: Literal["shorter", "longer"] | None = None
     height: int | None = None
     width: int | None = None
     filter: Filter = "bilinear"
@@ -101,10 +107,14 @@ class Resize(Op, frozen=True, tag="resize"):
         pair = (self.height, self.width)
         if (self.size is None) == (pair == (None, None)) or (self.size is None and None in pair):
             raise PipelineError('needs either "size" or both "height" and "width"')
-        if self.size is not None:
-            _check_side("size", self.size)
-        else:
+        if self.size is None:
+            if self.side is not None:
+                raise PipelineError('"side" goes with "size", not with "height" and "width"')
             _check_sides(self.height, self.width)
+            return
+        _check_side("size", self.size)
+        if self.side is None:
+            msgspec.structs.force_setattr(self, "side", "shorter")
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec after the resize; refuses normalized values, since the filter rounds to uint8."""
@@ -112,6 +122,7 @@ class Resize(Op, frozen=True, tag="resize"):
         if self.height is not None and self.width is not None:
             return image.sized(self.height, self.width)
         assert self.size is not None
+        assert self.side is not None
         if image.height is not None and image.width is not None:
             return image.sized(*keep_aspect(self.size, self.side, image.height, image.width))
         least = self.size if self.side == "shorter" else 1
@@ -388,7 +399,6 @@ OPS: dict[str, type[Op]] = {
         Transform,
     )
 }
-OUTPUT_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8", "int32")
 
 
 def op_name(op: Op) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError
-from pixprep.spec import TensorSpec, keep_aspect
+from pixprep.spec import Chroma, Codec, TensorSpec, keep_aspect
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (Pillow computes it whole)."""
@@ -268,9 +268,12 @@ class Plan:
     Attributes:
         is_gray: decode to one channel; else to RGB.
         apply_exif_orientation: turn the image upright.
+        chroma, decoder: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
     """
 
     is_gray: bool
     apply_exif_orientation: bool
+    chroma: Chroma
+    decoder: Codec
     outputs: dict[str, OutputPlan]

@@ -9,6 +9,8 @@ from typing import Literal
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32"]
 Layout = Literal["chw", "hwc"]
+Chroma = Literal["fancy", "fast"]
+Codec = Literal["consistent", "fastest", "cpu"]
 
 BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4}
 
@@ -87,5 +89,5 @@ class TensorSpec:
         return prod(self.shape) * BYTES_PER_VALUE[self.dtype]
 
     def __str__(self) -> str:
-        layout = f" {self.layout}" if self.layout else ""
-        return f"{self.dtype} {list(self.shape)}{layout}, values {self.low:.4g}..{self.high:.4g}"
+        image = f" {self.layout}, values {self.low:.4g}..{self.high:.4g}" if self.layout else ""
+        return f"{self.dtype} {list(self.shape)}{image}"

@@ -11,8 +11,9 @@ from PIL import Image, ImageOps
 
 from compare import EQUAL, assert_close
 from images import JUNK, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
-from pixprep.decoders import Limits, decoder_for
+from pixprep.decoders import Limits
 from pixprep.decoders.header import read_jpeg_header, sniff
+from pixprep.devices import device_for
 from pixprep.errors import REASONS, ImageError, SetupError
 from pixprep.plan import Plan
 
@@ -20,8 +21,8 @@ ALL = {**jpegs(), **others()}
 
 
 def decode(encoded, *, gray=False, upright=True, limits=None):
-    plan = Plan(is_gray=gray, apply_exif_orientation=upright, outputs={})
-    (pixels,) = decoder_for(plan, device="cpu", limits=limits or Limits()).decode([encoded])
+    plan = Plan(is_gray=gray, apply_exif_orientation=upright, chroma="fancy", decoder="consistent", outputs={})
+    (pixels,) = device_for("cpu").decoder(plan, limits or Limits()).decode([encoded])
     if isinstance(pixels, ImageError):
         return pixels
     assert pixels.dtype == np.uint8
@@ -242,7 +243,6 @@ def test_flipped_bytes_give_pixels_or_an_image_error(name, data):
 
 
 def test_a_device_that_is_not_there_is_a_setup_error():
-    plan = Plan(is_gray=False, apply_exif_orientation=True, outputs={})
     with pytest.raises(SetupError) as caught:
-        decoder_for(plan, device="tpu", limits=Limits())
-    assert str(caught.value) == 'device "tpu": this version of pixprep runs on the "cpu" only'
+        device_for("tpu")
+    assert str(caught.value) == 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'

@@ -1,6 +1,7 @@
 """The engine: batches, order, broken images, threads, outputs."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -189,10 +190,14 @@ def test_times_are_told_for_each_image(engine):
     assert batch.transform_s[0] > 0
 
 
-def test_an_unknown_device_is_a_setup_error():
+def test_a_missing_library_of_a_device_is_a_setup_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "pixprep.devices.gpu", raising=False)
     with pytest.raises(pp.SetupError) as caught:
         pp.Engine(PIPELINE, device="gpu")
-    assert str(caught.value) == 'device "gpu": this version of pixprep runs on the "cpu" only'
+    assert str(caught.value) == (
+        'device "gpu" needs cupy: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or take the device "cpu"'
+    )
 
 
 def test_limits_reach_the_decoder():

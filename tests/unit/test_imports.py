@@ -19,21 +19,25 @@ ROWS = [
     ["presets", "compiler", "decoders", "decoders.header", "kernels.coefficients"],
     ["kernels"],
     ["kernels.launch"],
-    ["decoders.cpu", "decoders.gpu", "kernels.cpu", "kernels.gpu"],
+    ["decoders.cpu", "kernels.cpu", "kernels.gpu"],
+    ["decoders.gpu"],  # what a GPU cannot decode, the CPU decoder does
+    ["devices"],
+    ["devices.cpu", "devices.gpu"],
     ["engine"],
+    ["explain", "triton.config"],
+    ["triton.metrics", "triton.warm_up"],
+    ["triton.model"],
 ]
 RANK = {module: rank for rank, row in enumerate(ROWS) for module in row}
 ON_DEMAND = {
-    ("decoders", "decoders.cpu"),
-    ("decoders", "decoders.gpu"),
-    ("kernels", "kernels.cpu"),
-    ("kernels", "kernels.gpu"),
+    ("devices", "devices.cpu"),
+    ("devices", "devices.gpu"),
 }
 
 HOMES = {
-    "cupy": {"decoders.gpu", "kernels.gpu"},
-    "nvidia": {"decoders.gpu", "kernels.gpu"},
-    "simplejpeg": {"decoders.cpu"},
+    "cupy": {"devices.gpu", "kernels.gpu"},
+    "nvidia": {"decoders.gpu", "devices.gpu"},
+    "simplejpeg": {"decoders.cpu", "triton.warm_up"},
     "cykooz_resizer": {"kernels.cpu"},
     "PIL": {"decoders.cpu", "kernels.cpu"},
     "triton_python_backend_utils": {"triton.model"},

@@ -137,7 +137,8 @@ def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
 
 def test_every_default_is_written_out():
     line = json.loads(pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()]).to_json())["ops"][0]
-    assert line == {"op": "decode", "color": "rgb", "apply_exif_orientation": True}
+    flags = {"apply_exif_orientation": True, "chroma": "fancy", "decoder": "consistent"}
+    assert line == {"op": "decode", "color": "rgb", **flags}
 
 
 sides = st.integers(1, 300)

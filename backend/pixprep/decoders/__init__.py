@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pixprep.errors import ImageError, SetupError
-from pixprep.plan import Plan
+from pixprep.errors import ImageError
 
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
@@ -54,16 +53,3 @@ class Decoder(Protocol):
             For each, in order, its pixels on the decoder's device or the reason why there are none. The memory belongs
             to the decoder and is reused by the next call from the same thread.
         """
-
-
-def decoder_for(plan: Plan, *, device: str, limits: Limits) -> Decoder:
-    """The decoder of a device, set up for a plan.
-
-    Raises:
-        SetupError: there is no such device here.
-    """
-    if device == "cpu":
-        from pixprep.decoders.cpu import CpuDecoder  # noqa: PLC0415  (imported on demand: a laptop has no codecs to load)
-
-        return CpuDecoder(plan, limits)
-    raise SetupError(f'device "{device}": this version of pixprep runs on the "cpu" only')

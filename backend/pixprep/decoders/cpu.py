@@ -30,6 +30,7 @@ class CpuDecoder:
     def __init__(self, plan: Plan, limits: Limits) -> None:
         self._is_gray = plan.is_gray
         self._is_upright = plan.apply_exif_orientation
+        self._is_fast = plan.chroma == "fast"
         self._limits = limits
         self._local = threading.local()
 
@@ -69,6 +70,7 @@ class CpuDecoder:
             pixels: U8 = simplejpeg.decode_jpeg(
                 encoded,
                 "GRAY" if self._is_gray else "RGBX",
+                fastupsample=self._is_fast,
                 buffer=self._buffer(header.height * header.width * channels),
             )
         except ValueError as error:

@@ -31,6 +31,7 @@ class JpegHeader:
         frame: the start-of-frame marker's last byte: 0xC0 baseline, 0xC1 extended, 0xC2 progressive, 0xC3 lossless,
             0xC9 and above arithmetic coding.
         orientation: EXIF, 1 to 8; 1 where nothing is said.
+        scan: where the first scan begins, in bytes.
     """
 
     height: int
@@ -39,6 +40,7 @@ class JpegHeader:
     precision: int
     frame: int
     orientation: int
+    scan: int
 
 
 def sniff(encoded: bytes | memoryview) -> Format | None:
@@ -100,6 +102,7 @@ def read_jpeg_header(encoded: bytes | memoryview) -> JpegHeader:
                 precision=precision,
                 frame=kind,
                 orientation=orientation,
+                scan=position,
             )
         position += length
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pixprep.decoders import Pixels
-from pixprep.errors import SetupError
-from pixprep.plan import Placement, TensorPlan
+from pixprep.plan import Placement
 
 Array = Any
 """An array of the kernel's device: NumPy or CuPy."""
@@ -24,16 +23,3 @@ class Kernel(Protocol):
             placements: the plan's geometry at each image's size.
             outs: for each image an array of ``plan.spec.shape`` and dtype; every value is written.
         """
-
-
-def kernel_for(plan: TensorPlan, *, device: str) -> Kernel:
-    """The kernel of a device for a plan.
-
-    Raises:
-        SetupError: there is no such device here.
-    """
-    if device == "cpu":
-        from pixprep.kernels.cpu import CpuKernel  # noqa: PLC0415  (imported on demand)
-
-        return CpuKernel(plan)
-    raise SetupError(f'device "{device}": this version of pixprep runs on the "cpu" only')

@@ -13,4 +13,4 @@ def warm_up(engine: Engine) -> None:
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (375, 500, 3), dtype=np.uint8)
     jpeg = simplejpeg.encode_jpeg(noise, quality=90, colorspace="RGB", colorsubsampling="420")
-    engine.run_batch([jpeg] * (2 * engine.threads))
+    engine.run_batch([jpeg] * (2 * engine.lanes))

@@ -1,0 +1,138 @@
+"""Decoding on an NVIDIA GPU: one nvImageCodec call for all JPEGs of a chunk; what it refuses goes to the CPU decoder.
+
+So the CPU decoder has the last word on a bad image, and the reason is the same on every device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from nvidia import nvimgcodec
+
+from pixprep.decoders import Encoded, Limits, Pixels
+from pixprep.decoders.cpu import CpuDecoder
+from pixprep.decoders.header import JpegHeader, read_jpeg_header, sniff
+from pixprep.errors import ImageError
+from pixprep.plan import Plan
+
+_BACKENDS = {
+    "consistent": (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU),
+    "fastest": (nvimgcodec.HW_GPU_ONLY, nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU),
+    "cpu": (nvimgcodec.CPU_ONLY,),
+}
+_LOSSY_HUFFMAN = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others go to libjpeg-turbo
+_END_OF_IMAGE = b"\xff\xd9"
+
+
+class GpuDecoder:
+    """See ``Decoder``. Pixels are uint8 (height, width, 3) RGB or (height, width, 1) gray, on the device.
+
+    Args:
+        plan: what to decode to.
+        limits: what is refused from the header.
+        device_id: the GPU, or nvImageCodec's number for "no GPU".
+        threads: of nvImageCodec's own.
+        to_array: wraps an nvImageCodec image without a copy, and uploads a NumPy array.
+        stream: gives the CUDA stream, as a number, that the calling thread works on.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        limits: Limits,
+        *,
+        device_id: int,
+        threads: int,
+        to_array: Callable[[Any], Any],
+        stream: Callable[[], int],
+    ) -> None:
+        self.fallbacks = 0
+        self._cpu = CpuDecoder(plan, limits)
+        self._limits = limits
+        self._to_array = to_array
+        self._stream = stream
+        self._decoder = nvimgcodec.Decoder(
+            device_id=device_id,
+            max_num_cpu_threads=threads,
+            backends=[nvimgcodec.Backend(kind) for kind in _BACKENDS[plan.decoder]],
+            options=f":fancy_upsampling={int(plan.chroma == 'fancy')}",
+        )
+        self._params = nvimgcodec.DecodeParams(
+            apply_exif_orientation=plan.apply_exif_orientation,
+            color_spec=nvimgcodec.GRAY if plan.is_gray else nvimgcodec.SRGB,
+            sample_format=nvimgcodec.I_Y if plan.is_gray else nvimgcodec.I_RGB,
+        )
+        self._lock = threading.Lock()  # nvImageCodec: one call at a time for each decoder
+        self._local = threading.local()
+
+    def decode(self, encoded: Sequence[Encoded]) -> list[Pixels | ImageError]:
+        """See ``Decoder.decode``: the pixels are valid until the same thread's next call."""
+        results: list[Pixels | ImageError | None] = [None] * len(encoded)
+        batch: list[int] = []
+        for index, image in enumerate(encoded):
+            try:
+                if self._is_for_nvimgcodec(image):
+                    batch.append(index)
+            except ImageError as error:
+                results[index] = error
+        for index, decoded in zip(batch, self._batch([encoded[index] for index in batch]), strict=True):
+            results[index] = None if decoded is None else self._to_array(decoded)
+        return [self._on_cpu(encoded[index]) if result is None else result for index, result in enumerate(results)]
+
+    def chunks(self, encoded: Sequence[Encoded], *, budget: int) -> Iterator[range]:
+        """Ranges of images whose pixels have at most ``budget`` bytes together, and at least one image each."""
+        start = used = 0
+        for index, image in enumerate(encoded):
+            need = self._n_bytes(image)
+            if index > start and used + need > budget:
+                yield range(start, index)
+                start, used = index, 0
+            used += need
+        if start < len(encoded):
+            yield range(start, len(encoded))
+
+    def _n_bytes(self, encoded: Encoded) -> int:
+        try:
+            header = self._header(encoded)
+        except ImageError:
+            return 0  # it will not be decoded
+        return 3 * header.height * header.width if header else 3 * self._limits.max_pixels
+
+    def _header(self, encoded: Encoded) -> JpegHeader | None:
+        """The header of a JPEG within the limits; None for other formats."""
+        data = memoryview(encoded).cast("B")
+        self._limits.check_bytes(len(data))
+        if sniff(data) != "jpeg":
+            return None
+        header = read_jpeg_header(data)
+        self._limits.check_size(header.height, header.width)
+        return header
+
+    def _is_for_nvimgcodec(self, encoded: Encoded) -> bool:
+        """Whether the CUDA decoder reads it; a file that has no end is left to libjpeg-turbo, which refuses it."""
+        header = self._header(encoded)
+        if header is None or header.components not in (1, 3) or header.precision != 8:
+            return False
+        return header.frame in _LOSSY_HUFFMAN and bytes(encoded).rfind(_END_OF_IMAGE) > header.scan
+
+    def _batch(self, encoded: list[Encoded]) -> list[Any]:
+        """Images of nvImageCodec, None where it failed; buffers of this thread's last call are used again."""
+        if not encoded:
+            return []
+        kept: list[Any] = getattr(self._local, "images", [])
+        streams = [nvimgcodec.CodeStream(bytes(image)) for image in encoded]
+        buffers = {"images": kept[: len(streams)]} if len(kept) >= len(streams) else {}
+        with self._lock:
+            images = list(self._decoder.decode(streams, params=self._params, cuda_stream=self._stream(), **buffers))
+        decoded = [image for image in images if image is not None]
+        self._local.images = decoded + kept[len(decoded) :] if buffers else decoded
+        return images
+
+    def _on_cpu(self, encoded: Encoded) -> Pixels | ImageError:
+        (pixels,) = self._cpu.decode([encoded])
+        if isinstance(pixels, ImageError):
+            return pixels
+        self.fallbacks += 1
+        return self._to_array(pixels[:, :, :3].copy())

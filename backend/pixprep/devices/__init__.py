@@ -1,0 +1,68 @@
+"""Devices: where an engine decodes and computes. One module a device, imported on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from pixprep.decoders import Decoder, Encoded, Limits
+from pixprep.errors import SetupError
+from pixprep.kernels import Array, Kernel
+from pixprep.plan import Plan, TensorPlan
+from pixprep.spec import DType
+
+
+class Device(Protocol):
+    """What an engine needs of a device.
+
+    Attributes:
+        lanes: how many threads of the engine may work at once, each on a chunk of its own.
+    """
+
+    lanes: int
+
+    def decoder(self, plan: Plan, limits: Limits) -> Decoder:
+        """The decoder for a plan."""
+
+    def kernel(self, plan: TensorPlan) -> Kernel:
+        """The kernel for a plan, compiled."""
+
+    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
+        """Share a batch out: each range of images is decoded together, and its pixels are in memory together."""
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """An array on the device, its values not set."""
+
+    def lane(self) -> AbstractContextManager[None]:
+        """What a thread works inside; when it ends, everything that was queued inside has been done."""
+
+    def close(self) -> None:
+        """Give memory back that is kept for the next batch."""
+
+
+def device_for(name: str, *, threads: int | None = None) -> Device:
+    """The device of a name: ``cpu``, ``gpu`` (the first one) or ``gpu:1``.
+
+    Args:
+        name: which.
+        threads: on the CPU, how many; default: as many as this process may use cores.
+
+    Raises:
+        SetupError: there is no such device here.
+    """
+    kind, _, index = name.partition(":")
+    if name == "cpu":
+        from pixprep.devices.cpu import Cpu  # noqa: PLC0415  (on demand: a laptop has no codecs to load)
+
+        return Cpu(threads)
+    if kind == "gpu" and (index or "0").isdigit():
+        try:
+            from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (on demand: most machines lack CuPy)
+        except ImportError as error:
+            raise SetupError(
+                f'device "{name}" needs {error.name}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), '
+                'or take the device "cpu"'
+            ) from None
+        return Gpu(int(index or 0))
+    raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')

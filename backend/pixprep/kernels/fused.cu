@@ -1,0 +1,154 @@
+// From decoded pixels to finished tensors, for a batch of images of any sizes, in two launches.
+//
+// The first launch resamples each image along one axis, and keeps uint8 as Pillow does; the second resamples along the
+// other axis, looks each level up in the table of its channel, and writes the value in its place on the canvas, in the
+// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in coefficients.py:
+//
+//     level = clip8((2^21 + sum(level_k * weight_k)) >> 22)
+//
+// An axis that keeps its length, or is resampled to the nearest pixel, has windows of one position with weight 2^22,
+// which give the level itself. Coordinates: x to the right, y down. Sizes and offsets are in pixels, pitches in bytes.
+//
+// Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0 -DVALUE=unsigned char|unsigned short|unsigned int: a table holds the
+// bits of its values, so that the kernel needs no float type at all. launch.py fills the structs; keep both in step.
+
+#define ROUND (1 << 21)
+#define SHIFT 22
+#define TILE_WIDTH 64   // threads a block in x
+#define TILE_HEIGHT 4   // threads a block in y
+#define TILE_ROWS 16    // rows that a block of `first_pass` works through, TILE_HEIGHT at a time
+#define STAGE_BYTES 8192  // of one source row, kept in shared memory; a longer stretch is read from global memory
+#define WORD 16           // bytes that one thread reads at once
+
+// For each output position of one axis: the first input position, and the weights, tap by tap (weights[tap * size + i]).
+struct Axis {
+    const int *first;
+    const int *count;
+    const int *weights;
+    int size;
+    int unused;
+};
+
+struct Image {
+    const unsigned char *source;  // the first pixel that the resize sees: of a mirrored axis the last one in memory
+    unsigned char *middle;        // between the passes: rows of `middle_width` pixels without gaps
+    VALUE *tensor;
+    struct Axis rows;             // vertical windows, of the region's rows
+    struct Axis columns;          // horizontal windows, of the region's columns
+    long long pitch;              // bytes from a source row to the next; negative if mirrored
+    int step;                     // bytes from a source pixel to the next in its row; negative if mirrored
+    int vertical_first;           // Pillow's order of the passes at this size
+    int middle_top;               // the source row or column at which `middle` begins
+    int middle_height;
+    int middle_width;
+    int top;                      // the region's place on the canvas
+    int left;
+    int flip_y;
+    int flip_x;
+    int unused;
+};
+
+struct Plan {
+    const VALUE *tables;  // CHANNELS x 256, in the order of the tensor's channels
+    int canvas_height;
+    int canvas_width;
+    int channel[3];       // for each channel of the tensor the decoded channel it is made of
+    int fill[3];          // for each channel of the tensor the level outside the region
+};
+
+__device__ static inline unsigned char clip8(int sum) {
+    int level = sum >> SHIFT;
+    return level < 0 ? 0 : level > 255 ? 255 : level;
+}
+
+// The sum of one window: `pixel` points at its first position, `step` bytes apart.
+__device__ static inline unsigned char resample(const unsigned char *pixel, long long step, struct Axis axis, int i) {
+    int sum = ROUND;
+    int count = axis.count[i];
+    for (int tap = 0; tap < count; ++tap) sum += pixel[tap * step] * axis.weights[(long long)tap * axis.size + i];
+    return clip8(sum);
+}
+
+// Copy bytes into a row of shared memory, by whole words where `from` allows; byte i lies at to[(from mod WORD) + i].
+__device__ static inline void stage_row(unsigned char *to, const unsigned char *from, int bytes) {
+    int shift = (int)((size_t)from % WORD);
+    int head = shift ? min(WORD - shift, bytes) : 0;
+    int words = (bytes - head) / WORD;
+    to += shift;
+    for (int i = threadIdx.x; i < words; i += TILE_WIDTH)
+        *(uint4 *)(to + head + i * WORD) = *(const uint4 *)(from + head + i * WORD);
+    int tail = head + words * WORD;
+    int i = threadIdx.x;
+    if (i < head) to[i] = from[i];
+    if (tail + i < bytes) to[tail + i] = from[tail + i];
+}
+
+// Grid: (tiles over the widest middle, tiles over the highest middle, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void first_pass(const struct Image *images) {
+    __shared__ __align__(WORD) unsigned char stage[TILE_HEIGHT][STAGE_BYTES + WORD];
+    const struct Image image = images[blockIdx.z];
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    int tile_top = blockIdx.y * TILE_ROWS;
+    if ((int)blockIdx.x * TILE_WIDTH >= image.middle_width || tile_top >= image.middle_height) return;  // the whole block
+    if (image.vertical_first) {
+        for (int y = tile_top + threadIdx.y; y < tile_top + TILE_ROWS && y < image.middle_height; y += TILE_HEIGHT) {
+            if (x >= image.middle_width) continue;
+            const unsigned char *pixel =
+                image.source + image.rows.first[y] * image.pitch + (long long)(image.middle_top + x) * image.step;
+            unsigned char *out = image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
+            for (int c = 0; c < CHANNELS; ++c) out[c] = resample(pixel + c, image.pitch, image.rows, y);
+        }
+        return;
+    }
+    // Neighbouring windows overlap, and their pixels lie apart by the scale: read the stretch once, in order.
+    int last = min((int)(blockIdx.x + 1) * TILE_WIDTH, image.middle_width) - 1;
+    int begin = image.columns.first[blockIdx.x * TILE_WIDTH];
+    int bytes = (image.columns.first[last] + image.columns.count[last] - begin) * CHANNELS;
+    bool is_staged = bytes <= STAGE_BYTES && image.step == CHANNELS;
+    for (int row = 0; row < TILE_ROWS; row += TILE_HEIGHT) {
+        int y = tile_top + row + threadIdx.y;
+        const unsigned char *line = image.source + (long long)(image.middle_top + y) * image.pitch;
+        if (is_staged) {
+            __syncthreads();  // the rows before have been used
+            if (y < image.middle_height) stage_row(stage[threadIdx.y], line + begin * CHANNELS, bytes);
+            __syncthreads();
+        }
+        if (x >= image.middle_width || y >= image.middle_height) continue;
+        int first = image.columns.first[x];
+        const unsigned char *pixel = line + (long long)first * image.step;
+        if (is_staged) pixel = stage[threadIdx.y] + (size_t)(line + begin * CHANNELS) % WORD + (first - begin) * CHANNELS;
+        unsigned char *out = image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
+        for (int c = 0; c < CHANNELS; ++c) out[c] = resample(pixel + c, image.step, image.columns, x);
+    }
+}
+
+// Grid: (tiles over the canvas in x, in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void second_pass(const struct Image *images, const struct Plan plan) {
+    __shared__ VALUE tables[CHANNELS * 256];
+    for (int i = threadIdx.y * TILE_WIDTH + threadIdx.x; i < CHANNELS * 256; i += TILE_WIDTH * TILE_HEIGHT)
+        tables[i] = plan.tables[i];
+    __syncthreads();
+    const struct Image image = images[blockIdx.z];
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
+    if (x >= plan.canvas_width || y >= plan.canvas_height) return;
+    int region_y = y - image.top;
+    int region_x = x - image.left;
+    bool is_inside = region_y >= 0 && region_y < image.rows.size && region_x >= 0 && region_x < image.columns.size;
+    if (image.flip_y) region_y = image.rows.size - 1 - region_y;
+    if (image.flip_x) region_x = image.columns.size - 1 - region_x;
+    for (int c = 0; c < CHANNELS; ++c) {
+        int level = plan.fill[c];
+        if (is_inside) {
+            long long pitch = (long long)image.middle_width * CHANNELS;
+            int from_y = image.vertical_first ? region_y : image.rows.first[region_y] - image.middle_top;
+            int from_x = image.vertical_first ? image.columns.first[region_x] - image.middle_top : region_x;
+            const unsigned char *pixel = image.middle + from_y * pitch + (long long)from_x * CHANNELS + plan.channel[c];
+            level = image.vertical_first ? resample(pixel, CHANNELS, image.columns, region_x)
+                                         : resample(pixel, pitch, image.rows, region_y);
+        }
+        long long at = LAYOUT_CHW ? ((long long)c * plan.canvas_height + y) * plan.canvas_width + x
+                                  : ((long long)y * plan.canvas_width + x) * CHANNELS + c;
+        image.tensor[at] = tables[c * 256 + level];
+    }
+}

@@ -1,0 +1,82 @@
+"""Builds the shim around fused.cu with the system's compiler, and launches its kernels on NumPy memory.
+
+Run as a program it is the AddressSanitizer run: the sanitizer must be loaded before Python.
+"""
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from pixprep.kernels import launch
+from pixprep.kernels.cpu import CpuKernel
+
+KERNELS = Path(launch.__file__).parent
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+
+
+def build(plan, folder, *, sanitize=False):
+    """The shim for a plan's types, as a loaded library."""
+    options = launch.options(plan)
+    name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
+    path = Path(folder, f"{name}.so")
+    if not path.exists():
+        command = [COMPILER, "-std=c++17", "-O1", "-g", "-shared", "-fPIC", f"-I{KERNELS}", *options]
+        command += ["-fsanitize=address"] * sanitize
+        command += ["-o", str(path), str(Path(__file__).parent / "shim" / "shim.cpp")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(path))
+
+
+def run(library, plan, images):
+    """The tensors of uint8 (height, width, channels) images, by the real kernels."""
+    kept = []  # what the structs point at
+
+    def upload(packed):
+        kept.append(packed)
+        return packed.ctypes.data
+
+    outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
+    sources = [launch.Source(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
+    placements = [plan.geometry.place(*image.shape[:2]) for image in images]
+    prepared = launch.prepare(plan, sources, placements, [out.ctypes.data for out in outs], upload=upload)
+    middle = np.empty(max(1, prepared.middle_bytes), np.uint8)
+    prepared.images["middle"] += np.uint64(middle.ctypes.data)
+    table = plan.table
+    struct = launch.plan_struct(plan, table.ctypes.data)
+    grids = [(ctypes.c_uint * 3)(*grid) for grid in (prepared.first_grid, prepared.second_grid)]
+    address = ctypes.c_void_p(prepared.images.ctypes.data)
+    library.run_first_pass(grids[0], address)
+    library.run_second_pass(grids[1], address, ctypes.c_void_p(struct.ctypes.data))
+    return outs
+
+
+def expected(plan, images):
+    """The same by the CPU kernel, whose equality with Pillow has tests of its own."""
+    kernel = CpuKernel(plan)
+    outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
+    padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
+    kernel.run(padded, [plan.geometry.place(*image.shape[:2]) for image in images], outs)
+    return outs
+
+
+def sanitized(folder):
+    """Every case under AddressSanitizer; a write or read outside ends the process with its report."""
+    from fused_cases import cases  # noqa: PLC0415  (only this program runs them)
+
+    count = 0
+    for plan, images in cases(every=3):
+        for ours, theirs in zip(
+            run(build(plan, folder, sanitize=True), plan, images), expected(plan, images), strict=True
+        ):
+            assert np.array_equal(ours, theirs)
+            count += 1
+    sys.stdout.write(f"{count} images\n")
+
+
+if __name__ == "__main__":
+    sanitized(sys.argv[1])

@@ -1,0 +1,165 @@
+"""The GPU engine's own logic with no GPU: nvImageCodec's CPU backend, the kernels through the shim, a fake CuPy."""
+
+import importlib
+import io
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cuda_shim
+import pixprep as pp
+from images import noise, photo, png
+from pixprep.compiler import compile_pipeline
+
+nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
+
+PIPELINE = pp.Pipeline(
+    [
+        pp.decode(decoder="cpu"),
+        pp.original_size(),
+        pp.resize(40, filter="bicubic", exact=True),
+        pp.center_crop(36),
+        pp.transform(),
+        pp.tensor(dtype="uint8"),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("shim")
+
+
+@pytest.fixture
+def gpu(monkeypatch, folder):
+    """``pixprep.devices.gpu`` over the fake CuPy."""
+    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+
+    plan = compile_pipeline(PIPELINE).outputs["tensor"]
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(plan, folder))
+    for name in ("kernels.gpu", "decoders.gpu", "devices.gpu"):
+        monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
+    yield importlib.import_module("pixprep.devices.gpu")
+    for name in ("kernels.gpu", "decoders.gpu", "devices.gpu"):
+        sys.modules.pop(f"pixprep.{name}", None)
+
+
+@pytest.fixture
+def engine(gpu):  # noqa: ARG001  (it makes device "gpu" the fake one)
+    with pp.Engine(PIPELINE, device="gpu") as engine:
+        yield engine
+
+
+def jpeg(height, width, seed=0, **options):
+    file = io.BytesIO()
+    Image.fromarray(noise(height, width, seed=seed)).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def mixed():
+    return [
+        jpeg(50, 70),
+        b"not an image",
+        jpeg(200, 90, 1, progressive=True),
+        png(noise(60, 61)),
+        jpeg(80, 80, 2)[:900],
+        photo(),
+        jpeg(64, 48, 3, subsampling=0),
+    ]
+
+
+def same(ours, theirs):
+    assert [str(error) for error in ours.errors] == [str(error) for error in theirs.errors]
+    for name, array in theirs.outputs.items():
+        assert np.array_equal(ours.outputs[name], array), name
+
+
+def test_every_output_and_every_error_equals_the_cpu_engines(engine):
+    images = mixed()
+    with pp.Engine(PIPELINE) as cpu:
+        same(engine.run_batch(images), cpu.run_batch(images))
+
+
+def test_what_nvimagecodec_does_not_read_goes_to_the_cpu_decoder_and_is_counted(engine):
+    engine.run_batch(mixed())
+    assert engine._decoder.fallbacks == 1  # the PNG; refused images are no fallback
+
+
+def test_a_refused_image_costs_no_other_one(engine, monkeypatch):
+    """nvImageCodec says None and no reason: the CPU decoder finds it, or decodes after all."""
+    decoder = engine._decoder
+    images = [jpeg(50, 70), jpeg(60, 70, 1), jpeg(70, 70, 2)]
+    with pp.Engine(PIPELINE) as cpu:
+        expected = cpu.run_batch(images)
+
+    class Moody:
+        def decode(self, streams, **arguments):
+            results = real.decode(streams, **arguments)
+            return [None if index == 1 else image for index, image in enumerate(results)]
+
+    real = decoder._decoder
+    monkeypatch.setattr(decoder, "_decoder", Moody())
+    same(engine.run_batch(images), expected)
+    assert decoder.fallbacks == 1
+
+
+def test_a_batch_over_the_memory_budget_is_cut_into_chunks(engine, gpu, monkeypatch):
+    images = [jpeg(50, 70, seed) for seed in range(9)]
+    monkeypatch.setattr(gpu, "PIXEL_BYTES", 3 * 50 * 70 * 4)
+    chunks = list(engine._device.chunks(images))
+    assert chunks == [range(4), range(4, 8), range(8, 9)]
+    with pp.Engine(PIPELINE) as cpu:
+        same(engine.run_batch(images), cpu.run_batch(images))
+
+
+def test_one_image_over_the_budget_is_a_chunk_of_its_own(engine, gpu, monkeypatch):
+    monkeypatch.setattr(gpu, "PIXEL_BYTES", 1)
+    assert list(engine._device.chunks([b"bad", jpeg(50, 70), jpeg(20, 20)])) == [range(1), range(1, 2), range(2, 3)]
+
+
+def test_buffers_are_used_again_and_batches_of_any_size_stay_right(engine):
+    with pp.Engine(PIPELINE) as cpu:
+        for count in (3, 7, 2, 7, 1):
+            images = [jpeg(50 + index, 70 + count, index) for index in range(count)]
+            same(engine.run_batch(images), cpu.run_batch(images))
+    assert 1 <= len(engine._decoder._local.images) <= 7
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientations_equal_the_cpu_engines(engine, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    images = [jpeg(40, 90, exif=exif)]
+    with pp.Engine(PIPELINE) as cpu:
+        same(engine.run_batch(images), cpu.run_batch(images))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_limits_are_kept_before_anything_is_decoded():
+    with pp.Engine(PIPELINE, device="gpu", limits=pp.Limits(max_pixels=4000)) as engine:
+        batch = engine.run_batch([jpeg(50, 70), jpeg(100, 100)])
+    assert batch.errors[0] is None
+    assert str(batch.errors[1]) == "[TOO_MANY_PIXELS] 100 x 100 pixels; the limit is 4,000"
+
+
+@pytest.mark.usefixtures("gpu")
+def test_fast_chroma_differs_from_fancy_alike_on_both_decoders():
+    images = [jpeg(80, 80, 5, subsampling=2)]
+    fast = pp.Pipeline([replace_decode(chroma="fast"), *PIPELINE.ops[1:]])
+    with pp.Engine(fast, device="gpu") as ours, pp.Engine(fast) as theirs, pp.Engine(PIPELINE) as fancy:
+        expected = theirs.run_batch(images)
+        same(ours.run_batch(images), expected)
+        assert not np.array_equal(fancy.run_batch(images).outputs["tensor"], expected.outputs["tensor"])
+
+
+def replace_decode(**changes):
+    return pp.decode(**{"decoder": "cpu"} | changes)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_that_is_not_there_is_a_setup_error():
+    with pytest.raises(pp.SetupError, match=r'device "gpu:3": this machine has 1, numbered from 0'):
+        pp.Engine(PIPELINE, device="gpu:3")
