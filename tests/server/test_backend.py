@@ -120,7 +120,9 @@ def test_a_model_without_a_config_is_complete(server):
     config = get(server, "/v2/models/pre.pixprep/config")
     assert config["max_batch_size"] == 64
     assert [(i["name"], i["data_type"], i["dims"]) for i in config["input"]] == [("image", "TYPE_STRING", [1])]
-    assert [(o["name"], o["data_type"], o["dims"]) for o in config["output"]] == [("tensor", "TYPE_FP32", [3, 224, 224])]
+    assert [(o["name"], o["data_type"], o["dims"]) for o in config["output"]] == [
+        ("tensor", "TYPE_FP32", [3, 224, 224])
+    ]
     assert "dynamic_batching" in config
 
 
@@ -149,9 +151,7 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton):
     images[4] = images[4][:1500]
     with pytest.raises(InferenceServerException) as caught:
         ask(triton, "pre.pixprep", images)
-    assert caught.value.message() == (
-        "[TRUNCATED] image 5 of 8: the JPEG ends after 1,500 bytes, before its last row"
-    )
+    assert caught.value.message() == ("[TRUNCATED] image 5 of 8: the JPEG ends after 1,500 bytes, before its last row")
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 
@@ -193,7 +193,9 @@ def test_sixteen_clients_at_once_with_one_broken_image(server, engine):
     expected = engine.run(images)
     right = [isinstance(a, np.ndarray) and np.array_equal(a, e) for a, e in zip(answers, expected, strict=True)]
     assert [index for index, is_right in enumerate(right) if not is_right] == [7]
-    assert re.fullmatch(r"\[TRUNCATED\] image 1 of 1: the JPEG ends after [\d,]+ bytes, before its last row", answers[7])
+    assert re.fullmatch(
+        r"\[TRUNCATED\] image 1 of 1: the JPEG ends after [\d,]+ bytes, before its last row", answers[7]
+    )
 
 
 def test_on_error_zero_keeps_the_good_images(triton):

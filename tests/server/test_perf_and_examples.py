@@ -23,7 +23,7 @@ PHOTOS = sorted((EXAMPLES / "images").rglob("*.jpg"))
 DAISY, PALACE = b"985:daisy", b"698:palace"
 NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Linux keeps it)
+SHARED_MEMORY = Path("/dev/shm")
 UINT8_CONFIG = """
 backend: "pixprep"
 max_batch_size: 8

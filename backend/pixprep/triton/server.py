@@ -1,12 +1,18 @@
 """The embedded Triton: the real server inside the nvidia-pytriton wheel, assembled, started, watched and stopped.
 
 For development, CI and a single trusted host: it is Triton 2.51.0, and listens on this machine only unless told.
+
+    tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
+    sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
 """
 
 from __future__ import annotations
 
+import errno
 import http.client
 import importlib.util
+import ipaddress
+import json
 import os
 import re
 import shutil
@@ -19,6 +25,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -32,8 +39,15 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[1]
 INSTALL = 'pip install "pixprep[server]"'
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend keeps its regions; no file of ours)
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STUB = "triton_python_backend_stub"
+# A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
+MIN_SHARED_MEMORY = 32 << 20
+
+# Ends the process group $1 as soon as nobody holds the other end of its stdin, and removes what that group left.
+_GUARD = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"* "$3"'
+# What lets a client write files on this machine; shared memory is for clients that live on it.
+_ADMIN = "logging,trace"
+_ADMIN_FROM_AFAR = f"{_ADMIN},shared-memory"
 
 
 @dataclass(frozen=True)
@@ -95,9 +109,11 @@ def install_backend(directory: Path) -> Path:
         The folder ``directory/pixprep``. What lay there is replaced.
 
     Raises:
-        SetupError: the folder cannot be written.
+        SetupError: the folder cannot be written, or holds something else of that name.
     """
     target = directory / "pixprep"
+    if target.exists() and not (target / "pixprep" / "triton" / "model.py").is_file():
+        raise SetupError(f"{target}: is there, and is no backend that pixprep installed: choose another folder")
     try:
         if target.exists():
             shutil.rmtree(target)
@@ -113,8 +129,12 @@ def install_backend(directory: Path) -> Path:
 
 
 def environment(wheel: Wheel) -> dict[str, str]:
-    """The environment of Triton: its libraries, and this Python first on PATH, since the stub starts the first one."""
-    libraries = [str(wheel.libraries), sysconfig.get_config_var("LIBDIR") or "", os.environ.get("LD_LIBRARY_PATH", "")]
+    """The environment of Triton: its libraries, and this Python first on PATH, since the stub asks the first one."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    # pyenv, conda and uv keep Python's shared library to themselves
+    own = (sysconfig.get_config_var("LIBDIR") or "", f"{sys.base_prefix}/lib")
+    python = (path for path in own if Path(path, f"libpython{version}.so.1.0").is_file())
+    libraries = dict.fromkeys([str(wheel.libraries), *python, os.environ.get("LD_LIBRARY_PATH", "")])
     return os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
         "LD_LIBRARY_PATH": ":".join(path for path in libraries if path),
@@ -122,24 +142,84 @@ def environment(wheel: Wheel) -> dict[str, str]:
 
 
 def check_machine(wheel: Wheel) -> None:
-    """Refuse what would let Triton hang or answer with garbage.
+    """Refuse what would let Triton hang, or answer with garbage.
 
     Raises:
-        SetupError: NumPy 2, or a Python stub that cannot start.
+        SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory.
     """
-    numpy = version("numpy")
-    if int(numpy.split(".")[0]) >= 2:
+    check_numpy(version("numpy"))
+    check_python(Path(sys.executable))
+    check_stub(wheel.stub, environment(wheel))
+    check_shared_memory(SHARED_MEMORY)
+
+
+def check_numpy(numpy: str) -> None:
+    """Refuse NumPy 2: the stub of 2.51 dies of the first BYTES tensor."""
+    if int(numpy.partition(".")[0]) >= 2:
         raise SetupError(f'NumPy {numpy}: Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"')
-    try:
-        # Without arguments the stub ends at once; one that cannot load its libraries would let Triton wait for ever.
-        done = subprocess.run(
-            [wheel.stub], env=environment(wheel), capture_output=True, text=True, timeout=20, check=False
+
+
+def check_python(executable: Path) -> None:
+    """Refuse a Python without the name ``python3``: the stub would take the packages of another one on PATH."""
+    python3 = executable.parent / "python3"
+    if python3.resolve() != executable.resolve():
+        raise SetupError(
+            f"{python3} is not this Python, and Triton's stub looks for that name: "
+            "run pixprep in a virtual environment (python -m venv)"
         )
+
+
+def check_stub(stub: Path, environment: dict[str, str]) -> None:
+    """Refuse a stub that cannot load its libraries: Triton would wait for it for ever."""
+    try:
+        # Started by hand it ends at once, asking for its arguments.
+        done = subprocess.run([stub], env=environment, capture_output=True, text=True, timeout=20, check=False)
     except (subprocess.TimeoutExpired, OSError) as error:
         raise SetupError(f"Triton's Python stub does not start: {error}") from None
     if missing := re.search(r"loading shared libraries: (\S+): cannot open", done.stderr):
         package = re.sub(r"^(libpython3\.\d+).*", r"\1", missing[1])
         raise SetupError(f"{missing[1]} is missing, which Triton's Python models load: apt-get install {package}")
+    if "arguments" not in done.stdout + done.stderr:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SetupError(f"Triton's Python stub does not start: {reason}")
+
+
+def check_shared_memory(folder: Path) -> None:
+    """Refuse to serve where Python models could not exchange a batch with Triton."""
+    try:
+        space = os.statvfs(folder)
+    except OSError as error:
+        raise SetupError(f"{folder}: {error.strerror}: Triton's Python models need shared memory there") from None
+    free = space.f_bavail * space.f_frsize
+    if free < MIN_SHARED_MEMORY:
+        raise SetupError(
+            f"{folder} has {free / 2**20:.0f} MiB free, and Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB: "
+            "in Docker, say --shm-size=1g"
+        )
+
+
+def listeners(port: int) -> set[int]:
+    """The processes that listen on a TCP port of this machine, as far as this user may see."""
+    sockets = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        if not table.exists():  # a kernel without IPv6
+            continue
+        for line in table.read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{inode}]")
+    return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    try:
+        for entry in (process / "fd").iterdir():
+            try:
+                yield str(entry.readlink())
+            except OSError:
+                continue  # closed since
+    except OSError:
+        return  # ended since, or another user's
 
 
 class Server:
@@ -150,9 +230,9 @@ class Server:
         host: the address to listen on.
         allow_remote: let ``host`` be more than this machine.
         http_port, grpc_port, metrics_port: 0: any free one.
-        log_file: of Triton; default: a temporary file, deleted at the end.
+        log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
         backend_directory: in place of the one that is assembled.
-        extra_args: further options for tritonserver.
+        extra_args: further options for tritonserver; its three endpoints must stay on.
     """
 
     def __init__(
@@ -170,36 +250,39 @@ class Server:
     ) -> None:
         self._repository = model_repository
         self._host = host
+        self._address = ""
         self._allow_remote = allow_remote
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
         self._extra_args = extra_args
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
+        self._given_log_file = log_file
         self._log_file = log_file
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._log: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._has_failed = False
 
     @property
     def http_url(self) -> str:
         """``http://host:port``."""
-        return f"http://{self._host}:{self._ports['http']}"
+        return f"http://{_bracketed(self._host)}:{self._ports['http']}"
 
     @property
     def grpc_url(self) -> str:
         """``host:port``."""
-        return f"{self._host}:{self._ports['grpc']}"
+        return f"{_bracketed(self._host)}:{self._ports['grpc']}"
 
     @property
     def metrics_url(self) -> str:
         """``http://host:port/metrics``."""
-        return f"http://{self._host}:{self._ports['metrics']}/metrics"
+        return f"http://{_bracketed(self._host)}:{self._ports['metrics']}/metrics"
 
     @property
     def log_file(self) -> Path:
-        """Where Triton's log is; gone after ``stop`` unless it was given."""
-        assert self._log is not None
-        return Path(self._log.name)
+        """Where Triton's log is; if it was not given, gone after ``stop`` unless Triton failed."""
+        assert self._log_file is not None
+        return self._log_file
 
     @property
     def pid(self) -> int:
@@ -214,74 +297,102 @@ class Server:
             SetupError: the machine is not fit, a port is taken, or Triton does not become ready in time.
             PixprepError: a model does not load; one line for each.
         """
+        assert self._process is None
+        self._check_arguments()
         wheel = find_wheel()
         check_machine(wheel)
-        self._check_arguments()
+        self._has_failed = False
         self._folder = tempfile.TemporaryDirectory(prefix="pixprep-")
         folder = Path(self._folder.name)
         try:
+            backends = self._backends or folder / "backends"
             if self._backends is None:
-                self._backends = folder / "backends"
-                assemble_backends(self._backends)
-            self._log = (self._log_file or folder / "triton.log").open("wb")
+                assemble_backends(backends)
             working = folder / "cwd"  # the stub's sys.path begins with it: it must hold no model.py
             working.mkdir()
-            self._process = subprocess.Popen(
-                self.command(wheel),
-                env=environment(wheel),
-                cwd=working,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
+            with self._open_log() as log:
+                self._process = subprocess.Popen(
+                    self.command(wheel, backends),
+                    env=environment(wheel),
+                    cwd=working,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
+                )
+            self._guard = subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD, "sh", str(self.pid), str(SHARED_MEMORY / self._prefix), str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
             self._wait_until_ready(timeout_s)
+        except OSError as error:
+            self.stop()
+            raise SetupError(f"{error.filename}: {error.strerror}: Triton cannot be started") from None
         except BaseException:
             self.stop()
             raise
 
-    def command(self, wheel: Wheel) -> list[str]:
+    def _open_log(self) -> IO[bytes]:
+        if self._given_log_file is None:
+            number, name = tempfile.mkstemp(prefix="pixprep-", suffix=".log")
+            self._log_file = Path(name)
+            return os.fdopen(number, "wb")
+        return self._given_log_file.open("wb")
+
+    def command(self, wheel: Wheel, backends: Path) -> list[str]:
         """The command line of tritonserver."""
+        is_ipv6 = ":" in self._address
+        http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
+        restricted = f"{_ADMIN if _is_loopback(self._address) else _ADMIN_FROM_AFAR}:admin-key={uuid.uuid4().hex}"
         return [
             str(wheel.server),
             f"--model-repository={self._repository.resolve()}",
-            f"--backend-directory={self._backends}",
+            f"--backend-directory={backends.resolve()}",
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
-            f"--http-address={self._host}",
-            f"--grpc-address={self._host}",
-            f"--metrics-address={self._host}",
+            f"--http-address={http_address}",
+            f"--grpc-address={_bracketed(self._address)}",
+            f"--metrics-address={http_address}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
             "--model-control-mode=none",
             "--exit-timeout-secs=8",
             "--allow-vertex-ai=false",
             "--allow-sagemaker=false",
+            f"--http-restricted-api={restricted}",
+            f"--grpc-restricted-protocol={restricted}",
             *self._extra_args,
         ]
 
     def _check_arguments(self) -> None:
         if not self._repository.is_dir():
             raise SetupError(f"{self._repository}: no such model repository: make the demo's with pixprep build")
-        if self._host not in LOOPBACK and not self._allow_remote:
+        self._address = _resolve(self._host)
+        if not _is_loopback(self._address) and not self._allow_remote:
             raise SetupError(
                 f"host {self._host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
                 "use 127.0.0.1, or say --allow-remote"
             )
-        for name, port in self._ports.items():
-            self._ports[name] = _claim(self._host, name, port)
+        self._ports = check_ports(self._address, self._ports)
 
     def _wait_until_ready(self, timeout_s: float) -> None:
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                raise _failure(self.log_file.read_text(errors="replace"), self._process.returncode)
+                error = _failure(self.log_file.read_text(errors="replace"), self._process.returncode)
+                raise type(error)(f"{error}\nTriton's whole log: {self.log_file}")
             if self._is_ready():
                 return
             time.sleep(0.05)
-        raise SetupError(f"Triton was not ready after {timeout_s:g} s; the last words of its log: {self._last_words()}")
+        self._has_failed = True
+        loading = _still_loading(self.log_file.read_text(errors="replace"))
+        what = f"still loading {', '.join(loading)}" if loading else "every model is loaded"
+        raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
 
     def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection(self._host, self._ports["http"], timeout=2)  # heeds no proxy
+        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=2)  # heeds no proxy
         try:
             connection.request("GET", "/v2/health/ready")
             is_ready = connection.getresponse().status == 200
@@ -289,12 +400,8 @@ class Server:
             return False
         finally:
             connection.close()
-        # our child must be alive: whoever else took the port in the meantime would answer as well
-        return is_ready and self._process is not None and self._process.poll() is None
-
-    def _last_words(self) -> str:
-        lines = self.log_file.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "none"
+        # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
+        return is_ready and all(self.pid in listeners(port) for port in self._ports.values())
 
     def wait(self) -> int:
         """Block until Triton ends by itself; its exit code."""
@@ -302,25 +409,33 @@ class Server:
         return self._process.wait()
 
     def stop(self, *, timeout_s: float = 10) -> None:
-        """End Triton: requests in flight are answered, then no process, shared memory or temporary file is left."""
+        """End Triton: requests in flight are answered, then no process, shared memory or temporary file is left.
+
+        An idle Triton needs 3 to 4 s: it looks once a second whether its connections and models have ended.
+        """
         if self._process is not None:
             group = self._process.pid
-            _signal_group(group, signal.SIGTERM, only_leader=True)
+            self._has_failed |= self._process.poll() is not None
             try:
+                self._process.terminate()
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 pass  # the kill below is for this case
             finally:
-                _signal_group(group, signal.SIGKILL)
+                _kill_group(group)
                 self._process.wait()
                 self._process = None
         for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
             region.unlink(missing_ok=True)
-        if self._log is not None:
-            self._log.close()
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+        if self._given_log_file is None and self._log_file is not None and not self._has_failed:
+            self._log_file.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -330,68 +445,116 @@ class Server:
         self.stop()
 
 
-def _signal_group(group: int, number: signal.Signals, *, only_leader: bool = False) -> None:
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError):  # it has ended, which is what we want
+        os.killpg(group, signal.SIGKILL)
+
+
+def _resolve(host: str) -> str:
+    """The address of a name: Triton takes addresses only, and would listen nowhere for ``localhost``."""
     try:
-        if only_leader:
-            os.kill(group, number)
-        else:
-            os.killpg(group, number)
-    except ProcessLookupError:
-        pass  # it has ended, which is what we want
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise SetupError(f"host {host}: {error.strerror}: use 127.0.0.1, or an address of this machine") from None
+    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])  # IPv4 where there is a choice
 
 
-def _claim(host: str, name: str, port: int) -> int:
-    """The port itself if it is free, or any free one for 0.
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
+    """The ports, if they are free; for 0 any free one. All are held until the last is found, so that they differ.
 
     Raises:
-        SetupError: it is taken, or cannot be listened on.
+        SetupError: one is taken, or cannot be listened on.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            probe.listen()
-        except OSError as error:
-            raise SetupError(
-                f"port {port} of {host}: {error.strerror}: stop what listens there, or choose another --{name}-port"
-            ) from None
-        return int(probe.getsockname()[1])
+    claimed: dict[str, int] = {}
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with ExitStack() as stack:
+        for name, port in ports.items():
+            if port and port in claimed.values():
+                (other,) = (known for known, value in claimed.items() if value == port)
+                raise SetupError(f"--{other}-port and --{name}-port are both {port}: give each its own")
+            probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+                probe.listen()
+            except OverflowError:
+                raise SetupError(f"--{name}-port {port}: ports go from 0 to 65535") from None
+            except OSError as error:
+                raise SetupError(_taken(address, name, port, error)) from None
+            claimed[name] = int(probe.getsockname()[1])
+    return claimed
+
+
+def _taken(address: str, name: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use{_by_whom(port)}: stop what listens there, or choose another --{name}-port"
+    if error.errno == errno.EACCES:
+        return f"port {port}: {error.strerror}: choose a --{name}-port from 1024 up"
+    return f"host {address}: {error.strerror}: use 127.0.0.1, or an address of this machine"
+
+
+def _by_whom(port: int) -> str:
+    for pid in sorted(listeners(port)):
+        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})"
+    return ""
 
 
 def _failure(log: str, code: int) -> PixprepError:
     """Why Triton ended: a line for each model that did not load, or its last error."""
-    if models := list(_failed_models(log)):
-        return PixprepError("\n".join(f'model "{name}" does not load: {reason}' for name, reason in models))
-    errors = re.findall(r"^(?:error: |E\d{4} .*?\] )(.+)$", log, re.MULTILINE)
-    return SetupError(f"Triton ended with exit code {code}: {errors[-1] if errors else log.strip()[-300:]}")
+    if reasons := dict(_failed_models(log)):
+        return PixprepError("\n".join(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
+    errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
+    errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
+    first = (log.strip().splitlines() or ["its log is empty"])[0].rpartition("tritonserver: ")[2]
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
 
 
 def _failed_models(log: str) -> Iterator[tuple[str, str]]:
-    """Read Triton's table of models. A reason that Python raised comes without its traceback and the type's name."""
-    for name, _, status in _table_rows(log):
-        if not status.startswith("UNAVAILABLE"):
-            continue
-        reason = status.removeprefix("UNAVAILABLE:").split(" At: ")[0].strip()
-        reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
-        yield name, re.sub(r"^(\w+\.)*\w*(Error|Exception): ", "", reason)
-    for name, reason in re.findall(r"failed to load model '([^']+)': (.+)", log):
-        yield name, reason
+    """The models that did not load, with the innermost reason: no traceback, no type's name of ours, one line.
+
+    An ensemble that lacks only such a model is not among them.
+    """
+    config_error = ""
+    for level, text in _log_lines(log):
+        if level == "protobuf":
+            config_error = text
+        elif found := re.match(r"failed to load (?:model )?'([^']+)'(?: version \d+)?: (.*)", text, re.DOTALL):
+            yield found[1], _innermost(found[2])
+        elif found := re.match(r"Poll failed for model directory '([^']+)': (.*)", text, re.DOTALL):
+            is_syntax = found[2].startswith("failed to read text proto")
+            yield found[1], f"config.pbtxt: {config_error}" if is_syntax else _innermost(found[2])
+        elif found := re.match(r"Invalid argument: ensemble (\S+) (contains .*)", text):
+            yield found[1], found[2]
 
 
-def _table_rows(log: str) -> Iterator[list[str]]:
-    """The rows of the table "Model | Version | Status"; a cell of several lines is joined."""
-    table = log.rpartition("| Model ")[2]
-    row: list[str] = []
-    for line in table.splitlines()[2:]:
-        if not line.startswith("|"):
-            break
-        cells = [cell.strip() for cell in line.strip("|").split("|", 2)]
-        if cells[0]:
-            if row:
-                yield row
-            row = cells
-        elif row:
-            row = [f"{before} {more}".strip() for before, more in zip(row, cells, strict=True)]
-    if row:
-        yield row
+def _still_loading(log: str) -> list[str]:
+    ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
+    return [f'"{name}"' for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
+
+
+def _log_lines(log: str) -> Iterator[tuple[str, str]]:
+    """Errors in Triton's log, as (E or protobuf, text)."""
+    for line in log.splitlines():
+        if found := re.match(r'E\d{4} .*?\] (".*")$', line):
+            yield "E", str(json.loads(found[1], strict=False))
+        elif found := re.match(r"\[libprotobuf ERROR .*?\] Error parsing .*?ModelConfig: (.*)", line):
+            yield "protobuf", found[1]
+
+
+def _innermost(reason: str) -> str:
+    reason = reason.partition("\n\nAt:\n")[0].strip()
+    reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
+    if found := re.match(r"unable to find backend library for backend '(.*?)'", reason):
+        return f'the embedded Triton has no backend "{found[1]}": serve it in NVIDIA\'s Triton container'
+    if re.fullmatch(r"Stub process '.*' is not healthy\.", reason):
+        return "its Python process ended while it loaded (a crash, an exit, or no memory left)"
+    return " ".join(re.sub(r"^([A-Za-z_]+\.)*(Pipeline|Setup|Image|Pixprep)Error: ", "", reason).split())

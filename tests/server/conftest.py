@@ -1,0 +1,19 @@
+"""The demo repository, and a Triton that serves it: built and started once for all server tests that ask."""
+
+import pytest
+
+from pixprep.triton import repository
+from pixprep.triton.server import Server
+
+
+@pytest.fixture(scope="session")
+def demo_repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "model_repository"
+    repository.build(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def demo(demo_repository):
+    with Server(demo_repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield server

@@ -1,0 +1,345 @@
+"""The embedded Triton as a process: it starts whole, and leaves nothing behind."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+import pixprep as pp
+from pixprep.triton.server import SHARED_MEMORY, Server
+
+pytestmark = pytest.mark.server
+
+PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+CONFIG = """\
+backend: "python"
+input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+DOUBLE = """\
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", self.x(r) * 2)]) for r in requests]
+    def x(self, request):
+        return pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+"""
+INITIALIZE = """\
+class TritonPythonModel:
+    def initialize(self, args):
+        {}
+    def execute(self, requests):
+        return []
+"""
+# Serves until it is killed itself; says who its Triton is, and which folder and memory are its own.
+PARENT = """\
+import sys
+from pathlib import Path
+from pixprep.triton.server import Server
+server = Server(Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0, log_file=Path(sys.argv[2]))
+server.start()
+print(server.pid, server._prefix, server._folder.name, flush=True)
+server.wait()
+"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    (tmp_path / "models" / "pre.pixprep" / "1").mkdir(parents=True)
+    pp.presets.imagenet().save(tmp_path / "models" / "pre.pixprep" / "1" / "pipeline.json")
+    return tmp_path / "models"
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    """Two models, in an environment with a proxy that leads nowhere."""
+    models = tmp_path_factory.mktemp("models")
+    write_python_model(models, "double", DOUBLE)
+    (models / "pre.pixprep" / "1").mkdir(parents=True)
+    pp.presets.imagenet().save(models / "pre.pixprep" / "1" / "pipeline.json")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            patch.setenv(name, "http://127.0.0.1:9")
+        server = Server(models, **PORTS, host="localhost")
+        server.start()
+    yield server
+    server.stop()
+
+
+def write_python_model(repository, name, code, config=CONFIG):
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "1" / "model.py").write_text(code)
+    (repository / name / "config.pbtxt").write_text(config)
+
+
+def get(url):
+    try:
+        with urllib.request.urlopen(url, timeout=20) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def family(pid):
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def prefix_of(pid):
+    """Of the shared memory of the Triton that this process started; empty while there is none."""
+    commands = " ".join(word for child in psutil.Process(pid).children() for word in child.cmdline())
+    found = re.search(r"shm-region-prefix-name=(\w+)", commands)
+    return found[1] if found else ""
+
+
+def wait_until(condition, *, within_s=20):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
+    with Server(repository, **PORTS) as server:
+        processes, log = family(server.pid), server.log_file
+        assert len(processes) >= 2  # Triton and its Python stub
+        regions = list(SHARED_MEMORY.glob(f"{server._prefix}*"))
+        assert regions
+    assert not psutil.wait_procs(processes, timeout=5)[1]
+    assert not [region for region in regions if region.exists()]
+    assert not log.exists()
+
+
+def test_a_killed_tritons_shared_memory_is_removed_and_its_log_kept(repository, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    server = Server(repository, **PORTS)
+    server.start()
+    os.kill(server.pid, signal.SIGKILL)
+    assert server.wait() == -signal.SIGKILL
+    prefix = server._prefix
+    assert list(SHARED_MEMORY.glob(f"{prefix}*"))
+    server.stop()
+    assert not list(SHARED_MEMORY.glob(f"{prefix}*"))
+    assert server.log_file.parent == tmp_path
+    assert "Started HTTPService" in server.log_file.read_text()
+
+
+def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
+    command = [sys.executable, "-c", PARENT, str(repository), str(tmp_path / "triton.log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, prefix, folder = parent.stdout.readline().split()
+        processes = family(int(pid))
+        assert list(SHARED_MEMORY.glob(f"{prefix}*"))
+        parent.kill()
+    assert not psutil.wait_procs(processes, timeout=10)[1]
+    wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
+
+
+def test_a_plain_python_model_answers(serving):
+    body = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1.5, -2]}]}
+    request = urllib.request.Request(f"{serving.http_url}/v2/models/double/infer", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=20) as response:
+        (output,) = json.load(response)["outputs"]
+    assert output["data"] == [3, -4]
+
+
+def test_clients_may_use_shared_memory_but_not_tritons_log_and_trace_files(serving):
+    paths = ("systemsharedmemory/status", "models/pre.pixprep/stats", "logging", "trace/setting")
+    statuses = [get(f"{serving.http_url}/v2/{path}") for path in paths]
+    assert statuses == [200, 200, 403, 403]
+
+
+def test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_place(serving, repository):
+    second = Server(repository, **PORTS)
+    second.start()
+    url = second.http_url
+    second.stop(timeout_s=0)
+    second.start()
+    assert second.http_url == url
+    for server in (serving, second):
+        assert get(f"{server.http_url}/v2/models/pre.pixprep/ready") == 200
+    prefix, processes = second._prefix, family(second.pid)
+    second.stop(timeout_s=0)
+    assert not psutil.wait_procs(processes, timeout=5)[1]
+    assert not list(SHARED_MEMORY.glob(f"{prefix}*"))
+    assert list(SHARED_MEMORY.glob(f"{serving._prefix}*"))
+    assert get(f"{serving.http_url}/v2/models/pre.pixprep/ready") == 200
+
+
+def test_a_running_server_is_not_mistaken_for_ours(serving, repository):
+    port = int(serving.http_url.rpartition(":")[2])
+    with pytest.raises(pp.SetupError) as caught:
+        Server(repository, http_port=port, grpc_port=0, metrics_port=0).start()
+    assert str(caught.value) == (
+        f"port {port} is in use by tritonserver (process {serving.pid}): "
+        "stop what listens there, or choose another --http-port"
+    )
+
+
+def test_ipv6_works_as_well(repository):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server = Server(repository, **PORTS, host="::1")
+    server.start()
+    try:
+        assert server.http_url.startswith("http://[::1]:")
+        assert get(f"{server.http_url}/v2/health/ready") == 200
+        assert get(server.metrics_url) == 200
+    finally:
+        server.stop(timeout_s=0)
+
+
+def test_whoever_answers_on_the_port_is_not_mistaken_for_triton(repository, tmp_path):
+    """The race: the port was free when we looked, and is someone's when Triton wants it."""
+    write_python_model(
+        repository, "slow", INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
+    )
+    server = Server(repository, **PORTS, log_file=tmp_path / "triton.log")
+    squatters = []
+
+    def squat():
+        wait_until((tmp_path / "go").exists)
+        port = server._ports["http"]
+        squatter = ThreadingHTTPServer(("127.0.0.1", port), AlwaysReady)
+        squatters.append(squatter)
+        squatter.serve_forever(poll_interval=0.05)
+
+    with ThreadPoolExecutor(1) as pool:
+        squatting = pool.submit(squat)
+        try:
+            with pytest.raises(pp.SetupError) as caught:
+                server.start()
+        finally:
+            for squatter in squatters:
+                squatter.shutdown()
+                squatter.server_close()
+        squatting.result()
+    assert str(caught.value) == (
+        "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
+        f"Socket '127.0.0.1:{server._ports['http']}' already in use \nTriton's whole log: {tmp_path / 'triton.log'}"
+    )
+
+
+class AlwaysReady(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_failing_model_stops_the_start_and_leaves_its_log_alone(repository, tmp_path):
+    path = repository / "pre.pixprep" / "1" / "pipeline.json"
+    path.write_text(path.read_text().replace('"resize"', '"rezise"'))
+    log = tmp_path / "triton.log"
+    server = Server(repository, **PORTS, log_file=log)
+    with pytest.raises(pp.PixprepError) as caught:
+        server.start()
+    assert str(caught.value) == (
+        'model "pre.pixprep" does not load: pipeline.json: ops[1] "rezise": no such op; did you mean "resize"?\n'
+        f"Triton's whole log: {log}"
+    )
+    assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
+    assert "model.py" in log.read_text()  # the traceback, for whoever wants it
+
+
+AUTO_COMPLETE = """\
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        raise ValueError('output "y": is FP16')
+    def execute(self, requests):
+        return []
+"""
+
+
+def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
+    repository = tmp_path / "models"
+    write_python_model(repository, "good", DOUBLE)
+    write_python_model(repository, "auto", AUTO_COMPLETE)
+    write_python_model(repository, "crash", INITIALIZE.format("import os; os.abort()"))
+    write_python_model(repository, "import", f"import no_such_module\n{DOUBLE}")
+    write_python_model(repository, "tensorrt", DOUBLE, 'platform: "tensorrt_plan"\n')
+    log = tmp_path / "triton.log"
+    with pytest.raises(pp.PixprepError) as caught:
+        Server(repository, **PORTS, log_file=log).start()
+    *models, last = str(caught.value).splitlines()
+    assert sorted(models) == [
+        'model "auto" does not load: ValueError: output "y": is FP16',
+        'model "crash" does not load: its Python process ended while it loaded (a crash, an exit, or no memory left)',
+        "model \"import\" does not load: ModuleNotFoundError: No module named 'no_such_module'",
+        'model "tensorrt" does not load: the embedded Triton has no backend "tensorrt": '
+        "serve it in NVIDIA's Triton container",
+    ]
+    assert last == f"Triton's whole log: {log}"
+
+
+def test_a_config_with_a_misspelled_field_is_one_line(tmp_path):
+    repository = tmp_path / "models"
+    write_python_model(repository, "wrong", DOUBLE, f"{CONFIG}max_batch: 3\n")
+    log = tmp_path / "triton.log"
+    with pytest.raises(pp.PixprepError) as caught:
+        Server(repository, **PORTS, log_file=log).start()
+    assert str(caught.value) == (
+        'model "wrong" does not load: config.pbtxt: 4:10: Message type "inference.ModelConfig" has no field named '
+        f'"max_batch".\nTriton\'s whole log: {log}'
+    )
+
+
+def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
+    repository = tmp_path / "models"
+    write_python_model(repository, "slow", INITIALIZE.format("import time; time.sleep(60)"))
+    log = tmp_path / "triton.log"
+    server = Server(repository, **PORTS, log_file=log)
+    with pytest.raises(pp.SetupError) as caught:
+        server.start(timeout_s=2)
+    assert str(caught.value) == f'Triton was not ready after 2 s (still loading "slow"); its whole log: {log}'
+    assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_in_the_foreground_says_ready_and_stops_cleanly(repository, number):
+    command = [str(Path(sys.executable).parent / "pixprep"), "serve", "--model-repository", str(repository)]
+    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+        assert serve.stdout is not None
+        ready, curl = serve.stdout.readline(), serve.stdout.readline()
+        found = re.fullmatch(r"ready  http (http://127\.0\.0\.1:\d+)  grpc \S+  metrics \S+\n", ready)
+        assert found, ready
+        processes = family(serve.pid)
+        serve.send_signal(number)
+        _, errors = serve.communicate(timeout=30)
+    assert (serve.returncode, errors) == (0, "stopped\n")
+    assert "curl --data-binary @photo.jpg" in curl
+    assert not psutil.wait_procs(processes, timeout=5)[1]
+
+
+def test_a_signal_while_starting_leaves_nothing(repository):
+    command = [str(Path(sys.executable).parent / "pixprep"), "serve", "--model-repository", str(repository)]
+    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+        wait_until(lambda: prefix_of(serve.pid))
+        processes, prefix = family(serve.pid), prefix_of(serve.pid)
+        serve.send_signal(signal.SIGTERM)
+        serve.communicate(timeout=30)
+    assert serve.returncode == 0
+    assert not psutil.wait_procs(processes, timeout=5)[1]
+    assert not list(SHARED_MEMORY.glob(f"{prefix}*"))

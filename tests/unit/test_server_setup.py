@@ -1,0 +1,252 @@
+"""Before Triton starts: what is refused and in which words; and how a failed start is read from Triton's log."""
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from pixprep.triton import server as server_module
+from pixprep.triton.server import Server, find_wheel
+
+# Lines of Triton 2.51.0, times and paths shortened.
+NOISE = """\
+W1121 10:38:01.203595 12985 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory: no CUDA driver"
+E1121 10:38:01.203730 12985 server.cc:241] "CudaDriverHelper has not been initialized."
+I1121 10:38:01.204657 12985 model_lifecycle.cc:472] "loading: slow:1"
+I1121 10:38:01.204657 12985 model_lifecycle.cc:472] "loading: good.pixprep:1"
+I1121 10:38:02.138838 12985 model_lifecycle.cc:839] "successfully loaded 'good.pixprep'"
+"""
+END = "error: creating server: Internal - failed to load all models\n"
+AT = "\n\nAt:\n  /srv/models/m/1/model.py(3): initialize\n"
+LOAD = "failed to load 'm' version 1: "
+
+
+def error_line(text):
+    """Triton quotes and escapes what it logs as JSON does."""
+    return f"E1121 10:38:02.138838 12985 model_lifecycle.cc:642] {json.dumps(text)}\n"
+
+
+def refusal(repository, **arguments):
+    with pytest.raises(pp.SetupError) as caught:
+        Server(repository, **{"http_port": 0, "grpc_port": 0, "metrics_port": 0} | arguments).start()
+    return str(caught.value)
+
+
+def test_a_port_in_use_is_named_with_its_flag(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refusal(tmp_path, grpc_port=port) == (
+            f"port {port} is in use by {Path('/proc/self/comm').read_text().strip()} (process {os.getpid()}): "
+            "stop what listens there, or choose another --grpc-port"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"grpc_port": 18477, "http_port": 18477}, "--http-port and --grpc-port are both 18477: give each its own"),
+        ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
+        ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
+        ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
+    ],
+)
+def test_a_place_that_cannot_be_listened_on_is_named(tmp_path, arguments, words):
+    message = refusal(tmp_path, **arguments)
+    # no network at all gives a name another error than no such name
+    assert message.startswith(words) or ("host" in arguments and message.startswith(f"host {arguments['host']}: "))
+
+
+def test_free_ports_differ():
+    for _ in range(20):
+        assert len(set(server_module.check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0}).values())) == 3
+
+
+def test_a_listener_is_found_by_its_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert server_module.listeners(port) == {os.getpid()}
+    assert server_module.listeners(port) == set()
+
+
+def test_other_machines_are_let_in_only_on_purpose(tmp_path):
+    assert refusal(tmp_path, host="0.0.0.0") == (  # noqa: S104  (it is refused)
+        "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+        "use 127.0.0.1, or say --allow-remote"
+    )
+
+
+def test_a_missing_repository_is_named(tmp_path):
+    missing = tmp_path / "models"
+    assert refusal(missing) == f"{missing}: no such model repository: make the demo's with pixprep build"
+
+
+def test_numpy_2_is_refused():
+    with pytest.raises(pp.SetupError) as caught:
+        server_module.check_numpy("2.1.0")
+    assert str(caught.value) == 'NumPy 2.1.0: Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"'
+    server_module.check_numpy("1.26.4")
+
+
+def test_a_python_that_is_not_called_python3_is_refused(tmp_path):
+    (tmp_path / "python3.11").touch()
+    (tmp_path / "python3").symlink_to("/bin/sh")
+    with pytest.raises(pp.SetupError) as caught:
+        server_module.check_python(tmp_path / "python3.11")
+    assert str(caught.value) == (
+        f"{tmp_path}/python3 is not this Python, and Triton's stub looks for that name: "
+        "run pixprep in a virtual environment (python -m venv)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (
+            "stub: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+            127,
+            "libpython3.11.so.1.0 is missing, which Triton's Python models load: apt-get install libpython3.11",
+        ),
+        (
+            "stub: /lib/libc.so.6: version `GLIBC_2.34' not found",
+            1,
+            "Triton's Python stub does not start: stub: /lib/libc.so.6: version `GLIBC_2.34' not found",
+        ),
+        ("", 139, "Triton's Python stub does not start: exit code 139"),
+    ],
+)
+def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
+    stub = tmp_path / "stub"
+    stub.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{words}\nEND\nexit {code}\n")
+    stub.chmod(0o755)
+    with pytest.raises(pp.SetupError) as caught:
+        server_module.check_stub(stub, dict(os.environ))
+    assert str(caught.value) == message
+
+
+def test_the_stub_of_this_python_starts():
+    wheel = find_wheel()
+    server_module.check_stub(wheel.stub, server_module.environment(wheel))
+
+
+def test_missing_shared_memory_is_named(tmp_path):
+    with pytest.raises(pp.SetupError) as caught:
+        server_module.check_shared_memory(tmp_path / "shm")
+    assert str(caught.value) == (
+        f"{tmp_path}/shm: No such file or directory: Triton's Python models need shared memory there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            error_line(f'{LOAD}Internal: PipelineError: ops[1] "rezise": no such op; did you mean "resize"?{AT}'),
+            'ops[1] "rezise": no such op; did you mean "resize"?',
+        ),
+        (error_line(f"{LOAD}Internal: KeyError: 'mean'{AT}"), "KeyError: 'mean'"),
+        (error_line(f"{LOAD}Internal: ValueError: two\n lines{AT}"), "ValueError: two lines"),
+        (
+            error_line(f"{LOAD}Internal: Stub process 'm_0' is not healthy."),
+            "its Python process ended while it loaded (a crash, an exit, or no memory left)",
+        ),
+        (
+            error_line(
+                f"{LOAD}Invalid argument: unable to find backend library for backend 'tensorrt', try specifying"
+            ),
+            'the embedded Triton has no backend "tensorrt": serve it in NVIDIA\'s Triton container',
+        ),
+        (error_line("failed to load model 'm': no version is there"), "no version is there"),
+        (
+            "[libprotobuf ERROR /build/text_format.cc:337] Error parsing text-format inference.ModelConfig: 2:10: "
+            'Message type "inference.ModelConfig" has no field named "max_batch".\n'
+            + error_line("Poll failed for model directory 'm': failed to read text proto from /srv/m/config.pbtxt"),
+            'config.pbtxt: 2:10: Message type "inference.ModelConfig" has no field named "max_batch".',
+        ),
+        (
+            error_line("Invalid argument: ensemble m contains models that are not available or ambiguous: gone"),
+            "contains models that are not available or ambiguous: gone",
+        ),
+    ],
+)
+def test_a_model_that_does_not_load_is_one_line_without_traceback_and_path(line, reason):
+    error = server_module._failure(NOISE + line + END, 1)
+    assert type(error) is pp.PixprepError
+    assert str(error) == f'model "m" does not load: {reason}'
+
+
+def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has_none():
+    log = (
+        error_line(f"failed to load 'a' version 1: Internal: OSError: x{AT}")
+        + error_line(f"failed to load 'b' version 3: Internal: OSError: y{AT}")
+        + error_line(
+            "Invalid argument: ensemble 'ens' depends on 'a' which has no loaded version. Model 'a' loading failed "
+            f"with error: version 1 is at UNAVAILABLE state: Internal: OSError: x{AT};"
+        )
+    )
+    assert str(server_module._failure(NOISE + log + END, 1)) == (
+        'model "a" does not load: OSError: x\nmodel "b" does not load: OSError: y'
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "message"),
+    [
+        (
+            f"{NOISE}error: creating server: Invalid argument - no such thing\n",
+            1,
+            "Triton ended with exit code 1: creating server: Invalid argument - no such thing",
+        ),
+        (
+            "/srv/bin/tritonserver: unrecognized option '--nonsense'\nUsage: tritonserver [options]\n  --help\n",
+            1,
+            "Triton ended with exit code 1: unrecognized option '--nonsense'",
+        ),
+        (
+            NOISE + error_line("failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use"),
+            1,
+            "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
+            "Socket '127.0.0.1:80' already in use",
+        ),
+        ("", -9, "Triton was ended by signal 9: its log is empty"),
+    ],
+)
+def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message):
+    error = server_module._failure(log, code)
+    assert type(error) is pp.SetupError
+    assert str(error) == message
+
+
+def test_models_that_are_still_loading_are_named():
+    assert server_module._still_loading(NOISE) == ['"slow"']
+
+
+def test_the_backend_for_a_container_is_complete_and_replaces_an_older_one(tmp_path):
+    older = server_module.install_backend(tmp_path)
+    (older / "old.py").touch()
+    installed = server_module.install_backend(tmp_path)
+    assert installed == older
+    package = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    assert {"model.py", "pixprep/engine.py", "pixprep/triton/model.py", "pixprep/kernels/cpu.py"} <= package
+    assert "old.py" not in package
+    assert not [name for name in package if "__pycache__" in name]
+
+
+def test_the_backend_never_replaces_what_is_no_backend(tmp_path):
+    source = tmp_path / "pixprep" / "thesis.py"
+    source.parent.mkdir()
+    source.touch()
+    with pytest.raises(pp.SetupError) as caught:
+        server_module.install_backend(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/pixprep: is there, and is no backend that pixprep installed: choose another folder"
+    )
+    assert source.exists()
+
+
+def test_this_python_comes_first_for_tritons_stub():
+    environment = server_module.environment(find_wheel())
+    assert environment["PATH"].split(":")[0] == str(Path(sys.executable).parent)
