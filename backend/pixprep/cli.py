@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,10 @@ def _print_row(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    server_module = import_module("pixprep.triton.server")
+    server_module, pool = import_module("pixprep.triton.server"), import_module("pixprep.triton.pool")
+    pool_arguments = pool.server_arguments(arguments.model_repository, images_in_flight=arguments.images_in_flight)
+    if pool_arguments:
+        os.environ[pool.VARIABLE] = str(pool.pool_in(pool_arguments))
     server = server_module.Server(
         arguments.model_repository,
         host=arguments.host,
@@ -135,6 +139,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         grpc_port=arguments.grpc_port,
         metrics_port=arguments.metrics_port,
         log_file=arguments.log_file,
+        extra_args=pool_arguments,
     )
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -367,6 +372,8 @@ def _parser() -> argparse.ArgumentParser:
     for port, default in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
         sub.add_argument(f"--{port}-port", type=int, default=default, metavar="N", help="default: %(default)s; 0: any")
     sub.add_argument("--log-file", type=Path, metavar="FILE", help="Triton's log")
+    text = "on a GPU: images between the ensemble's steps at once, for which memory is set aside; default: %(default)s"
+    sub.add_argument("--images-in-flight", type=int, default=512, metavar="N", help=text)
 
     sub = add(
         "send",

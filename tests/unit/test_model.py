@@ -61,7 +61,11 @@ class FakeRequest:
 @dataclass
 class FakeTensor:
     name: str
-    values: np.ndarray
+    values: object
+
+    @classmethod
+    def from_dlpack(cls, name, values):
+        return cls(name, ("dlpack", values))
 
     def as_numpy(self):
         return self.values
@@ -111,7 +115,7 @@ def model_class(monkeypatch):
 def start(model_class, tmp_path):
     started = []
 
-    def _start(pipeline=None, **config):
+    def _start(pipeline=None, kind="CPU", **config):
         (tmp_path / "1").mkdir(exist_ok=True)
         pipeline = pipeline or pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
         pipeline.save(tmp_path / "1" / "pipeline.json")
@@ -122,7 +126,8 @@ def start(model_class, tmp_path):
                 "model_repository": str(tmp_path),
                 "model_version": "1",
                 "model_name": "pre",
-                "model_instance_kind": "CPU",
+                "model_instance_kind": kind,
+                "model_instance_device_id": "1",
             }
         )
         started.append(model)
@@ -252,3 +257,65 @@ def test_everything_is_counted(start):
 def test_a_wrong_configuration_stops_the_model_from_loading(start):
     with pytest.raises(pp.PipelineError, match='parameters: on_error is "fail" or "zero", not "ignore"'):
         start(**zero(on_error="ignore"))
+
+
+class OnGpu:
+    """An array that pretends to be elsewhere: it has CuPy's ``get`` and is no NumPy array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __getitem__(self, rows):
+        return OnGpu(self.values[rows])
+
+    def get(self):
+        return self.values
+
+
+@pytest.fixture
+def gpu_engines(monkeypatch, model_class):
+    """Engines that are asked for a GPU compute on the CPU and say that their tensors are elsewhere."""
+    asked = []
+    module = sys.modules[model_class.__module__]
+
+    class Engine(pp.Engine):
+        def __init__(self, pipeline, *, device, **options):
+            asked.append(device)
+            super().__init__(pipeline, **options)
+
+        def run_batch(self, encoded, *, outputs=None):
+            batch = super().run_batch(encoded, outputs=outputs)
+            batch.outputs.update({name: OnGpu(array) for name, array in batch.outputs.items() if name == "tensor"})
+            return batch
+
+    monkeypatch.setattr(module, "Engine", Engine)
+    return asked
+
+
+def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
+    monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
+    model = start(kind="GPU", max_batch_size=8)
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()])])
+    how, rows = response["tensor"]
+    assert (gpu_engines, how, rows.values.shape) == (["gpu:1"], "dlpack", (2, 3, 8, 8))
+    assert model.logged == []
+
+
+def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
+    monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", "1000")
+    model = start(kind="GPU", max_batch_size=8)
+    for _ in range(2):
+        (response,) = model.execute([FakeRequest([jpeg()])])
+        assert isinstance(response["tensor"], np.ndarray)
+    assert gpu_engines == ["gpu:1"]
+    assert model.logged == [
+        "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
+        "--cuda-memory-pool-byte-size=1:98304 and that number in PIXPREP_CUDA_POOL_BYTES"
+    ]
+
+
+@pytest.mark.usefixtures("gpu_engines")
+def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
+    monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
+    (response,) = start(kind="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
+    assert isinstance(response["tensor"], np.ndarray)

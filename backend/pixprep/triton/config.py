@@ -30,7 +30,7 @@ TRITON_TYPES: dict[DType, str] = {
     "int32": "TYPE_INT32",
 }
 _LIMITS = tuple(Limits.__dataclass_fields__)
-_PARAMETERS = ("on_error", "threads", *_LIMITS)
+_PARAMETERS = ("on_error", "outputs", "threads", *_LIMITS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,13 @@ class Options:
 
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
+        outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         limits: what is refused from the header.
     """
 
     on_error: Literal["fail", "zero"]
+    outputs: Literal["gpu", "cpu"]
     threads: int
     limits: Limits
 
@@ -60,13 +62,16 @@ def options(config: Mapping[str, Any]) -> Options:
             near = get_close_matches(key, _PARAMETERS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
             raise PipelineError(f'parameters: no such parameter "{key}"; {hint}')
-    on_error = given.get("on_error", "fail")
+    on_error, outputs = given.get("on_error", "fail"), given.get("outputs", "gpu")
     if on_error not in ("fail", "zero"):
         raise PipelineError(f'parameters: on_error is "fail" or "zero", not "{on_error}"')
+    if outputs not in ("gpu", "cpu"):
+        raise PipelineError(f'parameters: outputs is "gpu" or "cpu", not "{outputs}"')
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, len(os.sched_getaffinity(0)) // instances)
     return Options(
         on_error="zero" if on_error == "zero" else "fail",
+        outputs="cpu" if outputs == "cpu" else "gpu",
         threads=_number(given, "threads", share),
         limits=Limits(**{key: _number(given, key, getattr(Limits(), key)) for key in _LIMITS}),
     )

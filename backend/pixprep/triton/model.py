@@ -16,6 +16,7 @@ from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
 from pixprep.triton import config as model_config
+from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
 from pixprep.triton.warm_up import warm_up
 
@@ -54,11 +55,21 @@ class TritonPythonModel:
         options = model_config.options(config)
         self._is_zeroing = options.on_error == "zero"
         self._outputs = tuple(pipeline.outputs)
-        self._engine = Engine(pipeline, device="cpu", threads=options.threads, limits=options.limits)
+        is_on_gpu = args["model_instance_kind"] == "GPU"
+        # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
+        device = f"gpu:{args['model_instance_device_id']}" if is_on_gpu else "cpu"
+        self._engine = Engine(pipeline, device=device, threads=options.threads, limits=options.limits)
+        self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
+        pool_bytes = pool.known_bytes()
+        if self._stays_on_gpu and not pool.is_large_enough(pipeline, config, pool_bytes):
+            self._stays_on_gpu = False
+            pb_utils.Logger.log_warn(
+                f"{args['model_name']}: tensors leave by way of the CPU: the CUDA memory pool of "
+                f"{pool_bytes >> 20} MiB is too small; start Triton with --cuda-memory-pool-byte-size="
+                f"{args['model_instance_device_id']}:{pool.needed(pipeline)} and that number in {pool.VARIABLE}"
+            )
         warm_up(self._engine)
         self._metrics = Metrics(pb_utils, model=args["model_name"], version=args["model_version"])
-        if args["model_instance_kind"] == "GPU":
-            pb_utils.Logger.log_warn(f"{args['model_name']}: this version of pixprep computes on the CPU")
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer requests; all their images form one batch."""
@@ -110,7 +121,7 @@ class TritonPythonModel:
         if bad and not self._is_zeroing:
             return _error(_message(bad, len(errors)), pb_utils.TritonError.INVALID_ARG)
         tensors = [
-            pb_utils.Tensor(name, batch.outputs[name][part.start : part.stop])
+            self._tensor(name, batch.outputs[name][part.start : part.stop])
             for name in part.outputs
             if name in batch.outputs
         ]
@@ -118,6 +129,14 @@ class TritonPythonModel:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
             tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
         return pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def _tensor(self, name: str, rows: Any) -> Any:
+        """Rows of the batch as Triton's tensor, without a copy of ours; they are contiguous."""
+        if isinstance(rows, np.ndarray):
+            return pb_utils.Tensor(name, rows)
+        if self._stays_on_gpu:
+            return pb_utils.Tensor.from_dlpack(name, rows)
+        return pb_utils.Tensor(name, rows.get())
 
     def finalize(self) -> None:
         """Triton unloads the model."""
