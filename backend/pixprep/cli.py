@@ -127,6 +127,10 @@ def _print_row(row: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    problems = import_module("pixprep.triton.repository").check(arguments.model_repository)
+    if problems and not arguments.no_check:
+        lines = "\n".join(str(problem) for problem in problems)
+        raise PixprepError(f"{arguments.model_repository} would not load; --no-check serves it all the same\n{lines}")
     server_module, pool = import_module("pixprep.triton.server"), import_module("pixprep.triton.pool")
     pool_arguments = pool.server_arguments(arguments.model_repository, images_in_flight=arguments.images_in_flight)
     if pool_arguments:
@@ -283,7 +287,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _install_backend(arguments: argparse.Namespace) -> int:
-    print(import_module("pixprep.triton.server").install_backend(arguments.directory))
+    print(import_module("pixprep.triton.wheel").install_backend(arguments.directory))
     return 0
 
 
@@ -372,6 +376,7 @@ def _parser() -> argparse.ArgumentParser:
     for port, default in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
         sub.add_argument(f"--{port}-port", type=int, default=default, metavar="N", help="default: %(default)s; 0: any")
     sub.add_argument("--log-file", type=Path, metavar="FILE", help="Triton's log")
+    sub.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     text = "on a GPU: images between the ensemble's steps at once, for which memory is set aside; default: %(default)s"
     sub.add_argument("--images-in-flight", type=int, default=512, metavar="N", help=text)
 

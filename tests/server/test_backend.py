@@ -259,8 +259,8 @@ def test_the_metrics_port_counts_images_by_outcome(server):
     [
         (
             'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP16 dims: [ 3, 224, 224 ] }\n',
-            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 224, 224], but the pipeline gives TYPE_FP32 [3, 224, 224]: '
-            "write that, or leave the output out",
+            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 224, 224], '
+            "but the pipeline gives TYPE_FP32 [3, 224, 224]: write that, or leave the output out",
         ),
         (
             'backend: "pixprep"\nparameters { key: "on_eror" value { string_value: "zero" } }\n',
@@ -281,7 +281,7 @@ def test_a_wrong_config_is_one_clear_line(tmp_path, config, message):
 
 def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     """The way into NVIDIA's container: model.py with the package beside it."""
-    from pixprep.triton.server import assemble_backends, install_backend  # noqa: PLC0415  (this test's own subject)
+    from pixprep.triton.wheel import assemble_backends, install_backend  # noqa: PLC0415  (this test's own subject)
 
     backends = tmp_path / "backends"
     assemble_backends(backends)

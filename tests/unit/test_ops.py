@@ -76,8 +76,8 @@ def test_an_op_cannot_be_changed():
         (pp.normalize(scale=-1), WIDE, "40 x 100 rgb, real -255..0"),
         (pp.tensor(), WIDE, "float32 [3, 40, 100] chw, values 0..255"),
         (pp.tensor(dtype="uint8", layout="hwc"), WIDE, "uint8 [40, 100, 3] hwc, values 0..255"),
-        (pp.original_size(), pp.ImageSpec(), "int32 [2], values 1..6.554e+04"),
-        (pp.transform(), pp.ImageSpec(), "float32 [4], values -2.147e+09..2.147e+09"),
+        (pp.original_size(), pp.ImageSpec(), "int32 [2]"),
+        (pp.transform(), pp.ImageSpec(), "float32 [4]"),
     ],
 )
 def test_an_op_says_the_spec_of_its_result(op, image, expected):

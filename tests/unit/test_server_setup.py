@@ -10,7 +10,10 @@ import pytest
 
 import pixprep as pp
 from pixprep.triton import server as server_module
-from pixprep.triton.server import Server, find_wheel
+from pixprep.triton import wheel as wheel_module
+from pixprep.triton.failure import failure, still_loading
+from pixprep.triton.server import Server
+from pixprep.triton.wheel import find_wheel
 
 # Lines of Triton 2.51.0, times and paths shortened.
 NOISE = """\
@@ -86,16 +89,16 @@ def test_a_missing_repository_is_named(tmp_path):
 
 def test_numpy_2_is_refused():
     with pytest.raises(pp.SetupError) as caught:
-        server_module.check_numpy("2.1.0")
+        wheel_module.check_numpy("2.1.0")
     assert str(caught.value) == 'NumPy 2.1.0: Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"'
-    server_module.check_numpy("1.26.4")
+    wheel_module.check_numpy("1.26.4")
 
 
 def test_a_python_that_is_not_called_python3_is_refused(tmp_path):
     (tmp_path / "python3.11").touch()
     (tmp_path / "python3").symlink_to("/bin/sh")
     with pytest.raises(pp.SetupError) as caught:
-        server_module.check_python(tmp_path / "python3.11")
+        wheel_module.check_python(tmp_path / "python3.11")
     assert str(caught.value) == (
         f"{tmp_path}/python3 is not this Python, and Triton's stub looks for that name: "
         "run pixprep in a virtual environment (python -m venv)"
@@ -123,18 +126,18 @@ def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
     stub.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{words}\nEND\nexit {code}\n")
     stub.chmod(0o755)
     with pytest.raises(pp.SetupError) as caught:
-        server_module.check_stub(stub, dict(os.environ))
+        wheel_module.check_stub(stub, dict(os.environ))
     assert str(caught.value) == message
 
 
 def test_the_stub_of_this_python_starts():
     wheel = find_wheel()
-    server_module.check_stub(wheel.stub, server_module.environment(wheel))
+    wheel_module.check_stub(wheel.stub, wheel_module.environment(wheel))
 
 
 def test_missing_shared_memory_is_named(tmp_path):
     with pytest.raises(pp.SetupError) as caught:
-        server_module.check_shared_memory(tmp_path / "shm")
+        wheel_module.check_shared_memory(tmp_path / "shm")
     assert str(caught.value) == (
         f"{tmp_path}/shm: No such file or directory: Triton's Python models need shared memory there"
     )
@@ -173,7 +176,7 @@ def test_missing_shared_memory_is_named(tmp_path):
     ],
 )
 def test_a_model_that_does_not_load_is_one_line_without_traceback_and_path(line, reason):
-    error = server_module._failure(NOISE + line + END, 1)
+    error = failure(NOISE + line + END, 1)
     assert type(error) is pp.PixprepError
     assert str(error) == f'model "m" does not load: {reason}'
 
@@ -187,7 +190,7 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
             f"with error: version 1 is at UNAVAILABLE state: Internal: OSError: x{AT};"
         )
     )
-    assert str(server_module._failure(NOISE + log + END, 1)) == (
+    assert str(failure(NOISE + log + END, 1)) == (
         'model "a" does not load: OSError: x\nmodel "b" does not load: OSError: y'
     )
 
@@ -215,19 +218,19 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
     ],
 )
 def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message):
-    error = server_module._failure(log, code)
+    error = failure(log, code)
     assert type(error) is pp.SetupError
     assert str(error) == message
 
 
 def test_models_that_are_still_loading_are_named():
-    assert server_module._still_loading(NOISE) == ['"slow"']
+    assert still_loading(NOISE) == ['"slow"']
 
 
 def test_the_backend_for_a_container_is_complete_and_replaces_an_older_one(tmp_path):
-    older = server_module.install_backend(tmp_path)
+    older = wheel_module.install_backend(tmp_path)
     (older / "old.py").touch()
-    installed = server_module.install_backend(tmp_path)
+    installed = wheel_module.install_backend(tmp_path)
     assert installed == older
     package = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     assert {"model.py", "pixprep/engine.py", "pixprep/triton/model.py", "pixprep/kernels/cpu.py"} <= package
@@ -240,7 +243,7 @@ def test_the_backend_never_replaces_what_is_no_backend(tmp_path):
     source.parent.mkdir()
     source.touch()
     with pytest.raises(pp.SetupError) as caught:
-        server_module.install_backend(tmp_path)
+        wheel_module.install_backend(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}/pixprep: is there, and is no backend that pixprep installed: choose another folder"
     )
@@ -248,5 +251,5 @@ def test_the_backend_never_replaces_what_is_no_backend(tmp_path):
 
 
 def test_this_python_comes_first_for_tritons_stub():
-    environment = server_module.environment(find_wheel())
+    environment = wheel_module.environment(find_wheel())
     assert environment["PATH"].split(":")[0] == str(Path(sys.executable).parent)

@@ -115,7 +115,7 @@ def _check(config: dict[str, Any], session: onnxruntime.InferenceSession) -> Non
             dtype = _TRITON_TYPES.get(found[name].type, found[name].type)
             # an axis without a fixed length is a name or None in ONNX, -1 in Triton, which keeps the batch out of dims
             dims = [length if isinstance(length, int) else -1 for length in found[name].shape]
-            wanted = [-1] * batched + [int(length) for length in entry["dims"]]
+            wanted = [1 if config["max_batch_size"] == 1 else -1] * batched + [int(length) for length in entry["dims"]]
             agree = len(dims) == len(wanted) and all(
                 ours in (-1, theirs) for ours, theirs in zip(dims, wanted, strict=True)
             )

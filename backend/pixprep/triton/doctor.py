@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 from pixprep.triton import perf, server
+from pixprep.triton import wheel as wheels
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
 PYTRITON = "0.7.0"
@@ -55,8 +56,8 @@ def _python() -> Iterator[Check]:
 def _embedded() -> Iterator[Check]:
     yield pytriton()
     yield package("tritonclient", 'pip install "pixprep[client]"')
-    yield attempt("numpy", lambda: server.check_numpy(version("numpy")), version("numpy"))
-    yield attempt("python3", lambda: server.check_python(Path(sys.executable)), "the name is this Python's")
+    yield attempt("numpy", lambda: wheels.check_numpy(version("numpy")), version("numpy"))
+    yield attempt("python3", lambda: wheels.check_python(Path(sys.executable)), "the name is this Python's")
     yield attempt("triton's python stub", _start_stub, "starts")
     with tempfile.TemporaryDirectory() as folder:
         yield attempt("perf_analyzer", lambda: perf.find_perf_analyzer(Path(folder)), "starts")
@@ -70,7 +71,7 @@ def _embedded() -> Iterator[Check]:
 
 def pytriton() -> Check:
     """The wheel that holds Triton; what is known of it was seen in one version."""
-    check = package("nvidia-pytriton", server.INSTALL)
+    check = package("nvidia-pytriton", wheels.INSTALL)
     if check.ok and check.found != PYTRITON:
         return Check(
             check.name, None, check.found, f"pixprep knows {PYTRITON}: pip install nvidia-pytriton=={PYTRITON}"
@@ -79,12 +80,12 @@ def pytriton() -> Check:
 
 
 def _start_stub() -> None:
-    wheel = server.find_wheel()
-    server.check_stub(wheel.stub, server.environment(wheel))
+    wheel = wheels.find_wheel()
+    wheels.check_stub(wheel.stub, wheels.environment(wheel))
 
 
 def _machine() -> Iterator[Check]:
-    yield shared_memory(server.SHARED_MEMORY)
+    yield shared_memory(wheels.SHARED_MEMORY)
     for name, number in DEFAULT_PORTS:
         yield port(name, number)
 
@@ -92,7 +93,7 @@ def _machine() -> Iterator[Check]:
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
     """Where Python models exchange their batches with Triton: too little for any, or for large ones."""
     try:
-        server.check_shared_memory(folder)
+        wheels.check_shared_memory(folder)
     except SetupError as error:
         return _failed("shared memory", error)
     space = os.statvfs(folder)

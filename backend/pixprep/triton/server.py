@@ -10,192 +10,31 @@ from __future__ import annotations
 
 import errno
 import http.client
-import importlib.util
 import ipaddress
-import json
 import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pixprep.errors import PixprepError, SetupError
+from pixprep.errors import SetupError
+from pixprep.triton.failure import failure, still_loading
+from pixprep.triton.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-PACKAGE = Path(__file__).parents[1]
-INSTALL = 'pip install "pixprep[server]"'
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend keeps its regions; no file of ours)
-STUB = "triton_python_backend_stub"
-# A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
-MIN_SHARED_MEMORY = 32 << 20
 
 # Ends the process group $1 as soon as nobody holds the other end of its stdin, and removes what that group left.
 _GUARD = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"* "$3"'
 # What lets a client write files on this machine; shared memory is for clients that live on it.
 _ADMIN = "logging,trace"
 _ADMIN_FROM_AFAR = f"{_ADMIN},shared-memory"
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """The parts of Triton inside the nvidia-pytriton wheel."""
-
-    server: Path
-    python_backend: Path
-    stub: Path
-    libraries: Path
-
-
-def find_wheel() -> Wheel:
-    """Find the embedded Triton without importing pytriton, whose import takes a second.
-
-    Raises:
-        SetupError: it is not installed, or has no stub for this version of Python.
-    """
-    spec = importlib.util.find_spec("pytriton")
-    if spec is None or spec.origin is None:
-        raise SetupError(f"the embedded Triton is not installed: {INSTALL}")
-    root = Path(spec.origin).parent
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    triton = root / "tritonserver"
-    wheel = Wheel(
-        server=triton / "bin" / "tritonserver",
-        python_backend=triton / "backends" / "python",
-        stub=triton / "python_backend_stubs" / python / STUB,
-        libraries=root.parent / "nvidia_pytriton.libs",
-    )
-    if not wheel.stub.is_file():
-        have = sorted(path.name for path in wheel.stub.parents[1].glob("3.*"))
-        raise SetupError(f"the embedded Triton cannot run Python {python}: it has stubs for {', '.join(have)}")
-    return wheel
-
-
-def entry_point() -> Path:
-    """The backend's ``model.py``: in a checkout beside the package, in an installed wheel inside it."""
-    beside = PACKAGE.parent / "model.py"
-    return beside if beside.is_file() else PACKAGE / "triton" / "backend_model.py"
-
-
-def assemble_backends(target: Path) -> None:
-    """Make Triton's backend directory: ``python`` from the wheel, and ``pixprep``, whose package Python knows.
-
-    Files are copied: Triton refuses symlinks that lead out of the directory.
-    """
-    wheel = find_wheel()
-    shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy2(wheel.stub, target / "python" / STUB)
-    (target / "pixprep").mkdir()
-    shutil.copyfile(entry_point(), target / "pixprep" / "model.py")
-
-
-def install_backend(directory: Path) -> Path:
-    """Write the self-contained backend, ``pixprep/model.py`` with the package beside it, into a backend directory.
-
-    Returns:
-        The folder ``directory/pixprep``. What lay there is replaced.
-
-    Raises:
-        SetupError: the folder cannot be written, or holds something else of that name.
-    """
-    target = directory / "pixprep"
-    if target.exists() and not (target / "pixprep" / "triton" / "model.py").is_file():
-        raise SetupError(f"{target}: is there, and is no backend that pixprep installed: choose another folder")
-    try:
-        if target.exists():
-            shutil.rmtree(target)
-        target.mkdir(parents=True)
-        shutil.copyfile(entry_point(), target / "model.py")
-        shutil.copytree(PACKAGE, target / "pixprep", ignore=shutil.ignore_patterns("__pycache__", "backend_model.py"))
-        shutil.copyfile(entry_point(), target / "pixprep" / "triton" / "backend_model.py")
-    except OSError as error:
-        raise SetupError(
-            f"{target}: {error.strerror}: choose a folder that you may write, or run as its owner"
-        ) from None
-    return target
-
-
-def environment(wheel: Wheel) -> dict[str, str]:
-    """The environment of Triton: its libraries, and this Python first on PATH, since the stub asks the first one."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    # pyenv, conda and uv keep Python's shared library to themselves
-    own = (sysconfig.get_config_var("LIBDIR") or "", f"{sys.base_prefix}/lib")
-    python = (path for path in own if Path(path, f"libpython{version}.so.1.0").is_file())
-    libraries = dict.fromkeys([str(wheel.libraries), *python, os.environ.get("LD_LIBRARY_PATH", "")])
-    return os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
-        "LD_LIBRARY_PATH": ":".join(path for path in libraries if path),
-    }
-
-
-def check_machine(wheel: Wheel) -> None:
-    """Refuse what would let Triton hang, or answer with garbage.
-
-    Raises:
-        SetupError: NumPy 2, a Python that the stub would not find, a stub that cannot start, too little shared memory.
-    """
-    check_numpy(version("numpy"))
-    check_python(Path(sys.executable))
-    check_stub(wheel.stub, environment(wheel))
-    check_shared_memory(SHARED_MEMORY)
-
-
-def check_numpy(numpy: str) -> None:
-    """Refuse NumPy 2: the stub of 2.51 dies of the first BYTES tensor."""
-    if int(numpy.partition(".")[0]) >= 2:
-        raise SetupError(f'NumPy {numpy}: Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"')
-
-
-def check_python(executable: Path) -> None:
-    """Refuse a Python without the name ``python3``: the stub would take the packages of another one on PATH."""
-    python3 = executable.parent / "python3"
-    if python3.resolve() != executable.resolve():
-        raise SetupError(
-            f"{python3} is not this Python, and Triton's stub looks for that name: "
-            "run pixprep in a virtual environment (python -m venv)"
-        )
-
-
-def check_stub(stub: Path, environment: dict[str, str]) -> None:
-    """Refuse a stub that cannot load its libraries: Triton would wait for it for ever."""
-    try:
-        # Started by hand it ends at once, asking for its arguments.
-        done = subprocess.run([stub], env=environment, capture_output=True, text=True, timeout=20, check=False)
-    except (subprocess.TimeoutExpired, OSError) as error:
-        raise SetupError(f"Triton's Python stub does not start: {error}") from None
-    if missing := re.search(r"loading shared libraries: (\S+): cannot open", done.stderr):
-        package = re.sub(r"^(libpython3\.\d+).*", r"\1", missing[1])
-        raise SetupError(f"{missing[1]} is missing, which Triton's Python models load: apt-get install {package}")
-    if "arguments" not in done.stdout + done.stderr:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SetupError(f"Triton's Python stub does not start: {reason}")
-
-
-def check_shared_memory(folder: Path) -> None:
-    """Refuse to serve where Python models could not exchange a batch with Triton."""
-    try:
-        space = os.statvfs(folder)
-    except OSError as error:
-        raise SetupError(f"{folder}: {error.strerror}: Triton's Python models need shared memory there") from None
-    free = space.f_bavail * space.f_frsize
-    if free < MIN_SHARED_MEMORY:
-        raise SetupError(
-            f"{folder} has {free / 2**20:.0f} MiB free, and Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB: "
-            "in Docker, say --shm-size=1g"
-        )
 
 
 def listeners(port: int) -> set[int]:
@@ -381,13 +220,13 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                error = _failure(self.log_file.read_text(errors="replace"), self._process.returncode)
+                error = failure(self.log_file.read_text(errors="replace"), self._process.returncode)
                 raise type(error)(f"{error}\nTriton's whole log: {self.log_file}")
             if self._is_ready():
                 return
             time.sleep(0.05)
         self._has_failed = True
-        loading = _still_loading(self.log_file.read_text(errors="replace"))
+        loading = still_loading(self.log_file.read_text(errors="replace"))
         what = f"still loading {', '.join(loading)}" if loading else "every model is loaded"
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
 
@@ -505,56 +344,3 @@ def _by_whom(port: int) -> str:
     for pid in sorted(listeners(port)):
         return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})"
     return ""
-
-
-def _failure(log: str, code: int) -> PixprepError:
-    """Why Triton ended: a line for each model that did not load, or its last error."""
-    if reasons := dict(_failed_models(log)):
-        return PixprepError("\n".join(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
-    errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
-    errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
-    first = (log.strip().splitlines() or ["its log is empty"])[0].rpartition("tritonserver: ")[2]
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
-
-
-def _failed_models(log: str) -> Iterator[tuple[str, str]]:
-    """The models that did not load, with the innermost reason: no traceback, no type's name of ours, one line.
-
-    An ensemble that lacks only such a model is not among them.
-    """
-    config_error = ""
-    for level, text in _log_lines(log):
-        if level == "protobuf":
-            config_error = text
-        elif found := re.match(r"failed to load (?:model )?'([^']+)'(?: version \d+)?: (.*)", text, re.DOTALL):
-            yield found[1], _innermost(found[2])
-        elif found := re.match(r"Poll failed for model directory '([^']+)': (.*)", text, re.DOTALL):
-            is_syntax = found[2].startswith("failed to read text proto")
-            yield found[1], f"config.pbtxt: {config_error}" if is_syntax else _innermost(found[2])
-        elif found := re.match(r"Invalid argument: ensemble (\S+) (contains .*)", text):
-            yield found[1], found[2]
-
-
-def _still_loading(log: str) -> list[str]:
-    ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
-    return [f'"{name}"' for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
-
-
-def _log_lines(log: str) -> Iterator[tuple[str, str]]:
-    """Errors in Triton's log, as (E or protobuf, text)."""
-    for line in log.splitlines():
-        if found := re.match(r'E\d{4} .*?\] (".*")$', line):
-            yield "E", str(json.loads(found[1], strict=False))
-        elif found := re.match(r"\[libprotobuf ERROR .*?\] Error parsing .*?ModelConfig: (.*)", line):
-            yield "protobuf", found[1]
-
-
-def _innermost(reason: str) -> str:
-    reason = reason.partition("\n\nAt:\n")[0].strip()
-    reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
-    if found := re.match(r"unable to find backend library for backend '(.*?)'", reason):
-        return f'the embedded Triton has no backend "{found[1]}": serve it in NVIDIA\'s Triton container'
-    if re.fullmatch(r"Stub process '.*' is not healthy\.", reason):
-        return "its Python process ended while it loaded (a crash, an exit, or no memory left)"
-    return " ".join(re.sub(r"^([A-Za-z_]+\.)*(Pipeline|Setup|Image|Pixprep)Error: ", "", reason).split())

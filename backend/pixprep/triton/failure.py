@@ -1,0 +1,63 @@
+"""Triton's log of a failed start, as one line for each model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from pixprep.errors import PixprepError, SetupError
+
+
+def failure(log: str, code: int) -> PixprepError:
+    """Why Triton ended: a line for each model that did not load, or its last error."""
+    if reasons := dict(_failed_models(log)):
+        return PixprepError("\n".join(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
+    errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
+    errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
+    first = (log.strip().splitlines() or ["its log is empty"])[0].rpartition("tritonserver: ")[2]
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
+
+
+def _failed_models(log: str) -> Iterator[tuple[str, str]]:
+    """The models that did not load, with the innermost reason: no traceback, no type's name of ours, one line.
+
+    An ensemble that lacks only such a model is not among them.
+    """
+    config_error = ""
+    for level, text in _log_lines(log):
+        if level == "protobuf":
+            config_error = text
+        elif found := re.match(r"failed to load (?:model )?'([^']+)'(?: version \d+)?: (.*)", text, re.DOTALL):
+            yield found[1], _innermost(found[2])
+        elif found := re.match(r"Poll failed for model directory '([^']+)': (.*)", text, re.DOTALL):
+            is_syntax = found[2].startswith("failed to read text proto")
+            yield found[1], f"config.pbtxt: {config_error}" if is_syntax else _innermost(found[2])
+        elif found := re.match(r"Invalid argument: ensemble (\S+) (contains .*)", text):
+            yield found[1], found[2]
+
+
+def still_loading(log: str) -> list[str]:
+    """The models, in quotes, whose loading began and has not ended."""
+    ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
+    return [f'"{name}"' for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
+
+
+def _log_lines(log: str) -> Iterator[tuple[str, str]]:
+    """Errors in Triton's log, as (E or protobuf, text)."""
+    for line in log.splitlines():
+        if found := re.match(r'E\d{4} .*?\] (".*")$', line):
+            yield "E", str(json.loads(found[1], strict=False))
+        elif found := re.match(r"\[libprotobuf ERROR .*?\] Error parsing .*?ModelConfig: (.*)", line):
+            yield "protobuf", found[1]
+
+
+def _innermost(reason: str) -> str:
+    reason = reason.partition("\n\nAt:\n")[0].strip()
+    reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
+    if found := re.match(r"unable to find backend library for backend '(.*?)'", reason):
+        return f'the embedded Triton has no backend "{found[1]}": serve it in NVIDIA\'s Triton container'
+    if re.fullmatch(r"Stub process '.*' is not healthy\.", reason):
+        return "its Python process ended while it loaded (a crash, an exit, or no memory left)"
+    return " ".join(re.sub(r"^([A-Za-z_]+\.)*(Pipeline|Setup|Image|Pixprep)Error: ", "", reason).split())

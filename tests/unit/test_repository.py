@@ -1,0 +1,896 @@
+"""Model repositories: what `build` writes, which pairs it refuses, what `check` finds."""
+
+import re
+import shutil
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pixprep as pp
+from pixprep.errors import PipelineError, SetupError
+from pixprep.triton import repository
+from pixprep.triton.classifier import parse_io, read_onnx
+from pixprep.triton.repository import Problem, build, check, check_pipeline
+
+COMMITTED = Path(__file__).parents[2] / "model_repository"
+MODELS = ("classifier", "ensemble", "preprocess")
+PIPELINE = pp.presets.imagenet()
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def value(name, dtype="FLOAT", shape=("batch", 3, 224, 224)):
+    return helper.make_tensor_value_info(name, TensorProto.DataType.Value(dtype), shape)
+
+
+def save_onnx(path, inputs=(("input",),), outputs=(("logits", "FLOAT", ("batch", 4)),)):
+    """A model that only has a face: nothing that these tests do computes with it."""
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["weights"], ["same"])],
+        "face",
+        [value(*entry) for entry in inputs],
+        [value(*entry) for entry in outputs],
+        [numpy_helper.from_array(WEIGHTS, "weights")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path):
+    return save_onnx(tmp_path / "my.onnx")
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("demo") / "models")
+
+
+def folder(built):
+    return Path(built.paths[0]).parents[2]
+
+
+def files(root):
+    """Every file of a repository with its content, but the ignored weights."""
+    found = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found if path.name != "model.onnx"}
+
+
+def face(config_text):
+    """What clients and ensembles see of a model."""
+    return re.findall(
+        r"^(?:(?:in|out)put|  (?:name|data_type|dims|label_filename)).*|^max_batch_size.*", config_text, re.MULTILINE
+    )
+
+
+# What it writes
+
+
+def test_the_committed_repository_is_what_build_writes_byte_for_byte(demo):
+    assert files(COMMITTED) == files(folder(demo))
+
+
+def test_a_build_says_each_file_that_it_wrote_and_leaves_nothing_else(demo):
+    root = folder(demo)
+    assert [path.relative_to(root).as_posix() for path in demo.paths] == [
+        "classifier/1/model.onnx",
+        "classifier/1/model.py",
+        "classifier/config.pbtxt",
+        "classifier/labels.txt",
+        "ensemble/1/.gitkeep",
+        "ensemble/config.pbtxt",
+        "preprocess/1/pipeline.json",
+        "preprocess/config.pbtxt",
+    ]
+    assert sorted(path for path in root.rglob("*") if path.is_file()) == list(demo.paths)
+    assert [path.name for path in root.parent.iterdir()] == ["models"]
+    assert demo.notes == ()
+
+
+def test_the_demo_has_a_label_for_each_logit(demo):
+    labels = (folder(demo) / "classifier" / "labels.txt").read_text().splitlines()
+    assert (len(labels), labels[985], labels[698]) == (1000, "daisy", "palace")
+
+
+def test_the_demo_repository_is_valid(demo):
+    assert check(folder(demo)) == []
+
+
+def test_the_two_kinds_of_classifier_differ_in_what_runs_them_and_in_nothing_else(demo, tmp_path):
+    tensorrt = build(tmp_path / "models", classifier="tensorrt")
+    ours, theirs = files(folder(demo)), files(tmp_path / "models")
+    del ours["classifier/1/model.py"]
+    python, plan = (entry.pop("classifier/config.pbtxt").decode().splitlines() for entry in (ours, theirs))
+    assert ours == theirs
+    assert [pair for pair in zip_longest(python, plan) if pair[0] != pair[1]] == [
+        ('backend: "python"', 'platform: "tensorrt_plan"'),
+        ("# ONNX Runtime uses all cores by itself.", None),
+        ("instance_group { count: 1 kind: KIND_CPU }", None),
+    ]
+    onnx_files = [root / "classifier" / "1" / "model.onnx" for root in (folder(demo), tmp_path / "models")]
+    assert onnx_files[0].read_bytes() == onnx_files[1].read_bytes()
+    assert tensorrt.notes == (
+        "make the plan on the machine that will serve it, with its TensorRT:\n"
+        f"trtexec --onnx={tmp_path}/models/classifier/1/model.onnx "
+        f"--saveEngine={tmp_path}/models/classifier/1/model.plan "
+        "--minShapes=input:1x3x224x224 --optShapes=input:32x3x224x224 --maxShapes=input:64x3x224x224",
+    )
+    assert list(map(str, check(tmp_path / "models"))) == [
+        "classifier/1/model.plan: is missing: make it there with trtexec, on the machine that will serve it"
+    ]
+
+
+def test_a_classifier_of_ones_own_keeps_its_names(tmp_path):
+    outputs = [("boxes:0", "FLOAT", ("n", "boxes", 4)), ("classes", "INT64", ("n", "boxes"))]
+    path = save_onnx(tmp_path / "my.onnx", [("pixels", "FLOAT16", ("n", 3, "height", "width"))], outputs)
+    build(tmp_path / "out", pipeline=pp.presets.letterbox(size=320, dtype="float16"), onnx=path, max_batch_size=8)
+    assert face((tmp_path / "out" / "classifier" / "config.pbtxt").read_text()) == [
+        "max_batch_size: 8",
+        "input {",
+        '  name: "pixels"',
+        "  data_type: TYPE_FP16",
+        "  dims: [ 3, 320, 320 ]",
+        "output {",
+        '  name: "boxes:0"',
+        "  data_type: TYPE_FP32",
+        "  dims: [ -1, 4 ]",
+        "output {",
+        '  name: "classes"',
+        "  data_type: TYPE_INT64",
+        "  dims: [ -1 ]",
+    ]
+    assert (tmp_path / "out" / "classifier" / "1" / "model.onnx").read_bytes() == path.read_bytes()
+    assert not (tmp_path / "out" / "classifier" / "labels.txt").exists()
+    assert check(tmp_path / "out") == []
+
+
+def test_the_ensemble_also_gives_what_the_classifier_does_not_take(model, tmp_path):
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.letterbox(224, 224), pp.transform(), pp.tensor()])
+    build(tmp_path / "out", pipeline=pipeline, onnx=model, on_error="zero")
+    assert (tmp_path / "out" / "ensemble" / "config.pbtxt").read_text() == (
+        """\
+# Written by `pixprep build`, which writes it anew: in a map, key is the model's name, value the ensemble's.
+platform: "ensemble"
+max_batch_size: 64
+input {
+  name: "image"
+  data_type: TYPE_STRING
+  dims: [ 1 ]
+}
+output {
+  name: "logits"
+  data_type: TYPE_FP32
+  dims: [ 4 ]
+}
+output {
+  name: "original_size"
+  data_type: TYPE_INT32
+  dims: [ 2 ]
+}
+output {
+  name: "transform"
+  data_type: TYPE_FP32
+  dims: [ 4 ]
+}
+output {
+  name: "status"
+  data_type: TYPE_STRING
+  dims: [ 1 ]
+}
+ensemble_scheduling {
+  step {
+    model_name: "preprocess"
+    model_version: -1
+    input_map { key: "image" value: "image" }
+    output_map { key: "original_size" value: "original_size" }
+    output_map { key: "transform" value: "transform" }
+    output_map { key: "tensor" value: "tensor" }
+    output_map { key: "status" value: "status" }
+  }
+  step {
+    model_name: "classifier"
+    model_version: -1
+    input_map { key: "input" value: "tensor" }
+    output_map { key: "logits" value: "logits" }
+  }
+}
+"""
+    )
+    assert (
+        'parameters { key: "on_error" value { string_value: "zero" } }'
+        in (tmp_path / "out" / "preprocess" / "config.pbtxt").read_text().splitlines()
+    )
+    assert check(tmp_path / "out") == []
+
+
+def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.resize(height=64, width=32, name="both"),
+            pp.tensor(name="large"),
+            pp.resize(16, from_="both"),
+            pp.center_crop(16),
+            pp.tensor(name="small", dtype="uint8"),
+        ]
+    )
+    inputs = [("small", "UINT8", ("n", 3, 16, 16)), ("large", "FLOAT", ("n", 3, 64, 32))]
+    built = build(
+        tmp_path / "out",
+        pipeline=pipeline,
+        onnx=save_onnx(tmp_path / "two.onnx", inputs),
+        classifier="tensorrt",
+        max_batch_size=1,
+    )
+    shapes = "small:1x3x16x16,large:1x3x64x32"
+    assert built.notes[0].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
+    ensemble = (tmp_path / "out" / "ensemble" / "config.pbtxt").read_text()
+    assert re.findall("input_map.*", ensemble) == [
+        'input_map { key: "image" value: "image" }',
+        'input_map { key: "small" value: "small" }',
+        'input_map { key: "large" value: "large" }',
+    ]
+    only_large = save_onnx(tmp_path / "one.onnx", inputs[1:])
+    build(tmp_path / "one", pipeline=pipeline, onnx=only_large)
+    assert face((tmp_path / "one" / "ensemble" / "config.pbtxt").read_text())[-3:] == [
+        '  name: "small"',
+        "  data_type: TYPE_UINT8",
+        "  dims: [ 3, 16, 16 ]",
+    ]
+
+
+def test_a_batch_of_one_serves_a_model_that_takes_no_other(tmp_path):
+    fixed = save_onnx(tmp_path / "one.onnx", [("input", "FLOAT", (1, 3, 224, 224))], [("logits", "FLOAT", (1, 4))])
+    built = build(tmp_path / "out", pipeline=PIPELINE, onnx=fixed, classifier="tensorrt", max_batch_size=1)
+    assert "Shapes" not in built.notes[0]  # trtexec refuses them where no length is free
+    (tmp_path / "out" / "classifier" / "1" / "model.plan").write_bytes(b"plan")
+    assert check(tmp_path / "out") == []
+
+
+def test_a_plan_is_copied_and_its_face_comes_from_its_onnx_file_or_from_words(model, tmp_path):
+    plan = tmp_path / "my.plan"
+    plan.write_bytes(b"plan")
+    words = ["input:FP32:3x224x224", "logits:FP32:4"]
+    with_onnx = build(tmp_path / "a", pipeline=PIPELINE, plan=plan, onnx=model, classifier="tensorrt")
+    with_words = build(tmp_path / "b", pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt")
+    assert with_onnx.notes == with_words.notes == ()
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert (tmp_path / "b" / "classifier" / "1" / "model.plan").read_bytes() == b"plan"
+    assert check(tmp_path / "a") == check(tmp_path / "b") == []
+
+
+def test_weights_that_an_onnx_file_keeps_beside_it_are_copied_along(model, tmp_path):
+    split = tmp_path / "split" / "my.onnx"
+    split.parent.mkdir()
+    onnx.save(onnx.load(model), split, save_as_external_data=True, location="my.onnx.data", size_threshold=0)
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=split)
+    copied = onnx.load(tmp_path / "out" / "classifier" / "1" / "model.onnx")
+    assert np.array_equal(numpy_helper.to_array(copied.graph.initializer[0]), WEIGHTS)
+
+
+def test_weights_that_are_lost_are_named(model, tmp_path):
+    onnx.save(onnx.load(model), model, save_as_external_data=True, location="my.data", size_threshold=0)
+    (tmp_path / "my.data").unlink()
+    with pytest.raises(SetupError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=model)
+    assert str(caught.value) == f"{tmp_path}/out: not written: {tmp_path}/my.data: No such file or directory"
+    assert [path.name for path in tmp_path.iterdir()] == ["my.onnx"]
+
+
+def test_weights_elsewhere_are_refused(model, tmp_path):
+    loaded = onnx.load(model)
+    onnx.external_data_helper.convert_model_to_external_data(loaded, location="secret", size_threshold=0)
+    loaded.graph.initializer[0].external_data[0].value = "../secret"
+    model.write_bytes(loaded.SerializeToString())
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=model)
+    assert str(caught.value) == 'my.onnx: has weights in "../secret", which is not beside it: save it as one file'
+
+
+def test_weights_that_old_files_list_as_inputs_are_none(tmp_path):
+    path = save_onnx(tmp_path / "old.onnx", [("input",), ("weights", "FLOAT", (3, 4))])
+    assert [tensor.name for tensor in read_onnx(path).inputs] == ["input"]
+
+
+def test_the_demo_classifier_after_another_pipeline_comes_with_a_word_of_caution(tmp_path):
+    assert build(tmp_path / "out", pipeline=PIPELINE).notes == (
+        "the demo classifier learned from presets.efficientnet_lite0(): after another pipeline its "
+        "labels are less sure",
+    )
+
+
+# What does not fit
+
+
+def tensor_pipeline(**fields):
+    return pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor(**fields)])
+
+
+TWO = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(name="a"), pp.tensor(name="b")])
+GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), pp.tensor()])
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "shape", "dtype", "message"),
+    [
+        (
+            PIPELINE,
+            ("n", 3, 256, 256),
+            "FLOAT",
+            'the pipeline gives [3, 224, 224], the model\'s "input" wants [3, 256, 256]: set center_crop to 256',
+        ),
+        (
+            GRAY,
+            ("n", 1, 32, 100),
+            "FLOAT",
+            'the pipeline gives [1, 224, 224], the model\'s "input" wants [1, 32, 100]: set resize to '
+            "height 32, width 100",
+        ),
+        (
+            PIPELINE,
+            ("n", 224, 224, 3),
+            "FLOAT",
+            'the pipeline gives [3, 224, 224], the model\'s "input" wants [224, 224, 3]: set tensor layout to "hwc"',
+        ),
+        (
+            tensor_pipeline(layout="hwc"),
+            ("n", 3, "height", 256),
+            "FLOAT",
+            'the pipeline gives [224, 224, 3], the model\'s "input" wants [3, -1, 256]: '
+            'set tensor layout to "chw" and set center_crop to height 224, width 256',
+        ),
+        (
+            PIPELINE,
+            ("n", 1, 224, 224),
+            "FLOAT",
+            'the pipeline gives [3, 224, 224], the model\'s "input" wants [1, 224, 224]: set decode color to "gray"',
+        ),
+        (
+            GRAY,
+            ("n", 3, 224, 224),
+            "FLOAT",
+            'the pipeline gives [1, 224, 224], the model\'s "input" wants [3, 224, 224]: set decode color to "rgb"',
+        ),
+        (
+            PIPELINE,
+            ("n", 4, 224, 224),
+            "FLOAT",
+            'the pipeline gives [3, 224, 224], the model\'s "input" wants [4, 224, 224]: '
+            "export the model with [batch, 3, 224, 224]",
+        ),
+        (
+            PIPELINE,
+            ("n", 150528),
+            "FLOAT",
+            'the pipeline gives [3, 224, 224], the model\'s "input" wants [150528]: '
+            "export the model with [batch, 3, 224, 224]",
+        ),
+        (
+            PIPELINE,
+            ("n", 3, 224, 224),
+            "FLOAT16",
+            'the pipeline gives float32, the model\'s "input" wants float16: set tensor dtype to float16',
+        ),
+        (
+            PIPELINE,
+            ("n", 3, 224, 224),
+            "INT64",
+            'the pipeline gives float32, the model\'s "input" wants INT64: export the model with float32',
+        ),
+        (
+            PIPELINE,
+            ("n", 3, 224, 224),
+            "COMPLEX64",
+            'the pipeline gives float32, the model\'s "input" wants no tensor: export the model with float32',
+        ),
+        (
+            PIPELINE,
+            (3, 224, 224),
+            "FLOAT",
+            'input "input" has no batch dimension: export the model with [batch, 3, 224, 224]',
+        ),
+        (PIPELINE, None, "FLOAT", 'input "input" has no shape: export the model with [batch, 3, 224, 224]'),
+        (
+            PIPELINE,
+            (1, 3, 224, 224),
+            "FLOAT",
+            'the batch of input "input" is fixed at 1: export the model with a free first dimension, '
+            "or set max_batch_size to 1",
+        ),
+        (
+            PIPELINE,
+            (8, 3, 224, 224),
+            "FLOAT",
+            'the batch of input "input" is fixed at 8: export the model with a free first dimension',
+        ),
+        (
+            TWO,
+            ("n", 3, 8, 8),
+            "FLOAT",
+            'the pipeline gives the tensors "a", "b": name the one "input" that the model is to take',
+        ),
+    ],
+)
+def test_an_input_that_the_pipeline_does_not_fit_is_refused_with_the_way_out(tmp_path, pipeline, shape, dtype, message):
+    path = save_onnx(tmp_path / "my.onnx", [("input", dtype, shape)])
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=pipeline, onnx=path)
+    assert str(caught.value) == f"my.onnx: {message}"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["my.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (
+            ("logits", "FLOAT", (1, 4)),
+            'the batch of output "logits" is fixed at 1: export the model with a free first dimension, '
+            "or set max_batch_size to 1",
+        ),
+        (("logits", "FLOAT", ("n",)), 'output "logits" is [batch]: export it as [batch, 1] or wider'),
+        (
+            ("logits", "FLOAT", None),
+            'output "logits" has no shape: write it with onnx.shape_inference.infer_shapes_path',
+        ),
+        (
+            ("logits", "COMPLEX64", ("n", 4)),
+            'output "logits" is no tensor that Triton carries: export the model without it',
+        ),
+        (
+            ("tensor", "FLOAT", ("n", 4)),
+            'output "tensor": the pipeline has a tensor of that name: give the pipeline\'s op another "name"',
+        ),
+        (
+            ("image", "FLOAT", ("n", 4)),
+            'output "image": the ensemble has a tensor of that name: rename it in the model',
+        ),
+    ],
+)
+def test_an_output_that_triton_cannot_pass_on_is_refused(tmp_path, output, message):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[output])
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=path)
+    assert str(caught.value) == f"my.onnx: {message}"
+
+
+def test_several_inputs_need_a_tensor_each(tmp_path):
+    path = save_onnx(tmp_path / "my.onnx", [("input",), ("size", "INT32", ("n", 2))])
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=path)
+    assert str(caught.value) == (
+        'my.onnx: the model takes "input", "size", the pipeline gives "tensor": '
+        "give the pipeline an output for each, of the same name"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"not an ONNX file", b"\x89PNG\r\n\x1a\n"])
+def test_a_file_of_another_kind_is_refused(tmp_path, content):
+    path = tmp_path / "my.onnx"
+    path.write_bytes(content)
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=path)
+    assert str(caught.value) == "my.onnx: not an ONNX file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_batch_size": 0}, "max_batch_size must be at least 1, not 0"),
+        ({"plan": "my.plan"}, "a plan runs in TensorRT only: set classifier to tensorrt"),
+        (
+            {"onnx": "my.onnx"},
+            "a classifier of your own needs its pipeline: what its images went through in training",
+        ),
+        (
+            {"classifier_io": ["a:FP32:3", "b:FP32:4"]},
+            "classifier_io is for a plan without its ONNX file: leave it out",
+        ),
+        (
+            {"pipeline": PIPELINE, "plan": "my.plan", "classifier": "tensorrt"},
+            "a TensorRT plan does not say what it takes: give the ONNX file that it was made from as well, "
+            "or its inputs "
+            "and outputs, such as input:FP32:3x224x224 logits:FP32:1000",
+        ),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, message):
+    (tmp_path / "my.plan").write_bytes(b"plan")
+    paths = {key: tmp_path / arguments[key] for key in ("onnx", "plan") if key in arguments}
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", **{**arguments, **paths})
+    assert str(caught.value) == message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SetupError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=tmp_path / "my.onnx")
+    assert str(caught.value) == f"{tmp_path}/my.onnx: no such file"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["input:FP32:3x8x8"], "give the input and each output, such as input:FP32:3x224x224 logits:FP32:1000"),
+        (["input", "a:FP32:4"], '"input" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
+        (["in:FP32:3x0", "a:FP32:4"], '"in:FP32:3x0" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
+        (["in:FP32:3,8", "a:FP32:4"], '"in:FP32:3,8" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
+        ([":FP32:3x8", "a:FP32:4"], '":FP32:3x8" is not NAME:TYPE:DIMS, such as input:FP32:3x224x224'),
+        (["in:fp32:3", "a:FP32:4"], '"in:fp32:3": no such type "fp32"; did you mean "FP32"?'),
+        (
+            ["in:real:3", "a:FP32:4"],
+            '"in:real:3": no such type "real"; there are FP32, FP16, FP64, BF16, STRING, BOOL, UINT8, UINT16, UINT32, '
+            "UINT64, INT8, INT16, INT32, INT64",
+        ),
+    ],
+)
+def test_words_that_say_no_tensor_are_refused(texts, message):
+    with pytest.raises(PipelineError) as caught:
+        parse_io(texts, source="my.plan")
+    assert str(caught.value) == f"classifier_io: {message}"
+
+
+def test_words_say_names_with_colons_and_free_lengths():
+    said = parse_io(["input:0:FP16:3x-1x224", "a:INT64:4", "b:BOOL:1"], source="my.plan")
+    assert [(tensor.name, tensor.data_type, tensor.shape) for tensor in (*said.inputs, *said.outputs)] == [
+        ("input:0", "TYPE_FP16", (-1, 3, -1, 224)),
+        ("a", "TYPE_INT64", (-1, 4)),
+        ("b", "TYPE_BOOL", (-1, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("package", "act", "message"),
+    [
+        (
+            "onnx",
+            lambda path: read_onnx(path / "x"),
+            'reading an ONNX file needs onnx: pip install "pixprep[classifier]"',
+        ),
+        (
+            "tritonclient.grpc",
+            check,
+            'checking a config.pbtxt needs tritonclient: pip install "pixprep[client]"',
+        ),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, act, message):
+    (tmp_path / "model").mkdir()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SetupError) as caught:
+        act(tmp_path)
+    assert str(caught.value) == message
+
+
+# What it does not write over
+
+
+def test_building_again_replaces_what_build_wrote_and_keeps_other_models(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=8)
+    (out / "other" / "1").mkdir(parents=True)
+    (out / "classifier" / "1" / "__pycache__").mkdir()  # left there by a Triton that has served it
+    (out / "classifier" / "1" / "__pycache__" / "model.pyc").touch()
+    build(out, pipeline=PIPELINE, onnx=out / "classifier" / "1" / "model.onnx", classifier="tensorrt")
+    assert not (out / "classifier" / "1" / "model.py").exists()
+    assert (out / "classifier" / "1" / "model.onnx").read_bytes() == model.read_bytes()
+    assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
+    assert sorted(path.name for path in out.iterdir()) == [*sorted([*MODELS, "other"])]
+
+
+def test_a_folder_of_someone_else_is_not_touched_unless_forced(model, tmp_path):
+    out = tmp_path / "out"
+    (out / "classifier").mkdir(parents=True)
+    (out / "classifier" / "config.pbtxt").write_text("mine")
+    with pytest.raises(SetupError) as caught:
+        build(out, pipeline=PIPELINE, onnx=model)
+    assert str(caught.value) == (f"{out}: holds what `pixprep build` did not write: take another folder, or --force")
+    assert [path.name for path in out.iterdir()] == ["classifier"]
+    assert (out / "classifier" / "config.pbtxt").read_text() == "mine"
+    build(out, pipeline=PIPELINE, onnx=model, force=True)
+    assert check(out) == []
+
+
+def test_a_plan_that_trtexec_left_is_not_lost_by_building_again(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, classifier="tensorrt")
+    plan = out / "classifier" / "1" / "model.plan"
+    plan.write_bytes(b"ten minutes of work")
+    with pytest.raises(SetupError) as caught:
+        build(out, pipeline=PIPELINE, onnx=model, classifier="tensorrt")
+    assert str(caught.value) == (
+        f"{plan}: was not written by `pixprep build`, which would remove it: move it, or --force"
+    )
+    assert plan.read_bytes() == b"ten minutes of work"
+    build(out, pipeline=PIPELINE, onnx=model, plan=plan, classifier="tensorrt")
+    assert plan.read_bytes() == b"ten minutes of work"
+
+
+def test_an_empty_folder_is_as_good_as_none_and_a_file_is_not(model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    build(tmp_path / "empty", pipeline=PIPELINE, onnx=model)
+    for force in (False, True):
+        with pytest.raises(SetupError) as caught:
+            build(model, pipeline=PIPELINE, onnx=model, force=force)
+        assert str(caught.value).startswith(f"{model}: ")
+    assert read_onnx(model).source == "my.onnx"
+
+
+# What check finds
+
+
+@pytest.fixture
+def valid(model, tmp_path):
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=model)
+    return tmp_path / "out"
+
+
+def replace(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def edit(path, old, new):
+    return lambda root: replace(root / path, old, new)
+
+
+PREPROCESS, CLASSIFIER, ENSEMBLE = (f"{name}/config.pbtxt" for name in ("preprocess", "classifier", "ensemble"))
+TAKES = 'input_map { key: "input" value: "tensor" }'
+SECOND = 'step 2 ("classifier")'
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problems"),
+    [
+        # one model
+        (
+            edit(PREPROCESS, "backend", "bakend"),
+            [
+                'preprocess/config.pbtxt: cannot be parsed: 2:1 : Message type "inference.ModelConfig" has no '
+                "field named "
+                '"bakend".: the fields are those of Triton\'s model_config.proto'
+            ],
+        ),
+        (
+            edit(PREPROCESS, 'backend: "pixprep"\n', ""),
+            [
+                'preprocess/config.pbtxt: does not name what runs the model: for pixprep write backend: "pixprep"',
+            ],
+        ),
+        (
+            edit(PREPROCESS, 'backend: "pixprep"', 'backend: "pixprep" name: "pre"'),
+            [
+                'preprocess/config.pbtxt: name is "pre", the directory preprocess: write name: "preprocess", '
+                "or leave it out"
+            ],
+        ),
+        (
+            lambda root: (root / "other" / "1").mkdir(parents=True),
+            ['other/config.pbtxt: is missing: for pixprep write backend: "pixprep"'],
+        ),
+        (lambda root: shutil.rmtree(root / "ensemble" / "1"), ["ensemble: has no version directory: make ensemble/1"]),
+        (
+            lambda root: (root / "preprocess" / "1" / "pipeline.json").unlink(),
+            ["preprocess/1/pipeline.json: is missing: write the pipeline there"],
+        ),
+        (
+            lambda root: (root / "classifier" / "1" / "model.py").unlink(),
+            ["classifier/1/model.py: is missing: write the Python model there"],
+        ),
+        (
+            lambda root: (root / "classifier" / "1" / "model.onnx").unlink(),
+            ["classifier/1/model.onnx: is missing: `pixprep build` writes it: it is too large for the repository"],
+        ),
+        (
+            lambda root: (root / "classifier" / "1" / "model.onnx").write_bytes(b"junk"),
+            ["classifier/1/model.onnx: not an ONNX file"],
+        ),
+        (
+            edit(CLASSIFIER, "dims: [ 4 ]", 'dims: [ 4 ] label_filename: "labels.txt"'),
+            ['classifier/labels.txt: is missing: write the labels of "logits" there'],
+        ),
+        # pixprep models against their pipeline
+        (
+            edit("preprocess/1/pipeline.json", '"center_crop"', '"center_corp"'),
+            ['preprocess/1/pipeline.json: ops[2] "center_corp": no such op; did you mean "center_crop"?'],
+        ),
+        (
+            edit(PREPROCESS, "dims: [ 3, 224, 224 ]", "dims: [ 3, 256, 256 ]"),
+            [
+                'preprocess/config.pbtxt: output "tensor": is TYPE_FP32 [3, 256, 256], but the pipeline gives '
+                "TYPE_FP32 "
+                "[3, 224, 224]: write that, or leave the output out"
+            ],
+        ),
+        (
+            edit(PREPROCESS, "dynamic_batching", 'parameters { key: "thread" } dynamic_batching'),
+            ['preprocess/config.pbtxt: parameters: no such parameter "thread"; did you mean "threads"?'],
+        ),
+        # the classifier against its ONNX file
+        (
+            edit(CLASSIFIER, "TYPE_FP32\n  dims: [ 4 ]", "TYPE_FP16\n  dims: [ 4 ]"),
+            [
+                'classifier/config.pbtxt: output "logits" is TYPE_FP16 [-1, 4], in model.onnx TYPE_FP32 [-1, 4]: '
+                "declare what model.onnx has",
+                'ensemble/config.pbtxt: "logits": step 2 ("classifier") output "logits" is TYPE_FP16 [-1, 4], '
+                "the ensemble's output is TYPE_FP32 [-1, 4]: make them equal",
+            ],
+        ),
+        (
+            lambda root: [
+                replace(root / CLASSIFIER, '"input"', '"inptu"'),
+                replace(root / ENSEMBLE, 'key: "input"', 'key: "inptu"'),
+            ],
+            [
+                'classifier/config.pbtxt: input "input" of model.onnx is not declared: declare it',
+                'classifier/config.pbtxt: input "inptu" is not in model.onnx: did you mean "input"?',
+            ],
+        ),
+        (
+            lambda root: save_onnx(root / "classifier" / "1" / "model.onnx", [("input", "FLOAT", (1, 3, 224, 224))]),
+            [
+                'classifier/config.pbtxt: input "input" is TYPE_FP32 [-1, 3, 224, 224], in model.onnx TYPE_FP32 '
+                "[1, 3, 224, 224]: declare what model.onnx has"
+            ],
+        ),
+        # the wiring
+        (
+            edit(ENSEMBLE, 'model_name: "classifier"', 'model_name: "clasifier"'),
+            ['ensemble/config.pbtxt: step 2 ("clasifier"): there is no such model: did you mean "classifier"?'],
+        ),
+        (
+            edit(ENSEMBLE, 'key: "input"', 'key: "pixels"'),
+            [
+                f'ensemble/config.pbtxt: {SECOND}: the model has no input "pixels": there are input',
+                f'ensemble/config.pbtxt: {SECOND}: input "input" of the model is not mapped: add it to input_map',
+            ],
+        ),
+        (
+            edit(ENSEMBLE, 'key: "logits"', 'key: "logit"'),
+            [f'ensemble/config.pbtxt: {SECOND}: the model has no output "logit": did you mean "logits"?'],
+        ),
+        (
+            edit(ENSEMBLE, f"    {TAKES}\n", ""),
+            [
+                f"ensemble/config.pbtxt: {SECOND} has no input_map: map the inputs of the model to tensors of "
+                "the ensemble",
+                'ensemble/config.pbtxt: nothing takes "tensor": leave it out, or make it an output of the ensemble',
+            ],
+        ),
+        (
+            edit(ENSEMBLE, TAKES, TAKES.replace("tensor", "tensr")),
+            [
+                f'ensemble/config.pbtxt: {SECOND} input "input" takes "tensr", which nothing gives: did you mean '
+                '"tensor"?',
+                'ensemble/config.pbtxt: nothing takes "tensor": leave it out, or make it an output of the ensemble',
+            ],
+        ),
+        (
+            edit(
+                ENSEMBLE, 'output_map { key: "logits" value: "logits" }', 'output_map { key: "logits" value: "tensor" }'
+            ),
+            [
+                f'ensemble/config.pbtxt: {SECOND} gives "tensor", which step 1 ("preprocess") output "tensor" is '
+                "already: "
+                "rename one of them",
+                'ensemble/config.pbtxt: the ensemble\'s output takes "logits", which nothing gives: there are '
+                "image, tensor",
+                'ensemble/config.pbtxt: these steps wait for each other: 2 ("classifier"): break the circle',
+            ],
+        ),
+        (
+            edit(ENSEMBLE, "dims: [ 4 ]", "dims: [ 5 ]"),
+            [
+                f'ensemble/config.pbtxt: "logits": {SECOND} output "logits" is TYPE_FP32 [-1, 4], the '
+                "ensemble's output is "
+                "TYPE_FP32 [-1, 5]: make them equal"
+            ],
+        ),
+        (
+            edit(ENSEMBLE, "TYPE_STRING", "TYPE_UINT8"),
+            [
+                'ensemble/config.pbtxt: "image": the ensemble\'s input is TYPE_UINT8 [-1, 1], step 1 '
+                '("preprocess") input '
+                '"image" is TYPE_STRING [-1, 1]: make them equal'
+            ],
+        ),
+        (
+            edit(ENSEMBLE, "max_batch_size: 64", "max_batch_size: 65"),
+            [
+                'ensemble/config.pbtxt: max_batch_size is 65, of step 1 ("preprocess") only 64: '
+                "set it to 64, or raise the model's",
+                f"ensemble/config.pbtxt: max_batch_size is 65, of {SECOND} only 64: set it to 64, or raise the model's",
+            ],
+        ),
+        (
+            edit(ENSEMBLE, 'key: "image" value: "image"', 'key: "image" value: "logits"'),
+            [
+                f'ensemble/config.pbtxt: "logits": {SECOND} output "logits" is TYPE_FP32 [-1, 4], step 1 '
+                '("preprocess") '
+                'input "image" is TYPE_STRING [-1, 1]: make them equal',
+                'ensemble/config.pbtxt: nothing takes "image": leave it out, or make it an output of the ensemble',
+                'ensemble/config.pbtxt: these steps wait for each other: 1 ("preprocess"), 2 ("classifier"): '
+                "break the circle",
+            ],
+        ),
+        (
+            edit(ENSEMBLE, 'model_name: "classifier"', 'model_name: "ensemble"'),
+            [
+                'ensemble/config.pbtxt: step 2 ("ensemble"): the model has no input "input": there are image',
+                'ensemble/config.pbtxt: step 2 ("ensemble"): input "image" of the model is not mapped: add it '
+                "to input_map",
+                "ensemble/config.pbtxt: the ensemble contains itself: take it out of the steps that lead back to it",
+            ],
+        ),
+        (
+            lambda root: (root / ENSEMBLE).write_text('platform: "ensemble"\nensemble_scheduling { }\n'),
+            [
+                "ensemble/config.pbtxt: declares no input: those of an ensemble are not derived: write them",
+                "ensemble/config.pbtxt: declares no output: those of an ensemble are not derived: write them",
+            ],
+        ),
+    ],
+)
+def test_each_mistake_is_found_and_nothing_else(valid, spoil, problems):
+    spoil(valid)
+    assert list(map(str, check(valid))) == problems
+
+
+def test_a_valid_repository_has_no_problem(valid):
+    assert check(valid) == []
+
+
+def test_a_model_without_config_is_as_good_as_one_with(valid):
+    (valid / "preprocess").rename(valid / "preprocess.pixprep")
+    (valid / "preprocess.pixprep" / "config.pbtxt").unlink()
+    replace(valid / ENSEMBLE, 'model_name: "preprocess"', 'model_name: "preprocess.pixprep"')
+    assert check(valid) == []
+    replace(valid / "preprocess.pixprep" / "1" / "pipeline.json", "float32", "float16")
+    assert list(map(str, check(valid))) == [
+        'ensemble/config.pbtxt: "tensor": step 1 ("preprocess.pixprep") output "tensor" is TYPE_FP16 '
+        "[-1, 3, 224, 224], "
+        f'{SECOND} input "input" is TYPE_FP32 [-1, 3, 224, 224]: make them equal'
+    ]
+
+
+def test_what_only_its_backend_knows_is_not_guessed_at(valid):
+    (valid / CLASSIFIER).write_text('backend: "python"\nmax_batch_size: 64\n')
+    assert check(valid) == []
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "model.plan", "model.pt"])
+def test_a_model_whose_file_says_what_runs_it_needs_no_config(valid, model, file):
+    (valid / "other" / "1").mkdir(parents=True)
+    shutil.copy(model, valid / "other" / "1" / file)
+    assert check(valid) == []
+
+
+def test_a_free_length_agrees_with_every_length(valid):
+    replace(valid / ENSEMBLE, "dims: [ 4 ]", "dims: [ -1 ]")
+    assert check(valid) == []
+
+
+def test_an_empty_folder_holds_no_model(tmp_path):
+    assert check(tmp_path) == [Problem(tmp_path.name, "holds no model", "write one with `pixprep build`")]
+
+
+def test_a_pipeline_file_is_checked_alone(tmp_path):
+    path = tmp_path / "pipeline.json"
+    PIPELINE.save(path)
+    assert check_pipeline(path) == []
+    replace(path, '"pixprep/1"', '"pixprep/9"')
+    assert check_pipeline(path) == [
+        Problem(
+            "pipeline.json",
+            '$.format: "pixprep/9" is not known to this version, which reads "pixprep/1": upgrade pixprep',
+        )
+    ]
+    assert check_pipeline(tmp_path / "no.json") == [Problem("no.json", "cannot be read: No such file or directory")]
+
+
+def test_build_and_check_are_all_that_the_module_offers():
+    assert repository.__all__ == ["Built", "Problem", "build", "check", "check_pipeline"]
