@@ -8,38 +8,55 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from pixprep import __version__, presets
+from pixprep.decoders import Limits
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError
 from pixprep.explain import explain
 from pixprep.pipeline import Pipeline
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
+CONCURRENCY = (1, 4, 16)
+# Triton's classification extension: score:class:label, and without the label where the model has no file of them
+_CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.command(arguments))
+        code = int(arguments.command(arguments))
+        sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
     except PixprepError as error:
         print(f"pixprep: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("pixprep: interrupted", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # the reader of our output has gone, as with ``| head``
-        sys.stderr.close()
-        return 1
+    except BrokenPipeError:  # the reader of our output has gone, as with ``| head``: nobody is left to tell
+        _forget_stdout()
+    except OSError as error:  # the user's: no permission, a full disk, a folder in place of a file
+        print(f"pixprep: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        if not error.filename:
+            _forget_stdout()
+    else:
+        return code
+    return 1
+
+
+def _forget_stdout() -> None:
+    """Let what is still buffered go nowhere: Python would try again to write it at its end, and say that it failed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _build(arguments: argparse.Namespace) -> int:
@@ -67,6 +84,8 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     repository = import_module("pixprep.triton.repository")
+    if not arguments.path.exists():
+        raise PixprepError(f"{arguments.path}: no such file or folder")
     problems = (
         repository.check(arguments.path) if arguments.path.is_dir() else repository.check_pipeline(arguments.path)
     )
@@ -75,7 +94,8 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         for problem in problems:
             print(problem)
-        print(f"{arguments.path}: {f'{len(problems)} problem(s)' if problems else 'no problem found'}")
+        found = f"{len(problems)} problem{'s' * (len(problems) > 1)}" if problems else "no problem found"
+        print(f"{arguments.path}: {found}")
     return 1 if problems else 0
 
 
@@ -86,44 +106,31 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    import numpy as np  # noqa: PLC0415  (only this command saves arrays)
-
-    names = [Path(file).stem for file in arguments.files]
-    if arguments.output:
-        arguments.output.mkdir(parents=True, exist_ok=True)
+    files = import_module("pixprep.triton.client").expand(arguments.files)
+    names = _npy_names(files)
     failed = 0
     with Engine(Pipeline.load(arguments.pipeline), threads=arguments.threads) as engine:
-        for file, stem in zip(arguments.files, names, strict=True):
-            try:
-                encoded = file.read_bytes()
-            except OSError as error:
-                raise PixprepError(f"{file}: {error.strerror}") from None
-            (result,) = engine.run([encoded])
-            row: dict[str, Any] = {"file": str(file)}
-            if isinstance(result, ImageError):
-                failed += 1
-                row["error"] = str(result)
-            else:
-                values = result.astype(np.float64)
-                row |= {"shape": list(result.shape), "dtype": str(result.dtype)}
-                row |= {"min": values.min(), "max": values.max(), "mean": values.mean()}
-                if arguments.output:
-                    # two files of one name, from two folders, must not overwrite each other
-                    name = file.name if names.count(stem) > 1 else stem
-                    row["output"] = str(arguments.output / f"{name}.npy")
-                    np.save(row["output"], result)
-            _print_row(row, as_json=arguments.json)
+        if arguments.output:
+            with _writing(arguments.output):
+                arguments.output.mkdir(parents=True, exist_ok=True)
+        for start in range(0, len(files), engine.lanes):  # as many at once as there are threads, and none in vain
+            chunk = files[start : start + engine.lanes]
+            encoded = {file: _read(file) for file in chunk}
+            results = iter(engine.run([image for image in encoded.values() if isinstance(image, bytes)]))
+            results_of = {file: next(results) if isinstance(image, bytes) else image for file, image in encoded.items()}
+            for file, name in zip(chunk, names[start:], strict=False):
+                result = results_of[file]
+                row: dict[str, Any] = {"file": str(file)}
+                if isinstance(result, Exception):
+                    failed += 1
+                    row["error"] = str(result)
+                else:
+                    row |= _summary(result)
+                    if arguments.output:
+                        row["output"] = str(arguments.output / name)
+                        _save(result, arguments.output / name)
+                _print_row(row, as_json=arguments.json)
     return 1 if failed else 0
-
-
-def _print_row(row: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(row))
-    elif "error" in row:
-        print(f"{row['file']}: {row['error']}", file=sys.stderr)
-    else:
-        values = f"min {row['min']:.4g}  max {row['max']:.4g}  mean {row['mean']:.4g}"
-        print(f"{row['file']}: {row['dtype']} {row['shape']}  {values}" + (f"  -> {row['output']}" * ("output" in row)))
 
 
 def _serve(arguments: argparse.Namespace) -> int:
