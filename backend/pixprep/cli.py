@@ -20,6 +20,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pixprep import __version__, presets
 from pixprep.decoders import Limits
 from pixprep.engine import Engine
@@ -107,35 +109,85 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     files = import_module("pixprep.triton.client").expand(arguments.files)
-    names = _npy_names(files)
     failed = 0
     with Engine(Pipeline.load(arguments.pipeline), threads=arguments.threads) as engine:
         if arguments.output:
             with _writing(arguments.output):
                 arguments.output.mkdir(parents=True, exist_ok=True)
-        for start in range(0, len(files), engine.lanes):  # as many at once as there are threads, and none in vain
-            chunk = files[start : start + engine.lanes]
-            encoded = {file: _read(file) for file in chunk}
-            results = iter(engine.run([image for image in encoded.values() if isinstance(image, bytes)]))
-            results_of = {file: next(results) if isinstance(image, bytes) else image for file, image in encoded.items()}
-            for file, name in zip(chunk, names[start:], strict=False):
-                result = results_of[file]
-                row: dict[str, Any] = {"file": str(file)}
-                if isinstance(result, Exception):
-                    failed += 1
-                    row["error"] = str(result)
-                else:
-                    row |= _summary(result)
-                    if arguments.output:
-                        row["output"] = str(arguments.output / name)
-                        _save(result, arguments.output / name)
-                _print_row(row, as_json=arguments.json)
+        for file, name, result in zip(files, _npy_names(files), _results(engine, files), strict=True):
+            row: dict[str, Any] = {"file": str(file)}
+            if isinstance(result, str | ImageError):
+                failed += 1
+                row["error"] = str(result)
+            else:
+                row |= _summary(result)
+                if arguments.output:
+                    row["output"] = str(arguments.output / name)
+                    with _writing(arguments.output / name):
+                        np.save(row["output"], result)
+            _print_row(row, as_json=arguments.json)
     return 1 if failed else 0
 
 
+def _results(engine: Engine, files: Sequence[Path]) -> Iterator[Any]:
+    """For each file its tensor, or why there is none; a few at once, so that every thread has work."""
+    several = 2 * engine.lanes
+    for chunk in (files[start : start + several] for start in range(0, len(files), several)):
+        encoded: dict[Path, bytes] = {}
+        unreadable: dict[Path, str] = {}
+        for file in chunk:
+            try:
+                encoded[file] = file.read_bytes()
+            except OSError as error:
+                unreadable[file] = str(error.strerror)
+        results = dict(zip(encoded, engine.run(list(encoded.values())), strict=True))
+        for file in chunk:
+            yield unreadable.get(file) or results[file]
+
+
+def _npy_names(files: Sequence[Path]) -> Iterator[str]:
+    """What each file's tensor is called: ``cat.npy``; ``cat.jpg.npy`` where there is another cat; then ``cat.jpg-2.npy``."""
+    stems = Counter(file.stem for file in files)
+    taken: set[str] = set()
+    for file in files:
+        first = file.stem if stems[file.stem] == 1 else file.name
+        name = next(name for name in chain([first], (f"{first}-{n}" for n in count(2))) if name not in taken)
+        taken.add(name)
+        yield f"{name}.npy"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # NumPy's own, of a full disk, has no strerror
+        raise PixprepError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _summary(array: Any) -> dict[str, Any]:
+    values = array.astype(np.float64)
+    summary = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    return summary | {"min": values.min(), "max": values.max(), "mean": values.mean()}
+
+
+def _summary_text(summary: dict[str, Any]) -> str:
+    return "{dtype} {shape}  min {min:.4g}  max {max:.4g}  mean {mean:.4g}".format(**summary)
+
+
+def _print_row(row: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(row))
+    elif "error" in row:
+        print(f"{row['file']}: {row['error']}", file=sys.stderr)
+    else:
+        print(f"{row['file']}: {_summary_text(row)}" + (f"  -> {row['output']}" if "output" in row else ""))
+
+
 def _serve(arguments: argparse.Namespace) -> int:
-    problems = import_module("pixprep.triton.repository").check(arguments.model_repository)
-    if problems and not arguments.no_check:
+    # what is no folder at all, the server refuses in its own words
+    is_to_check = arguments.model_repository.is_dir() and not arguments.no_check
+    problems = import_module("pixprep.triton.repository").check(arguments.model_repository) if is_to_check else []
+    if problems:
         lines = "\n".join(str(problem) for problem in problems)
         raise PixprepError(f"{arguments.model_repository} would not load; --no-check serves it all the same\n{lines}")
     server_module, pool = import_module("pixprep.triton.server"), import_module("pixprep.triton.pool")
@@ -156,7 +208,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     try:
         with server:
             ready = f"ready  http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-            print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", flush=True)
+            print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", end="", flush=True)
             code = int(server.wait())
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -165,10 +217,14 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _curl(model_repository: Path, http_url: str) -> str:
-    model = "ensemble" if (model_repository / "ensemble").is_dir() else "preprocess"
+    """The line to try: to the ensemble, or else to the first model that has a pipeline; ``""``: there is neither."""
+    models = sorted(path.parents[1].name for path in model_repository.glob("*/*/pipeline.json"))
+    names = ["ensemble"] * (model_repository / "ensemble").is_dir() + [name.partition(".")[0] for name in models]
     return (
         "try    curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
-        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{model}/infer -o answer.bin"
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{names[0]}/infer -o answer.bin\n"
+        if names
+        else ""
     )
 
 
@@ -197,29 +253,53 @@ def _send(arguments: argparse.Namespace) -> int:
 
 
 def _print_answer(answer: Any, *, as_json: bool) -> None:
-    outputs = {name: _values(array) for name, array in answer.outputs.items()}
     if as_json:
         row = {"file": str(answer.path), "latency_ms": answer.latency_ms}
+        outputs = {name: _json_value(array) for name, array in answer.outputs.items()}
         print(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
     elif answer.error:
         print(f"{answer.path}: {answer.error}", file=sys.stderr)
     else:
         print(f"{answer.path}  {answer.latency_ms:.1f} ms")
-        for name, values in outputs.items():
-            for value in values if isinstance(values, list) else [values]:
-                print(f"    {name}  {value}")
+        for name, array in answer.outputs.items():
+            for line in _lines(array):
+                print(f"    {name}  {line}")
 
 
-def _values(array: Any) -> Any:
-    """An output for people: the classes that Triton names, short lists as they are, larger tensors as their shape."""
+def _json_value(array: Any) -> Any:
+    """An output for programs: classes as objects, a list of numbers in full, an image's tensor as its summary."""
     if array.dtype == object:
-        return [value.decode() if isinstance(value, bytes) else str(value) for value in array.reshape(-1)]
-    return array.tolist() if array.size <= 16 else f"{array.dtype} {list(array.shape)}"
+        texts = _texts(array)
+        found = [_CLASS.fullmatch(text) for text in texts]
+        return [
+            {"score": float(match[1]), "class": int(match[2]), "label": match[3]} if match else text
+            for match, text in zip(found, texts, strict=True)
+        ]
+    return array.tolist() if array.ndim <= 1 else _summary(array)
+
+
+def _lines(array: Any) -> Iterator[str]:
+    """An output for people: a class a line, a few numbers as they are, more of them as their summary."""
+    if array.dtype == object:
+        for text in _texts(array):
+            match = _CLASS.fullmatch(text)
+            yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
+    else:
+        yield str(array.tolist()) if array.size <= 16 else _summary_text(_summary(array))
+
+
+def _texts(array: Any) -> list[str]:
+    return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in array.reshape(-1)]
 
 
 def _bench(arguments: argparse.Namespace) -> int:
     client, perf = import_module("pixprep.triton.client"), import_module("pixprep.triton.perf")
-    loads = len(arguments.concurrency) + len(arguments.rate)
+    reports = [(path, text) for path, text in ((arguments.csv_file, perf.to_csv), (arguments.json_file, perf.to_json)) if path]
+    for path, _ in reports:  # before minutes of measuring
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
+    concurrency = arguments.concurrency or (() if arguments.rate else CONCURRENCY)
+    loads = len(concurrency) + len(arguments.rate)
     done = iter(range(1, loads + 1))
     with _progress("loads") as progress:
         progress.to(0, loads)
@@ -229,14 +309,14 @@ def _bench(arguments: argparse.Namespace) -> int:
             protocol=arguments.protocol,
             model=arguments.model,
             batch=arguments.batch,
-            concurrency=arguments.concurrency,
+            concurrency=concurrency,
             rate=arguments.rate,
             seconds=arguments.seconds,
             on_progress=lambda _: progress.to(next(done), loads),
         )
     print(perf.to_json(rows) if arguments.json else perf.to_table(rows), end="")
-    for path, text in ((arguments.csv_file, perf.to_csv), (arguments.json_file, perf.to_json)):
-        if path:
+    for path, text in reports:
+        with _writing(path):
             path.write_text(text(rows), encoding="utf-8")
     return 0
 
@@ -300,9 +380,39 @@ def _install_backend(arguments: argparse.Namespace) -> int:
 
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
-    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+    if not (height.isdecimal() and width.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 480x640")
+    try:
+        Limits().check_size(int(height), int(width))
+    except ImageError as error:
+        raise argparse.ArgumentTypeError(error.detail) from None
     return int(height), int(width)
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """What reads a whole number from ``least`` to ``most``."""
+    range_ = f"from {least} to {most}" if most else f"of at least {least}"
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least or (most and number > most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {range_}")
+        return number
+
+    return read
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
