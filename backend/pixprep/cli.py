@@ -146,7 +146,7 @@ def _results(engine: Engine, files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _npy_names(files: Sequence[Path]) -> Iterator[str]:
-    """What each file's tensor is called: ``cat.npy``; ``cat.jpg.npy`` where there is another cat; then ``cat.jpg-2.npy``."""
+    """Of each file: ``cat.npy``; ``cat.jpg.npy`` where there is another cat; ``cat.jpg-2.npy`` for one of the same name."""
     stems = Counter(file.stem for file in files)
     taken: set[str] = set()
     for file in files:
@@ -219,7 +219,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _curl(model_repository: Path, http_url: str) -> str:
     """The line to try: to the ensemble, or else to the first model that has a pipeline; ``""``: there is neither."""
     models = sorted(path.parents[1].name for path in model_repository.glob("*/*/pipeline.json"))
-    names = ["ensemble"] * (model_repository / "ensemble").is_dir() + [name.partition(".")[0] for name in models]
+    names = ["ensemble"] * (model_repository / "ensemble").is_dir() + models
     return (
         "try    curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{names[0]}/infer -o answer.bin\n"
@@ -294,7 +294,9 @@ def _texts(array: Any) -> list[str]:
 
 def _bench(arguments: argparse.Namespace) -> int:
     client, perf = import_module("pixprep.triton.client"), import_module("pixprep.triton.perf")
-    reports = [(path, text) for path, text in ((arguments.csv_file, perf.to_csv), (arguments.json_file, perf.to_json)) if path]
+    reports = [
+        (path, text) for path, text in ((arguments.csv_file, perf.to_csv), (arguments.json_file, perf.to_json)) if path
+    ]
     for path, _ in reports:  # before minutes of measuring
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
@@ -437,13 +439,19 @@ def _parser() -> argparse.ArgumentParser:
         "Write a model repository: preprocess, classifier, ensemble. Without arguments, the demo.",
         "pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models",
     )
-    sub.add_argument("--output", type=Path, default=Path("model_repository"), help="default: %(default)s")
+    text = "the repository; default: %(default)s"
+    sub.add_argument("--output", type=Path, default=Path("model_repository"), metavar="DIR", help=text)
     source = sub.add_mutually_exclusive_group()
     source.add_argument("--pipeline", type=Path, metavar="FILE", help="a pipeline file")
     source.add_argument("--preset", choices=PRESETS, help="a pipeline that pixprep brings along")
     sub.add_argument("--onnx", type=Path, metavar="FILE", help="your classifier as ONNX")
     sub.add_argument("--plan", type=Path, metavar="FILE", help="your classifier as a TensorRT plan")
-    sub.add_argument("--classifier", choices=("onnxruntime", "tensorrt"), default="onnxruntime", help="what runs it")
+    sub.add_argument(
+        "--classifier",
+        choices=("onnxruntime", "tensorrt"),
+        default="onnxruntime",
+        help="what runs it; default: %(default)s",
+    )
     sub.add_argument(
         "--classifier-io",
         nargs=2,
@@ -451,14 +459,18 @@ def _parser() -> argparse.ArgumentParser:
         help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
     )
     sub.add_argument(
-        "--on-error", choices=("fail", "zero"), default="fail", help="of a bad image; default: %(default)s"
+        "--on-error",
+        choices=("fail", "zero"),
+        default="fail",
+        help="what a bad image does: fail its request, or become zeros with the reason in `status`; "
+        "default: %(default)s",
     )
-    sub.add_argument("--max-batch-size", type=int, default=64, metavar="N", help="default: %(default)s")
+    sub.add_argument("--max-batch-size", type=_whole(1), default=64, metavar="N", help="default: %(default)s")
     sub.add_argument("--force", action="store_true", help="write over what lies there")
 
     sub = add("check", _check, "Check a model repository or a pipeline file, without a server.", "pixprep check models")
-    sub.add_argument("path", type=Path)
-    sub.add_argument("--json", action="store_true")
+    sub.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
+    sub.add_argument("--json", action="store_true", help="print a list of objects: where, what, remedy")
 
     sub = add(
         "explain",
@@ -466,8 +478,9 @@ def _parser() -> argparse.ArgumentParser:
         "Say what a pipeline does: ops, plan, shapes.",
         "pixprep explain pipeline.json --size 480x640",
     )
-    sub.add_argument("pipeline", type=Path)
-    sub.add_argument("--size", type=_size, default=(480, 640), metavar="HxW", help="of the image in the example")
+    sub.add_argument("pipeline", type=Path, metavar="PIPELINE", help="a pipeline file")
+    text = "height x width of the image in the example; default: 480x640"
+    sub.add_argument("--size", type=_size, default=(480, 640), metavar="HxW", help=text)
 
     sub = add(
         "run",
@@ -475,11 +488,11 @@ def _parser() -> argparse.ArgumentParser:
         "Run a pipeline on files, without a server: a summary, or one .npy a file.",
         "pixprep run pipeline.json cat.jpg dog.jpg --output tensors",
     )
-    sub.add_argument("pipeline", type=Path)
-    sub.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    sub.add_argument("--output", type=Path, metavar="DIR")
-    sub.add_argument("--threads", type=int, metavar="N", help="default: the cores of this process")
-    sub.add_argument("--json", action="store_true")
+    sub.add_argument("pipeline", type=Path, metavar="PIPELINE", help="a pipeline file")
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="an image, or a folder of them")
+    sub.add_argument("--output", type=Path, metavar="DIR", help="write each tensor there as .npy")
+    sub.add_argument("--threads", type=_whole(1), metavar="N", help="default: the cores of this process")
+    sub.add_argument("--json", action="store_true", help="print an object a line")
 
     sub = add(
         "serve",
@@ -487,15 +500,17 @@ def _parser() -> argparse.ArgumentParser:
         "Serve a model repository with the embedded Triton, until Ctrl-C.",
         "pixprep serve --model-repository model_repository --http-port 8000",
     )
-    sub.add_argument("--model-repository", type=Path, default=Path("model_repository"), metavar="DIR")
+    text = "default: %(default)s"
+    sub.add_argument("--model-repository", type=Path, default=Path("model_repository"), metavar="DIR", help=text)
     sub.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     sub.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
     for port, default in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
-        sub.add_argument(f"--{port}-port", type=int, default=default, metavar="N", help="default: %(default)s; 0: any")
-    sub.add_argument("--log-file", type=Path, metavar="FILE", help="Triton's log")
+        text = "default: %(default)s; 0: any that is free"
+        sub.add_argument(f"--{port}-port", type=_whole(0, 65535), default=default, metavar="N", help=text)
+    sub.add_argument("--log-file", type=Path, metavar="FILE", help="Triton's log; default: kept only if Triton fails")
     sub.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     text = "on a GPU: images between the ensemble's steps at once, for which memory is set aside; default: %(default)s"
-    sub.add_argument("--images-in-flight", type=int, default=512, metavar="N", help=text)
+    sub.add_argument("--images-in-flight", type=_whole(1), default=512, metavar="N", help=text)
 
     sub = add(
         "send",
@@ -504,9 +519,11 @@ def _parser() -> argparse.ArgumentParser:
         "pixprep send photos --protocol grpc --model ensemble --batch 8",
     )
     _add_target(sub)
-    sub.add_argument("--batch", type=int, default=1, metavar="N", help="images a request; default: %(default)s")
-    sub.add_argument("--top", type=int, default=5, metavar="N", help="classes to name; 0: the output itself")
-    sub.add_argument("--timeout", type=float, default=30.0, metavar="S", help="of a request; default: %(default)s")
+    text = "of each image, so many of the best classes; 0: the output itself; default: %(default)s"
+    sub.add_argument("--top", type=_whole(0), default=5, metavar="N", help=text)
+    text = "seconds that a request may take; default: %(default)g"
+    sub.add_argument("--timeout", type=_positive, default=30.0, metavar="S", help=text)
+    sub.add_argument("--json", action="store_true", help="print an object a line")
 
     sub = add(
         "bench",
@@ -515,15 +532,18 @@ def _parser() -> argparse.ArgumentParser:
         "pixprep bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv",
     )
     _add_target(sub)
-    sub.add_argument("--batch", type=int, default=1, metavar="N", help="images a request; default: %(default)s")
-    sub.add_argument("--concurrency", type=int, nargs="*", default=[1, 4, 16], metavar="N", help="closed loop")
-    sub.add_argument("--rate", type=float, nargs="*", default=[], metavar="R", help="Poisson arrivals, requests/s")
-    sub.add_argument("--seconds", type=float, default=5.0, metavar="S", help="a measurement; default: %(default)s")
+    text = "closed loops, each of N requests in flight; default: 1 4 16, or none with --rate"
+    sub.add_argument("--concurrency", type=_whole(1), nargs="+", metavar="N", help=text)
+    text = "Poisson arrivals, each of R requests a second"
+    sub.add_argument("--rate", type=_positive, nargs="+", default=[], metavar="R", help=text)
+    text = "that each of them is measured; default: %(default)g"
+    sub.add_argument("--seconds", type=_positive, default=5.0, metavar="S", help=text)
+    sub.add_argument("--json", action="store_true", help="print the table as JSON")
     sub.add_argument("--csv-file", type=Path, metavar="FILE", help="write the table as CSV too")
     sub.add_argument("--json-file", type=Path, metavar="FILE", help="write the table as JSON too")
 
     sub = add("doctor", _doctor, "Look for each trap that this machine may have, with the remedy.", "pixprep doctor")
-    sub.add_argument("--json", action="store_true")
+    sub.add_argument("--json", action="store_true", help="print a list of objects: name, ok, found, remedy")
 
     sub = add(
         "install-backend",
@@ -531,13 +551,14 @@ def _parser() -> argparse.ArgumentParser:
         "Write the backend, with the package in it, into a Triton's backend directory.",
         "pixprep install-backend /opt/tritonserver/backends",
     )
-    sub.add_argument("directory", type=Path)
+    sub.add_argument("directory", type=Path, metavar="DIR", help="gets the folder `pixprep`")
     return parser
 
 
 def _add_target(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("paths", type=Path, nargs="+", metavar="FILE|FOLDER")
+    sub.add_argument("paths", type=Path, nargs="+", metavar="FILE", help="an image, or a folder of them")
     sub.add_argument("--protocol", choices=("http", "grpc"), default="http", help="default: %(default)s")
-    sub.add_argument("--url", help="default: localhost:8000 for HTTP, localhost:8001 for gRPC")
+    text = "HOST:PORT; default: localhost:8000 for HTTP, localhost:8001 for gRPC"
+    sub.add_argument("--url", help=text)
     sub.add_argument("--model", default="ensemble", help="default: %(default)s")
-    sub.add_argument("--json", action="store_true")
+    sub.add_argument("--batch", type=_whole(1), default=1, metavar="N", help="images a request; default: %(default)s")

@@ -39,10 +39,17 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if isinstance(output, TransformPlan):
         yield "scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset"
     if isinstance(output, TensorPlan):
-        names = "gray" if len(output.channels) == 1 else "rgb"
         for channel, scale, offset in zip(output.channels, output.scale, output.offset, strict=True):
-            value = "level" if (scale, offset) == (1.0, 0.0) else f"level * {scale:.6g} {offset:+.6g}"
-            yield f"{names if names == 'gray' else names[channel]}: {value}"
+            name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
+            yield f"{name}: level{_times(scale)}{_plus(offset)}"
+
+
+def _times(scale: float) -> str:
+    return "" if scale == 1 else f" * {scale:.6g}"
+
+
+def _plus(offset: float) -> str:
+    return "" if offset == 0 else f" {'+' if offset > 0 else '-'} {abs(offset):.6g}"
 
 
 def _geometry(geometry: Geometry) -> Iterator[str]:
@@ -87,17 +94,28 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
     except ImageError as error:
         yield f"e.g. an image of {height} x {width} is refused: {error}"
         return
-    top, left, bottom, right = placement.source
-    cut = "" if (bottom - top, right - left) == (height, width) else f"rows {top}..{bottom}, columns {left}..{right} "
-    to = f"{cut}to {placement.resized[0]} x {placement.resized[1]}"
-    top, left, bottom, right = placement.region
-    only = "all of it"
-    if (bottom - top, right - left) != placement.resized:
-        only = f"of which only rows {top}..{bottom}, columns {left}..{right} are computed"
-    yield f"e.g. {height} x {width}: {to}, {only}"
+    source, region = placement.source, placement.region
+    steps = []
+    if _size(source) != (height, width):
+        steps.append(_window(source))
+    if placement.resized != _size(source):
+        steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
+    if _size(region) != placement.resized:  # of an exact resize the CPU computes the whole all the same
+        steps.append(f"of which only {_window(region)} are needed")
+    if placement.canvas != _size(region):
+        steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")
+    yield f"e.g. {height} x {width}: {', '.join(steps) or 'as it is'}"
+
+
+def _size(box: tuple[int, int, int, int]) -> tuple[int, int]:
+    return box[2] - box[0], box[3] - box[1]
+
+
+def _window(box: tuple[int, int, int, int]) -> str:
+    return f"rows {box[0]}..{box[2] - 1}, columns {box[1]}..{box[3] - 1}"
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(_shown(item) for item in value) + "]"
     return f"{value:.6g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

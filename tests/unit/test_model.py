@@ -55,7 +55,7 @@ class FakeRequest:
         return self.cancelled
 
     def requested_output_names(self):
-        return list(self.outputs)
+        return set(self.outputs)  # as in Triton
 
 
 @dataclass

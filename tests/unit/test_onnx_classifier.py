@@ -40,7 +40,7 @@ class Request:
         self.inputs = {name: Tensor(name, values) for name, values in inputs.items()}
 
     def requested_output_names(self):
-        return self.wanted
+        return set(self.wanted)  # as in Triton
 
 
 def response(tensors=(), error=None):

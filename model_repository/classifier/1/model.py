@@ -57,7 +57,7 @@ class TritonPythonModel:
 
     def _answer(self, request: Any) -> Any:
         """The outputs that the request asks for, or the error of this request alone."""
-        wanted = request.requested_output_names()
+        wanted = list(request.requested_output_names())  # a set in Triton, which older ONNX Runtimes refuse
         try:
             feed = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self._inputs}
             values = self._session.run(wanted, feed)
