@@ -84,9 +84,9 @@ def classify(server: Server, photos: list[Path], labels: list[str]) -> int:
                     say(f"{protocol}  {photo.name}: {answer}\n")
                     continue
                 logits, timing = answer
-                steps = "  ".join(f"{name} {timing.steps_ms[name]:.1f}" for name in STEPS)
-                rest = timing.total_ms - sum(timing.steps_ms.values())
-                say(f"{protocol}  {photo.name}  {timing.total_ms:.1f} ms:  {steps}  transport and queue {rest:.1f}")
+                # the steps do not add up to the whole: one begins before Triton has closed the books of the other
+                steps = ", ".join(f"{name} {timing.steps_ms[name]:.1f} ms" for name in STEPS)
+                say(f"{protocol}  {photo.name}  {timing.total_ms:.1f} ms  ({steps})")
                 for label, share in top(logits, labels):
                     say(f"      {share:6.1%}  {label}")
                 say("")
