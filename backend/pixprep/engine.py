@@ -80,6 +80,11 @@ class Engine:
         """How many threads work at once."""
         return self._device.lanes
 
+    @property
+    def fallbacks(self) -> int:
+        """How many images so far the GPU's decoders refused and the CPU decoded; 0 on the CPU."""
+        return self._decoder.fallbacks
+
     def run(self, encoded: Sequence[Encoded]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
 

@@ -319,3 +319,13 @@ def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monk
     monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
     (response,) = start(kind="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
     assert isinstance(response["tensor"], np.ndarray)
+
+
+def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypatch):
+    model = start()
+    for total in (3, 3, 5):
+        monkeypatch.setattr(model._engine._decoder, "fallbacks", total)
+        model.execute([FakeRequest([jpeg()])])
+    model._metrics.close()
+    (fallbacks,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_fallback_cpu_total"]
+    assert fallbacks.values == [3, 2]

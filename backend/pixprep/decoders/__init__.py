@@ -44,7 +44,13 @@ class Limits:
 
 
 class Decoder(Protocol):
-    """Decodes for one engine; may be called from several of its threads."""
+    """Decodes for one engine; may be called from several of its threads.
+
+    Attributes:
+        fallbacks: how many images so far the device refused and the CPU decoded after all.
+    """
+
+    fallbacks: int
 
     def decode(self, encoded: Sequence[Encoded]) -> list[Pixels | ImageError]:
         """Decode images.

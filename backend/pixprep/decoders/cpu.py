@@ -27,6 +27,8 @@ KEPT_BYTES = 64 << 20
 class CpuDecoder:
     """See ``Decoder``. Pixels are upright if the plan says so."""
 
+    fallbacks = 0
+
     def __init__(self, plan: Plan, limits: Limits) -> None:
         self._is_gray = plan.is_gray
         self._is_upright = plan.apply_exif_orientation

@@ -44,17 +44,26 @@ class Metrics:
         self._bytes = encoded_bytes.Metric(labels=self._labels)
         self._decode = histogram("pixprep_decode_seconds", "Time to decode one image", SECONDS)
         self._transform = histogram("pixprep_transform_seconds", "Time from pixels to tensor of one image", SECONDS)
+        fallbacks = family("pixprep_fallback_cpu_total", "Images that only the CPU could decode", kinds.COUNTER)
+        self._fallbacks = fallbacks.Metric(labels=self._labels)
+        self._fallbacks_counted = 0
         self._batch = histogram("pixprep_batch_images", "Images that one execution handled", IMAGES)
 
         self._log = pb_utils.Logger
-        self._queue: SimpleQueue[tuple[int, _Record] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, int, _Record] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="pixprep-metrics", daemon=True)
         self._thread.start()
 
-    def record(self, n_bytes: int, batch: Batch) -> None:
-        """Count one batch of ``n_bytes`` encoded bytes, soon: each number is a message to Triton and costs 45 us."""
+    def record(self, n_bytes: int, fallbacks: int, batch: Batch) -> None:
+        """Count one batch, soon: each number is a message to Triton and costs 45 us.
+
+        Args:
+            n_bytes: encoded bytes in the batch.
+            fallbacks: the engine's number so far.
+            batch: the results.
+        """
         # not the batch itself: its tensors would live as long as the queue is behind
-        self._queue.put((n_bytes, list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))))
+        self._queue.put((n_bytes, fallbacks, list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))))
 
     def close(self) -> None:
         """Count what is waiting, then end."""
@@ -68,7 +77,10 @@ class Metrics:
             except Exception as error:  # noqa: BLE001  (a lost count must not end the counting)
                 self._log.log_warn(f"a metric could not be counted: {error}")
 
-    def _count(self, n_bytes: int, images: _Record) -> None:
+    def _count(self, n_bytes: int, fallbacks: int, images: _Record) -> None:
+        if fallbacks > self._fallbacks_counted:
+            self._fallbacks.increment(fallbacks - self._fallbacks_counted)
+            self._fallbacks_counted = fallbacks
         for result, count in Counter(error.reason if error else "ok" for error, _, _ in images).items():
             if result not in self._by_result:
                 self._by_result[result] = self._images.Metric(labels={**self._labels, "result": result})

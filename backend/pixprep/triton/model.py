@@ -110,7 +110,7 @@ class TritonPythonModel:
             pb_utils.Logger.log_error(traceback.format_exc())
             return None
         if encoded:
-            self._metrics.record(sum(map(len, encoded)), batch)
+            self._metrics.record(sum(map(len, encoded)), self._engine.fallbacks, batch)
         return batch
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:
