@@ -6,6 +6,9 @@ border), torchvision's of ``Resize``, ``CenterCrop`` and ``Normalize``, Ultralyt
 """
 
 import numpy as np
+import PIL
+
+PILLOW = int(PIL.__version__.partition(".")[0])
 
 
 def _kernel(name, x):
@@ -49,7 +52,8 @@ def resize(pixels, height, width, filter_name, *, antialias=True):
         return nearest(pixels, height, width)
     rows, columns = pixels.shape[0] - height, pixels.shape[1] - width
     result = pixels.astype(float)
-    for axis in (0, 1) if rows > 0 and rows > 2 * columns else (1, 0):
+    is_vertical_first = PILLOW >= 13 and rows > 0 and rows > 2 * columns
+    for axis in (0, 1) if is_vertical_first else (1, 0):
         length, out_length = pixels.shape[axis], (height, width)[axis]
         if length != out_length:
             weights = matrix(length, out_length, filter_name, antialias=antialias)

@@ -3,6 +3,7 @@
 import importlib
 import io
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -163,3 +164,22 @@ def replace_decode(**changes):
 def test_a_gpu_that_is_not_there_is_a_setup_error():
     with pytest.raises(pp.SetupError, match=r'device "gpu:3": this machine has 1, numbered from 0'):
         pp.Engine(PIPELINE, device="gpu:3")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_decoder_that_cannot_be_made_stops_the_engine():
+    gpu_only = pp.Pipeline([replace_decode(decoder="consistent"), *PIPELINE.ops[1:]])
+    with pytest.raises(pp.SetupError, match=r"^nvImageCodec makes no decoder here: .*: pip install"):
+        pp.Engine(gpu_only, device="gpu")
+
+
+def test_a_gpu_decoder_that_decodes_nothing_stops_the_engine(gpu, monkeypatch):
+    """Without nvJPEG, nvImageCodec says no to every image: the CPU would do all the work, and nobody would know."""
+    nothing = types.SimpleNamespace(decode=lambda streams, **_: [None for _ in streams])
+    monkeypatch.setattr(sys.modules["pixprep.decoders.gpu"].nvimgcodec, "Decoder", lambda **_: nothing)
+    with pytest.raises(pp.SetupError) as caught:
+        gpu.Gpu(0).decoder(compile_pipeline(PIPELINE), pp.Limits())
+    assert str(caught.value) == (
+        'nvImageCodec decodes no JPEG on this GPU: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of '
+        'the driver), or write "decoder": "cpu" in decode'
+    )

@@ -37,7 +37,7 @@ ON_DEMAND = {
 HOMES = {
     "cupy": {"devices.gpu", "kernels.gpu"},
     "nvidia": {"decoders.gpu", "devices.gpu"},
-    "simplejpeg": {"decoders.cpu", "triton.warm_up"},
+    "simplejpeg": {"decoders.cpu"},
     "cykooz_resizer": {"kernels.cpu"},
     "PIL": {"decoders.cpu", "kernels.cpu"},
     "triton_python_backend_utils": {"triton.model"},

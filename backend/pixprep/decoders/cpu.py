@@ -108,6 +108,12 @@ class CpuDecoder:
             raise ImageError("CORRUPT", f"a damaged {name}, or a kind that Pillow does not read") from None
 
 
+def sample_jpeg(height: int, width: int) -> bytes:
+    """A JPEG of noise, 4:2:0, to try a decoder with."""
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return bytes(simplejpeg.encode_jpeg(noise, quality=90, colorspace="RGB", colorsubsampling="420"))
+
+
 def _array(image: Image.Image, *, is_gray: bool) -> U8:
     if image.mode.startswith("I;16"):
         high = (np.asarray(image) >> 8).astype(np.uint8)

@@ -14,9 +14,12 @@ from nvidia import nvimgcodec
 from pixprep.decoders import Encoded, Limits, Pixels
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.header import JpegHeader, read_jpeg_header, sniff
-from pixprep.errors import ImageError
+from pixprep.errors import ImageError, SetupError
 from pixprep.plan import Plan
 
+REMEDY = (
+    'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or write "decoder": "cpu" in decode'
+)
 _BACKENDS = {
     "consistent": (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU),
     "fastest": (nvimgcodec.HW_GPU_ONLY, nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU),
@@ -33,9 +36,11 @@ class GpuDecoder:
         plan: what to decode to.
         limits: what is refused from the header.
         device_id: the GPU, or nvImageCodec's number for "no GPU".
-        threads: of nvImageCodec's own.
         to_array: wraps an nvImageCodec image without a copy, and uploads a NumPy array.
         stream: gives the CUDA stream, as a number, that the calling thread works on.
+
+    Raises:
+        SetupError: nvImageCodec lacks something here.
     """
 
     def __init__(
@@ -44,7 +49,6 @@ class GpuDecoder:
         limits: Limits,
         *,
         device_id: int,
-        threads: int,
         to_array: Callable[[Any], Any],
         stream: Callable[[], int],
     ) -> None:
@@ -53,12 +57,14 @@ class GpuDecoder:
         self._limits = limits
         self._to_array = to_array
         self._stream = stream
-        self._decoder = nvimgcodec.Decoder(
-            device_id=device_id,
-            max_num_cpu_threads=threads,
-            backends=[nvimgcodec.Backend(kind) for kind in _BACKENDS[plan.decoder]],
-            options=f":fancy_upsampling={int(plan.chroma == 'fancy')}",
-        )
+        try:
+            self._decoder = nvimgcodec.Decoder(
+                device_id=device_id,
+                backends=[nvimgcodec.Backend(kind) for kind in _BACKENDS[plan.decoder]],
+                options=f":fancy_upsampling={int(plan.chroma == 'fancy')}",
+            )
+        except RuntimeError as error:
+            raise SetupError(f"nvImageCodec makes no decoder here: {error}: {REMEDY}") from None
         self._params = nvimgcodec.DecodeParams(
             apply_exif_orientation=plan.apply_exif_orientation,
             color_spec=nvimgcodec.GRAY if plan.is_gray else nvimgcodec.SRGB,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ import numpy as np
 from nvidia import nvimgcodec
 
 from pixprep.decoders import Encoded, Limits
-from pixprep.decoders.gpu import GpuDecoder
+from pixprep.decoders.cpu import sample_jpeg
+from pixprep.decoders.gpu import REMEDY, GpuDecoder
 from pixprep.errors import SetupError
 from pixprep.kernels import Array
 from pixprep.kernels.gpu import GpuKernel
@@ -53,10 +53,13 @@ class Gpu:
             plan,
             limits,
             device_id=self._device.id,
-            threads=len(os.sched_getaffinity(0)),
             to_array=_to_array,
             stream=lambda: int(cupy.cuda.get_current_stream().ptr),
         )
+        with self.lane():
+            self._decoder.decode([sample_jpeg(16, 16)])
+        if self._decoder.fallbacks:
+            raise SetupError(f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}")
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel:

@@ -9,11 +9,14 @@ length has no pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 import numpy.typing as npt
 
 PRECISION_BITS = 22  # 32 bits less 8 for the level and 2 for the sum of negative lobes
+
+_IS_PILLOW_13 = int(version("pillow").partition(".")[0]) >= 13
 
 SUPPORT = {"box": 0.5, "bilinear": 1.0, "bicubic": 2.0, "lanczos": 3.0}
 
@@ -65,9 +68,9 @@ def nearest(length: int, out_length: int, *, begin: int, end: int) -> npt.NDArra
 
 
 def is_vertical_first(size: tuple[int, int], out_size: tuple[int, int]) -> bool:
-    """Whether Pillow 13 resizes (height, width) to ``out_size`` vertically first, which rounds in another order."""
+    """Whether the installed Pillow resizes (height, width) to ``out_size`` vertically first, which rounds otherwise."""
     (height, width), (out_height, out_width) = size, out_size
-    return out_height < height and height - out_height > 2 * (width - out_width)
+    return _IS_PILLOW_13 and out_height < height and height - out_height > 2 * (width - out_width)
 
 
 def _filter(name: str, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
