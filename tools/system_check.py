@@ -14,9 +14,9 @@ from pathlib import Path
 def missing():  # noqa: ANN201  (type hints of generators need imports that old versions lack)
     """Yield for each missing thing what to do about it."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if not (3, 10) <= sys.version_info[:2] <= (3, 13):
+    if not (3, 10) <= sys.version_info[:2] <= (3, 12):
         yield (
-            f"Python {version}: the embedded Triton runs Python 3.10 to 3.13; "
+            f"Python {version}: the embedded Triton needs NumPy 1, which is built for 3.10 to 3.12; "
             "install one of them and name it: make demo PYTHON=python3.11"
         )
         return

@@ -45,20 +45,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pixprep: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("pixprep: interrupted", file=sys.stderr)
-    except BrokenPipeError:  # the reader of our output has gone, as with ``| head``: nobody is left to tell
-        _forget_stdout()
     except OSError as error:  # the user's: no permission, a full disk, a folder in place of a file
-        print(f"pixprep: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
-        if not error.filename:
-            _forget_stdout()
+        if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with ``| head``
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
     else:
         return code
+    _forget_output()
     return 1
 
 
-def _forget_stdout() -> None:
-    """Let what is still buffered go nowhere: Python would try again to write it at its end, and say that it failed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _forget_output() -> None:
+    """What cannot be written now cannot at Python's end either, which would try again, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _build(arguments: argparse.Namespace) -> int:
@@ -96,8 +98,8 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         for problem in problems:
             print(problem)
-        found = f"{len(problems)} problem{'s' * (len(problems) > 1)}" if problems else "no problem found"
-        print(f"{arguments.path}: {found}")
+        if len(problems) != 1:  # one says it all
+            print(f"{arguments.path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     return 1 if problems else 0
 
 
@@ -112,7 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
     failed = 0
     with Engine(Pipeline.load(arguments.pipeline), threads=arguments.threads) as engine:
         if arguments.output:
-            with _writing(arguments.output):
+            with _naming(arguments.output, "cannot be written"):
                 arguments.output.mkdir(parents=True, exist_ok=True)
         for file, name, result in zip(files, _npy_names(files), _results(engine, files), strict=True):
             row: dict[str, Any] = {"file": str(file)}
@@ -123,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 row |= _summary(result)
                 if arguments.output:
                     row["output"] = str(arguments.output / name)
-                    with _writing(arguments.output / name):
+                    with _naming(arguments.output / name, "cannot be written"):
                         np.save(row["output"], result)
             _print_row(row, as_json=arguments.json)
     return 1 if failed else 0
@@ -146,7 +148,7 @@ def _results(engine: Engine, files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _npy_names(files: Sequence[Path]) -> Iterator[str]:
-    """Of each file: ``cat.npy``; ``cat.jpg.npy`` where there is another cat; ``cat.jpg-2.npy`` for one of the same name."""
+    """For each file ``cat.npy``; ``cat.jpg.npy`` if there is another cat; ``cat.jpg-2.npy`` if it is a cat.jpg, too."""
     stems = Counter(file.stem for file in files)
     taken: set[str] = set()
     for file in files:
@@ -157,11 +159,12 @@ def _npy_names(files: Sequence[Path]) -> Iterator[str]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _naming(path: Path, what: str) -> Iterator[None]:
+    """Name the file that an OSError inside is about: those of reading and of a full disk do not."""
     try:
         yield
-    except OSError as error:  # NumPy's own, of a full disk, has no strerror
-        raise PixprepError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except OSError as error:
+        raise PixprepError(f"{path}: {what}: {error.strerror or error}") from None
 
 
 def _summary(array: Any) -> dict[str, Any]:
@@ -204,11 +207,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         log_file=arguments.log_file,
         extra_args=pool_arguments,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, _interrupt)
     try:
         with server:
             ready = f"ready  http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-            print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", end="", flush=True)
+            print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", flush=True)
             code = int(server.wait())
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -217,14 +221,12 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _curl(model_repository: Path, http_url: str) -> str:
-    """The line to try: to the ensemble, or else to the first model that has a pipeline; ``""``: there is neither."""
-    models = sorted(path.parents[1].name for path in model_repository.glob("*/*/pipeline.json"))
-    names = ["ensemble"] * (model_repository / "ensemble").is_dir() + models
+    """The line to try: it asks the ensemble, or else the first model that has a pipeline."""
+    models = ["ensemble"] * (model_repository / "ensemble").is_dir()
+    models += sorted(path.parents[1].name for path in model_repository.glob("*/*/pipeline.json"))
     return (
         "try    curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
-        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{names[0]}/infer -o answer.bin\n"
-        if names
-        else ""
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{[*models, 'MODEL'][0]}/infer -o answer.bin"
     )
 
 
@@ -300,13 +302,17 @@ def _bench(arguments: argparse.Namespace) -> int:
     for path, _ in reports:  # before minutes of measuring
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
+    images = []
+    for path in client.expand(arguments.paths):
+        with _naming(path, "cannot be read"):
+            images.append(path.read_bytes())
     concurrency = arguments.concurrency or (() if arguments.rate else CONCURRENCY)
     loads = len(concurrency) + len(arguments.rate)
     done = iter(range(1, loads + 1))
     with _progress("loads") as progress:
         progress.to(0, loads)
         rows = perf.measure(
-            [path.read_bytes() for path in client.expand(arguments.paths)],
+            images,
             url=arguments.url,
             protocol=arguments.protocol,
             model=arguments.model,
@@ -318,7 +324,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         )
     print(perf.to_json(rows) if arguments.json else perf.to_table(rows), end="")
     for path, text in reports:
-        with _writing(path):
+        with _naming(path, "cannot be written"):
             path.write_text(text(rows), encoding="utf-8")
     return 0
 
@@ -448,7 +454,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--plan", type=Path, metavar="FILE", help="your classifier as a TensorRT plan")
     sub.add_argument(
         "--classifier",
-        choices=("onnxruntime", "tensorrt"),
+        choices=("onnxruntime", "tensorrt", "torch"),
         default="onnxruntime",
         help="what runs it; default: %(default)s",
     )

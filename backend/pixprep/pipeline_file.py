@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from difflib import get_close_matches
+from inspect import cleandoc
 from typing import Any, NoReturn, cast, get_args, get_type_hints
 
 import msgspec
@@ -95,8 +96,13 @@ def schema() -> dict[str, Any]:
         "required": ["format", "ops"],
         "additionalProperties": False,
         "properties": {"format": {"const": FORMAT}, "ops": ops | {"minItems": 1, "maxItems": MAX_OPS}},
-        "$defs": components,
+        "$defs": {name: _cleaned(component) for name, component in components.items()},
     }
+
+
+def _cleaned(component: dict[str, Any]) -> dict[str, Any]:
+    """Without the indentation of docstrings, which Python 3.13 takes away itself."""
+    return {key: cleandoc(value) if key == "description" else value for key, value in component.items()}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

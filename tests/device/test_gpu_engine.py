@@ -107,6 +107,23 @@ def test_a_refused_image_costs_no_other_one(engine, monkeypatch):
     assert decoder.fallbacks == 1
 
 
+def test_an_image_that_fails_leaves_the_next_batches_alone(engine, monkeypatch):
+    """No buffer may be given to two images after a failed decode: one client would get another's picture."""
+    decoder, real = engine._decoder, engine._decoder._decoder
+    images = [jpeg(50, 70, seed) for seed in range(3)]
+
+    def fail_second(streams, **arguments):
+        return [None if index == 1 else image for index, image in enumerate(real.decode(streams, **arguments))]
+
+    first = [pixels.copy() for pixels in decoder.decode(images)]
+    monkeypatch.setattr(decoder, "_decoder", types.SimpleNamespace(decode=fail_second))
+    decoder.decode(images)
+    monkeypatch.setattr(decoder, "_decoder", real)
+    buffers = list(decoder._local.images)
+    assert len({id(buffer) for buffer in buffers}) == 3
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(decoder.decode(images), first, strict=True))
+
+
 def test_a_batch_over_the_memory_budget_is_cut_into_chunks(engine, gpu, monkeypatch):
     images = [jpeg(50, 70, seed) for seed in range(9)]
     monkeypatch.setattr(gpu, "PIXEL_BYTES", 3 * 50 * 70 * 4)

@@ -132,8 +132,8 @@ class GpuDecoder:
         buffers = {"images": kept[: len(streams)]} if len(kept) >= len(streams) else {}
         with self._lock:
             images = list(self._decoder.decode(streams, params=self._params, cuda_stream=self._stream(), **buffers))
-        decoded = [image for image in images if image is not None]
-        self._local.images = decoded + kept[len(decoded) :] if buffers else decoded
+        if not buffers:  # else the same objects come back, or None: they stay kept, each once
+            self._local.images = [image for image in images if image is not None]
         return images
 
     def _on_cpu(self, encoded: Encoded) -> Pixels | ImageError:

@@ -32,6 +32,7 @@ class GpuKernel:
         module = cupy.RawModule(code=source, options=("-std=c++11", *launch.options(plan)))
         self._first_pass = module.get_function("first_pass")  # compiles
         self._second_pass = module.get_function("second_pass")
+        cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
         self._windows = _Windows()
         self._local = threading.local()
 

@@ -46,8 +46,8 @@ def _python() -> Iterator[Check]:
     is_fit = system == "Linux x86_64"
     yield Check("system", is_fit, system, "" if is_fit else "the embedded Triton runs on Linux x86_64 only")
     found = f"{sys.version_info.major}.{sys.version_info.minor} at {Path(sys.executable).parent}"
-    is_fit = (3, 10) <= sys.version_info[:2] <= (3, 13)
-    yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.13")
+    is_fit = (3, 10) <= sys.version_info[:2] <= (3, 12)  # NumPy 1, which Triton 2.51 needs, has no wheel for 3.13
+    yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
     yield package("cykooz-resizer", "no wheel for this processor? Pillow resizes, more slowly", is_needed=False)

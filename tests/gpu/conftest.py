@@ -1,0 +1,81 @@
+"""What every GPU test needs: a GPU, CuPy and nvImageCodec.
+
+Without them a loud skip, or a failure where PIXPREP_REQUIRE_GPU=1 promised them. The numbers that a test measures go to
+the file that PIXPREP_GPU_RESULTS names, as JSON, after each of them.
+"""
+
+import gc
+import importlib
+import json
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:  # what NVIDIA's libraries warn about is printed, and no failure
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+def missing():
+    """Why there is no GPU to test on; None if there is one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            cupy = importlib.import_module("cupy")
+            importlib.import_module("nvidia.nvimgcodec")
+        except ImportError as error:
+            return f'NO {(error.name or "CUPY").upper()}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13)'
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            return f"NO NVIDIA GPU: {error}"
+    return None if count else "NO NVIDIA GPU: the driver sees none"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cupy():
+    """CuPy, on a machine that can run it."""
+    reason = missing()
+    if reason and os.environ.get("PIXPREP_REQUIRE_GPU") == "1":
+        pytest.fail(f"{reason} (PIXPREP_REQUIRE_GPU=1 makes this a failure)", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+    return importlib.import_module("cupy")
+
+
+@pytest.fixture(scope="session")
+def gpu(cupy):  # noqa: ARG001  (first it must be there)
+    """``pixprep.devices.gpu``."""
+    return importlib.import_module("pixprep.devices.gpu")
+
+
+@pytest.fixture(scope="session")
+def record():
+    """``record(section, **numbers)``: kept in the results file, for people; nothing is asserted of it here."""
+    path = os.environ.get("PIXPREP_GPU_RESULTS")
+    sections = {}
+
+    def record(section, **numbers):
+        sections.setdefault(section, []).append(numbers)
+        if path:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_text(json.dumps(sections, indent=1) + "\n", encoding="utf-8")
+
+    return record
+
+
+@pytest.fixture
+def free_bytes(cupy):
+    """``free_bytes()``: of the device's memory, once nothing is kept that nobody needs."""
+
+    def free_bytes():
+        gc.collect()
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.cuda.runtime.deviceSynchronize()
+        return cupy.cuda.runtime.memGetInfo()[0]
+
+    return free_bytes

@@ -1,0 +1,282 @@
+"""The engine on a GPU beside the one on the CPU: errors, order, chunks, lanes, memory, and the same bytes each time."""
+
+import gc
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene
+
+pytestmark = pytest.mark.gpu
+
+KEPT = (
+    8 << 20
+)  # bytes of the device's memory: CUDA and nvImageCodec hold a little back, a leak of 100 times does not fit
+
+
+def pipeline(mode="consistent", dtype="uint8"):
+    return pp.Pipeline(
+        [
+            pp.decode(decoder=mode),
+            pp.original_size(),
+            pp.resize(40, filter="bicubic", exact=True),
+            pp.center_crop(36),
+            pp.transform(),
+            pp.tensor(dtype=dtype),
+        ]
+    )
+
+
+def distinct(count, *, seed=0):
+    """JPEGs of many sizes, each another."""
+    kinds = ({}, {"subsampling": 0}, {"progressive": True})
+    return [jpeg(scene(50 + index % 37, 70 + index % 23, seed + index), **kinds[index % 3]) for index in range(count)]
+
+
+def damaged():
+    whole = jpeg(scene(90, 80))
+    return [
+        *JUNK.values(),
+        whole[:700],
+        whole[: len(whole) // 2],
+        whole[:-2],
+        whole.replace(b"\xff\xc4", b"\xff\xc5", 1),
+    ]
+
+
+def mixed():
+    """Every kind of image that pixprep reads, and every kind of damage, in one order that has no pattern."""
+    images = [*jpegs().values(), *others().values(), *damaged(), photo(), photo("flower"), png(noise(60, 61))]
+    return [images[index] for index in np.random.default_rng(7).permutation(len(images))]
+
+
+def run(engine, images, **options):
+    """The batch with its arrays on the host."""
+    batch = engine.run_batch(images, **options)
+    return {name: array if isinstance(array, np.ndarray) else array.get() for name, array in batch.outputs.items()}, [
+        str(error) if error else None for error in batch.errors
+    ]
+
+
+def on_cpu(images, mode="consistent"):
+    with pp.Engine(pipeline(mode)) as engine:
+        return run(engine, images)
+
+
+def assert_same(ours, theirs, *, largest_mean=0.0):
+    """Errors word for word; sizes and transforms exactly; of each image's tensor the mean difference."""
+    (arrays, errors), (expected, reasons) = ours, theirs
+    assert errors == reasons
+    for name in ("original_size", "transform"):
+        assert np.array_equal(arrays[name], expected[name]), name
+    levels = np.abs(arrays["tensor"].astype(int) - expected["tensor"]).mean(axis=(1, 2, 3))
+    assert levels.max() <= largest_mean, f"image {levels.argmax()}: a mean difference of {levels.max():.3f} levels"
+
+
+@pytest.fixture
+def engine_of(gpu):  # noqa: ARG001  (first it must be there)
+    """``engine_of(mode)``: an engine on the GPU, closed after the test."""
+    engines = []
+
+    def engine_of(mode="consistent"):
+        engines.append(pp.Engine(pipeline(mode), device="gpu"))
+        return engines[-1]
+
+    yield engine_of
+    for engine in engines:
+        engine.close()
+
+
+def test_with_libjpeg_turbo_as_its_decoder_every_value_equals_the_cpu_engines(engine_of):
+    images = mixed()
+    assert_same(run(engine_of("cpu"), images), on_cpu(images))
+
+
+@pytest.mark.parametrize("mode", ["consistent", "fastest"])
+def test_a_mixed_batch_has_the_cpu_engines_errors_order_and_nearly_its_values(engine_of, mode):
+    images = mixed()
+    ours = run(engine_of(mode), images)
+    assert sum(error is not None for error in ours[1]) >= len(JUNK)
+    assert_same(ours, on_cpu(images), largest_mean=4.0)  # noise with 4:2:0 has the largest differences of all
+
+
+def test_the_tensors_stay_on_the_gpu(cupy, engine_of):
+    batch = engine_of().run_batch(distinct(3))
+    assert isinstance(batch.outputs["tensor"], cupy.ndarray)
+    assert batch.outputs["tensor"].flags.c_contiguous
+    tensor, error = engine_of().run([jpeg(scene(50, 60)), b"junk"])
+    assert isinstance(tensor, cupy.ndarray)
+    assert str(error) == "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+
+
+@pytest.mark.parametrize("bad", [0, 57, 127])
+def test_one_bad_image_among_128_costs_no_other_one(engine_of, bad):
+    engine = engine_of()
+    images = distinct(128)
+    alone, _ = run(engine, images)
+    for junk in damaged()[::3]:
+        arrays, errors = run(engine, [*images[:bad], junk, *images[bad + 1 :]])
+        assert [index for index, error in enumerate(errors) if error] == [bad]
+        assert not arrays["tensor"][bad].any()
+        others = [index for index in range(128) if index != bad]
+        assert np.array_equal(arrays["tensor"][others], alone["tensor"][others])
+
+
+def test_an_image_that_nvimagecodec_fails_on_leaves_the_next_batch_alone(engine_of, monkeypatch):
+    """Buffers are used again: none may be two images' after a failure."""
+    engine, images = engine_of(), [jpeg(scene(60, 80, seed)) for seed in range(6)]
+    whole = run(engine, images)
+    real = engine._decoder._decoder
+
+    class Moody:
+        def decode(self, streams, **arguments):
+            decoded = real.decode(streams, **arguments)
+            return [None if index == 1 else image for index, image in enumerate(decoded)]
+
+    for _ in range(4):  # whichever lane takes the batch
+        monkeypatch.setattr(engine._decoder, "_decoder", Moody())
+        assert run(engine, images)[1] == [None] * 6
+        monkeypatch.setattr(engine._decoder, "_decoder", real)
+        assert_same(run(engine, images), whole)
+    assert engine._decoder.fallbacks == 4
+
+
+def test_a_batch_of_bad_images_alone_and_an_empty_one(engine_of):
+    engine = engine_of()
+    images = damaged()
+    assert_same(run(engine, images), on_cpu(images))
+    arrays, errors = run(engine, [])
+    assert errors == []
+    assert arrays["tensor"].shape == (0, 3, 36, 36)
+    assert all(error is None for error in run(engine, distinct(2))[1])
+
+
+def test_chunks_of_any_size_give_the_same_bytes(engine_of, gpu, monkeypatch):
+    engine = engine_of()
+    images = [*distinct(40), *damaged()]
+    whole = run(engine, images)
+    for budget in (1, 3 * 60 * 80 * 4, 3 * 60 * 80 * 17):
+        monkeypatch.setattr(gpu, "PIXEL_BYTES", budget)
+        assert len(list(engine._device.chunks(images))) > 2
+        assert_same(run(engine, images), whole)
+
+
+def test_two_lanes_share_a_batch_and_give_the_same_bytes(engine_of, gpu, monkeypatch):
+    engine = engine_of()
+    images = distinct(60)
+    whole = run(engine, images)
+    monkeypatch.setattr(gpu, "PIXEL_BYTES", 3 * 60 * 80 * 4)
+    both = threading.Barrier(2)
+    lanes = set()
+    real = engine._decoder.decode
+
+    def decode(encoded):
+        if threading.get_ident() not in lanes:
+            lanes.add(threading.get_ident())
+            both.wait(timeout=30)  # for the other lane's first chunk
+        return real(encoded)
+
+    monkeypatch.setattr(engine._decoder, "decode", decode)
+    assert_same(run(engine, images), whole)
+    assert len(lanes) == 2
+    for _ in range(10):
+        assert_same(run(engine, images), whole)
+
+
+@pytest.mark.parametrize("mode", ["consistent", "fastest"])
+def test_damage_inside_a_scan_costs_no_other_image(engine_of, record, mode):
+    """nvJPEG may read on where libjpeg-turbo refuses: how often is recorded. It may harm nothing else."""
+    rng = np.random.default_rng(11)
+    engine, good = engine_of(mode), distinct(8)
+    expected = [tensor.tobytes() for tensor in run(engine_of(), good)[0]["tensor"]]
+    numbers = {"images": 0, "refused_by_both": 0, "refused_on_cpu_only": 0, "refused_on_gpu_only": 0}
+    for seed in range(40):
+        fuzzed = []
+        for image in distinct(8, seed=100 * seed):
+            data = bytearray(image)
+            scan = image.rindex(b"\xff\xda") + 14
+            for place in rng.integers(scan, len(data) - 2, 3):
+                data[place] = rng.integers(256)
+            fuzzed.append(bytes(data))
+        arrays, errors = run(engine, [image for pair in zip(good, fuzzed, strict=True) for image in pair])
+        if mode == "consistent":
+            assert [tensor.tobytes() for tensor in arrays["tensor"][::2]] == expected
+        assert errors[::2] == [None] * 8
+        for ours, theirs in zip(errors[1::2], on_cpu(fuzzed)[1], strict=True):
+            numbers["images"] += 1
+            numbers["refused_by_both"] += bool(ours and theirs)
+            numbers["refused_on_cpu_only"] += bool(theirs and not ours)
+            numbers["refused_on_gpu_only"] += bool(ours and not theirs)
+    record("damage inside a scan", mode=mode, **numbers)
+    assert numbers["refused_on_gpu_only"] == 0  # the CPU decoder has the last word
+    assert numbers["images"] == 320
+
+
+def _kinds_of_jpeg():
+    large = np.repeat(np.repeat(scene(350, 400), 3, axis=0), 3, axis=1)  # 1,050 x 1,200: Huffman is read on the GPU
+    return {
+        "4:2:0": jpeg(scene(375, 500)),
+        "4:4:4": jpeg(scene(375, 500, 1), subsampling=0),
+        "progressive": jpeg(scene(375, 500, 2), progressive=True),
+        "gray": jpegs()["gray"],
+        "over a megapixel": jpeg(large),
+        "over a megapixel, progressive": jpeg(large, progressive=True),
+        "photo": photo(),
+    }
+
+
+@pytest.mark.parametrize("kind", _kinds_of_jpeg())
+def test_an_image_has_the_same_bytes_alone_in_a_batch_of_128_and_20_times_over(engine_of, kind):
+    image = _kinds_of_jpeg()[kind]
+    (alone,) = run(engine_of(), [image])[0]["tensor"]
+    engine = engine_of()
+    around = distinct(127, seed=1000)
+    for index in range(20):
+        place = 6 * index
+        tensors = run(engine, [*around[:place], image, *around[place:]])[0]["tensor"]
+        assert tensors[place].tobytes() == alone.tobytes(), f"repetition {index}"
+        assert run(engine, [image])[0]["tensor"].tobytes() == alone.tobytes()
+    for tensor in run(engine, [image] * 128)[0]["tensor"]:
+        assert tensor.tobytes() == alone.tobytes()
+
+
+def test_100_engines_made_and_closed_give_their_memory_back(gpu, free_bytes, record):  # noqa: ARG001
+    images = [*distinct(16), photo(), png(noise(60, 61))]
+
+    def cycle():
+        with pp.Engine(pipeline(), device="gpu") as engine:
+            engine.run_batch(images)
+
+    for _ in range(3):
+        cycle()
+    before, threads = free_bytes(), threading.active_count()
+    for _ in range(100):
+        cycle()
+        gc.collect()
+    after = free_bytes()
+    record("device memory", what="100 engines made and closed", free_before=before, free_after=after)
+    assert before - after <= KEPT
+    assert threading.active_count() == threads
+
+
+def test_2000_bad_images_leave_the_memory_and_the_next_batch_alone(engine_of, free_bytes, record):
+    engine = engine_of()
+    good = distinct(32)
+    expected = run(engine, good)
+    bad = damaged() + [image[: 300 + 40 * index] for index, image in enumerate(good)]
+    refused = [image for image, error in zip(bad, on_cpu(bad)[1], strict=True) if error]
+    stream = itertools.cycle(refused)
+    run(engine, [next(stream) for _ in range(50)])
+    before, count = free_bytes(), 0
+    while count < 2000:
+        batch = engine.run_batch([next(stream) for _ in range(50)])
+        assert all(batch.errors)
+        count += 50
+        del batch
+    after = free_bytes()
+    record("device memory", what="2,000 bad images", free_before=before, free_after=after)
+    assert before - after <= KEPT
+    assert_same(run(engine, good), expected)

@@ -1,0 +1,120 @@
+"""The CUDA kernels on a GPU: bit for bit what the CPU kernel makes of the same pixels."""
+
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import cuda_shim
+import pixprep as pp
+from fused_cases import FILTERS, cases, images, plan_of
+
+pytestmark = pytest.mark.gpu
+
+BATCHES, BATCH = 20, 10  # of random sizes for each filter: 200
+
+
+@pytest.fixture(scope="module")
+def kernels(gpu):  # noqa: ARG001  (first it must be there)
+    return importlib.import_module("pixprep.kernels.gpu")
+
+
+@pytest.fixture
+def run(cupy, kernels):
+    """``run(plan, images)``: the tensors, by the kernels; every output is poisoned before."""
+
+    def run(plan, batch, kernel=None):
+        return launch(cupy, kernel or kernels.GpuKernel(plan), plan, [cupy.asarray(image) for image in batch])
+
+    return run
+
+
+def launch(cupy, kernel, plan, sources):
+    outs = cupy.full((len(sources), *plan.spec.shape), 77, plan.spec.dtype)
+    placements = [plan.geometry.place(*source.shape[:2]) for source in sources]
+    kernel.run(sources, placements, [outs[index] for index in range(len(sources))])
+    cupy.cuda.get_current_stream().synchronize()
+    return list(cupy.asnumpy(outs))
+
+
+def assert_equal(plan, batch, ours):
+    theirs = cuda_shim.expected(plan, batch)
+    for image, our, their in zip(batch, ours, theirs, strict=True):
+        where = np.argwhere(our != their)
+        assert len(where) == 0, f"{len(where)} values differ, first {where[0]}; image {image.shape}, {plan.geometry}"
+
+
+def test_every_case_equals_the_cpu_kernel(run):
+    count = 0
+    for plan, batch in cases():
+        assert_equal(plan, batch, run(plan, batch))
+        count += len(batch)
+    assert count == 680
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_200_random_sizes_equal_the_cpu_kernel(run, name):
+    rng = np.random.default_rng((200, FILTERS.index(name)))
+    for _ in range(BATCHES):
+        plan = _random_plan(rng, name)
+        sides = np.exp(rng.uniform(0, np.log(1200), (BATCH, 2))).astype(int)
+        batch = [rng.integers(0, 256, (*side, 3), np.uint8) for side in sides]
+        assert_equal(plan, batch, run(plan, batch))
+
+
+def _random_plan(rng, name):
+    height, width = (int(side) for side in rng.integers(1, 320, 2))
+    kind = {"filter": name, "exact": True, "antialias": bool(rng.integers(4))}  # False for a quarter
+    resize = pp.letterbox(height, width, **kind) if rng.integers(2) else pp.resize(height=height, width=width, **kind)
+    crop = pp.center_crop(int(rng.integers(1, height + 1)), int(rng.integers(1, width + 1)))
+    flips = [pp.flip(axis) for axis in ("horizontal", "vertical") if rng.integers(2)]
+    ops = [resize, crop, *flips] if rng.integers(2) else [*flips, resize, crop]
+    return plan_of(*ops, pp.tensor(dtype="uint8", layout=("chw", "hwc")[rng.integers(2)]))
+
+
+def test_a_wrong_pixel_is_seen(run):
+    """A negative control: one level of one pixel, and the tensors differ."""
+    plan = plan_of(pp.center_crop(30), pp.tensor(dtype="uint8"))
+    batch = [image for image in images(1) if min(image.shape[:2]) > 30]
+    ours = run(plan, batch)
+    ours[0][1, 7, 9] ^= 1
+    with pytest.raises(AssertionError, match=r"^1 values differ, first \[1 7 9\]"):
+        assert_equal(plan, batch, ours)
+
+
+def test_rows_may_lie_apart_in_memory(cupy, kernels):
+    """nvImageCodec may pad the rows of its buffers, and begins them anywhere."""
+    plan = plan_of(pp.resize(height=40, width=50, filter="bicubic", exact=True), pp.tensor(dtype="uint8"))
+    batch = images(2)
+    sources = []
+    for index, image in enumerate(batch):
+        height, width, _ = image.shape
+        around = cupy.full((height + 2, width + 5 + index, 3), 200, np.uint8)
+        sources.append(around[1 : height + 1, index : index + width])
+        sources[-1][...] = cupy.asarray(image)
+    assert_equal(plan, batch, launch(cupy, kernels.GpuKernel(plan), plan, sources))
+
+
+def test_windows_that_are_dropped_are_built_again(run, kernels, monkeypatch):
+    monkeypatch.setattr(kernels, "WINDOW_BYTES", 2000)
+    plan = plan_of(pp.resize(height=40, width=50, exact=True), pp.tensor(dtype="uint8"))
+    kernel = kernels.GpuKernel(plan)
+    for seed in range(5):
+        batch = images(seed)
+        assert_equal(plan, batch, run(plan, batch, kernel))
+    assert 1 <= len(kernel._windows._arrays) < 2 * len(batch)
+
+
+def test_two_threads_share_a_kernel_each_on_its_own_stream(cupy, kernels):
+    plan = plan_of(pp.resize(64, filter="lanczos", exact=True), pp.center_crop(60), pp.tensor())
+    kernel = kernels.GpuKernel(plan)
+
+    def work(seed):
+        batch = images(seed)
+        with cupy.cuda.Stream(non_blocking=True):
+            return batch, launch(cupy, kernel, plan, [cupy.asarray(image) for image in batch])
+
+    with ThreadPoolExecutor(2) as pool:
+        for batch, ours in pool.map(work, range(24)):
+            assert_equal(plan, batch, ours)

@@ -1,0 +1,242 @@
+"""`pixprep send`, `bench` and `serve` as a user has them: what they print, where, and their exit codes."""
+
+import csv
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.cli import main
+from pixprep.triton import client
+
+pytestmark = pytest.mark.server
+
+IMAGES = Path(__file__).parents[2] / "client_examples" / "images"
+FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "sizes"
+NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+PROGRAM = "import sys; from pixprep.cli import main; sys.exit(main())"
+PROTOCOLS = ("http", "grpc")
+CLASS = re.compile(r"    logits +(-?\d+\.\d{4})  class +(\d+)  (\S.*)")
+TITLE = re.compile(r"(\S+)  \d+\.\d ms")
+
+
+@pytest.fixture
+def pixprep(capsys):
+    """Run one command: its exit code, stdout and stderr."""
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def target(server, protocol="http"):
+    url = server.http_url.removeprefix("http://") if protocol == "http" else server.grpc_url
+    return ("--protocol", protocol, "--url", url)
+
+
+@pytest.fixture
+def broken(tmp_path):
+    path = tmp_path / "broken.jpg"
+    path.write_text("not an image")
+    return path
+
+
+def classes(text):
+    """Of what ``send`` prints, for each file its lines as (score, class, label)."""
+    found = {}
+    for line in text.splitlines():
+        if title := TITLE.fullmatch(line):
+            rows = found.setdefault(title[1], [])
+        else:
+            match = CLASS.fullmatch(line)
+            assert match, line
+            rows.append((float(match[1]), int(match[2]), match[3]))
+    return found
+
+
+# send
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_prints_the_five_best_classes_of_each_photo_with_their_names(demo, pixprep, protocol):
+    code, out, err = pixprep("send", FLOWER, CHINA, *target(demo, protocol))
+    assert (code, err) == (0, "")
+    answers = classes(out)
+    assert list(answers) == [str(FLOWER), str(CHINA)]
+    daisy, palace = (rows[0][1:] for rows in answers.values())
+    assert (daisy, palace) == ((985, "daisy"), (698, "palace"))
+    for rows in answers.values():
+        assert len(rows) == 5
+        assert rows == sorted(rows, reverse=True)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol):
+    arguments = ("send", SIZES, "--batch", 8, "--top", 2, *target(demo, protocol))
+    text = classes(pixprep(*arguments)[1])
+    code, out, err = pixprep(*arguments, "--json")
+    assert (code, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row.keys() for row in rows] == [{"file", "latency_ms", "outputs"}] * 6
+    assert [row["file"] for row in rows] == list(text) == [str(path) for path in sorted(SIZES.iterdir())]
+    for row in rows:
+        best = [(round(entry["score"], 4), entry["class"], entry["label"]) for entry in row["outputs"]["logits"]]
+        assert best == [(pytest.approx(score, abs=1e-4), *rest) for score, *rest in text[row["file"]]]
+        assert row["latency_ms"] > 0
+    assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_top_0_gives_the_scores_themselves(demo, pixprep, protocol):
+    arguments = ("send", FLOWER, "--top", 0, *target(demo, protocol))
+    (answer,) = client.send([FLOWER], url=arguments[-1], protocol=protocol)
+    logits = answer.outputs["logits"]
+    code, out, _ = pixprep(*arguments, "--json")
+    assert code == 0
+    np.testing.assert_array_equal(np.float32(json.loads(out)["outputs"]["logits"]), logits)
+    code, out, _ = pixprep(*arguments)
+    title, line = out.splitlines()
+    assert (code, bool(TITLE.fullmatch(title))) == (0, True)
+    values = logits.astype(np.float64)
+    assert line == (
+        f"    logits  float32 [1000]  min {values.min():.4g}  max {values.max():.4g}  mean {values.mean():.4g}"
+    )
+
+
+def test_the_summary_of_a_tensor_from_the_server_is_that_of_run(demo, demo_repository, pixprep):
+    pipeline = demo_repository / "preprocess" / "1" / "pipeline.json"
+    ours, theirs = (
+        pixprep("run", pipeline, CHINA)[1],
+        pixprep("send", CHINA, "--model", "preprocess", *target(demo))[1],
+    )
+    summary = ours.removeprefix(f"{CHINA}: ")
+    assert summary.startswith("float32 [3, 224, 224]  min -0.9922  max 1  mean ")
+    assert theirs.splitlines()[1:] == [f"    tensor  {summary.rstrip()}"]
+    row = json.loads(pixprep("run", pipeline, CHINA, "--json")[1])
+    tensor = json.loads(pixprep("send", CHINA, "--model", "preprocess", *target(demo), "--json")[1])["outputs"][
+        "tensor"
+    ]
+    assert {"file": str(CHINA), **tensor} == row
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_answered(demo, pixprep, broken, protocol, batch):
+    arguments = ("send", FLOWER, broken, CHINA, "--batch", batch, "--top", 1, *target(demo, protocol))
+    code, out, err = pixprep(*arguments)
+    assert (code, err) == (1, f"{broken}: in ensemble 'ensemble', {NOT_AN_IMAGE}\n")
+    assert {name: rows[0][2] for name, rows in classes(out).items()} == {str(FLOWER): "daisy", str(CHINA): "palace"}
+    code, out, err = pixprep(*arguments, "--json")
+    assert (code, err) == (1, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row.get("error") for row in rows] == [None, f"in ensemble 'ensemble', {NOT_AN_IMAGE}", None]
+
+
+def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
+    url = demo.http_url.removeprefix("http://")
+    mistakes = {
+        ("--model", "resnet"): f'no model "resnet" is ready on {url}: there are classifier, ensemble, preprocess',
+        ("--batch", "65"): 'batch 65: model "ensemble" takes 1 to 64 images a request',
+        ("--url", demo.grpc_url): f"what answers at {demo.grpc_url} does not speak HTTP: is it the gRPC port?",
+    }
+    for arguments, message in mistakes.items():
+        assert pixprep("send", FLOWER, *target(demo), *arguments) == (1, "", f"pixprep: {message}\n")
+
+
+def test_a_progress_bar_is_on_the_terminal_only(demo):
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # it begins with no columns at all
+    with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as stderr:
+        command = [sys.executable, "-c", PROGRAM, "send", str(SIZES), "--top", "1", *target(demo)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=30, check=True)
+        assert select.select([terminal], [], [], 0)[0]
+        shown = terminal.read(1 << 16).decode()
+    assert re.search(r"\d/6 \[.* images/s\]", shown)
+    assert len(classes(done.stdout)) == 6
+
+
+# bench
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_bench_prints_a_table_and_writes_it_as_csv_and_json(demo, pixprep, tmp_path, protocol):
+    files = ("--csv-file", tmp_path / "bench.csv", "--json-file", tmp_path / "bench.json")
+    loads = ("--concurrency", 2, "--seconds", 1)
+    code, out, err = pixprep("bench", SIZES, *target(demo, protocol), *loads, *files)
+    assert (code, err) == (0, "")
+    names, cells = (re.split(" {2,}", line) for line in out.splitlines())
+    (row,) = json.loads((tmp_path / "bench.json").read_text())
+    assert [name.replace(" ", "_") for name in names] == list(row)
+    assert cells == [f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()]
+    assert (row["protocol"], row["model"], row["load"]) == (protocol, "ensemble", "concurrency 2")
+    assert row["images_per_s"] > 1
+    (entry,) = csv.DictReader((tmp_path / "bench.csv").read_text().splitlines())
+    assert entry == {name: str(value) for name, value in row.items()}
+
+
+def test_bench_of_a_rate_alone_measures_no_closed_loop(demo, pixprep):
+    code, out, err = pixprep("bench", SIZES, *target(demo), "--rate", 20, "--seconds", 1, "--json")
+    assert (code, err) == (0, "")
+    assert [row["load"] for row in json.loads(out)] == ["poisson 20/s"]
+
+
+def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothing(demo, pixprep, broken, tmp_path):
+    table = tmp_path / "bench.csv"
+    arguments = ("--concurrency", 1, "--seconds", 1, "--csv-file", table)
+    assert pixprep("bench", broken, *target(demo), *arguments) == (
+        1,
+        "",
+        f"pixprep: perf_analyzer: in ensemble 'ensemble', {NOT_AN_IMAGE}; one failed request ends a measurement: "
+        "`pixprep send` says which images fail\n",
+    )
+    assert not table.exists()
+
+
+# serve and doctor
+
+
+def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_path):
+    model = tmp_path / "models" / "imagenet.pixprep" / "1"
+    model.mkdir(parents=True)
+    pp.presets.imagenet().save(model / "pipeline.json")
+    arguments = ["serve", "--model-repository", str(tmp_path / "models")]
+    arguments += [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+        try:
+            ready, curl = serve.stdout.readline(), serve.stdout.readline()
+            url = r"127\.0\.0\.1:\d+"
+            assert re.fullmatch(rf"ready  http http://{url}  grpc {url}  metrics http://{url}/metrics\n", ready)
+            label, _, line = curl.partition("    ")
+            assert label == "try"
+            assert "/v2/models/imagenet.pixprep/infer " in line
+            (tmp_path / "photo.jpg").write_bytes(FLOWER.read_bytes())
+            tried = f"{line.strip()} --silent --show-error --fail"
+            subprocess.run(["/bin/sh", "-c", tried], cwd=tmp_path, timeout=30, check=True)
+        finally:
+            serve.send_signal(signal.SIGINT)
+            out, err = serve.communicate(timeout=30)
+    assert (serve.returncode, out, err) == (0, "", "stopped\n")
+    with pp.Engine(pp.presets.imagenet()) as engine:
+        (tensor,) = engine.run([FLOWER.read_bytes()])
+    assert (tmp_path / "answer.bin").read_bytes().endswith(tensor.tobytes())
+
+
+def test_doctor_finds_nothing_to_do_on_a_machine_that_serves(demo, pixprep):
+    assert demo.pid
+    code, out, err = pixprep("doctor")
+    assert (code, err) == (0, "")
+    assert "ok    triton's python stub: starts\n" in out

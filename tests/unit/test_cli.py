@@ -1,0 +1,593 @@
+"""The command line without a server: what each command prints, where, and its exit code; each mistake is one line."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pixprep as pp
+from images import photo
+from pixprep.cli import main
+
+COMMANDS = ("build", "check", "explain", "run", "serve", "send", "bench", "doctor", "install-backend")
+# Ctrl-C is ignored in what a shell starts in the background, tests included.
+PROGRAM = """\
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pixprep.cli import main
+sys.exit(main())
+"""
+EXPLAINED = """\
+pipeline
+   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, decoder consistent)
+   1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, exact false)
+   2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224)
+   3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157)
+   4  tensor         output float32 [3, 224, 224] chw, values -2.118..2.64    (dtype float32, layout chw)
+
+plan
+  decode to RGB, turned upright by its EXIF orientation
+
+  tensor: float32 [3, 224, 224] chw, values -2.118..2.64, 602,112 bytes an image
+    resize the shorter side to 256 (bilinear, antialiased; within one level of Pillow)
+    take the middle 224 x 224
+    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed
+    red: level * 0.0171248 - 2.1179
+    green: level * 0.017507 - 2.03571
+    blue: level * 0.0174292 - 1.80444
+"""  # noqa: E501
+NOT_AN_IMAGE = "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NEEDS_MORE = "is not a whole number of at least 1"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The user's folder, which they are in: two photos, a broken one, and a pipeline."""
+    for name in ("flower", "china"):
+        (tmp_path / f"{name}.jpg").write_bytes(photo(name))
+    (tmp_path / "broken.jpg").write_text("not an image")
+    pp.presets.imagenet().save(tmp_path / "pipeline.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def pixprep(folder, capsys):
+    """Run one command in that folder: its exit code, stdout and stderr."""
+    assert folder.is_dir()
+
+    def run(*arguments):
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def start(*arguments, **options):
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(command, text=True, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options)
+
+
+def save_onnx(path, shape=("batch", 3, 224, 224)):
+    """A classifier that is only a face: what it computes, nobody asks here."""
+
+    def value(name, dims):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [1], [0.0])
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["weights"], ["same"])],
+        "face",
+        [value("input", shape)],
+        [value("logits", ("batch", 10))],
+        [weights],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def models(pixprep, folder):
+    """A repository that ``build`` wrote for a classifier of the user's own."""
+    save_onnx(folder / "my.onnx")
+    done = pixprep("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
+    assert done == (
+        0,
+        "models/classifier/1/model.onnx\n"
+        "models/classifier/1/model.py\n"
+        "models/classifier/config.pbtxt\n"
+        "models/ensemble/1/.gitkeep\n"
+        "models/ensemble/config.pbtxt\n"
+        "models/preprocess/1/pipeline.json\n"
+        "models/preprocess/config.pbtxt\n",
+        "",
+    )
+    return folder / "models"
+
+
+# Help and wrong usage
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_ends_with_an_example_of_it(pixprep, command):
+    code, out, err = pixprep(command, "--help")
+    assert (code, err) == (0, "")
+    title, example = out.splitlines()[-2:]
+    assert title == "example:"
+    assert example.startswith(f"  pixprep {command}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_each_command_is_right_usage(pixprep, command):
+    example = pixprep(command, "--help")[1].splitlines()[-1].split()
+    code, out, err = pixprep(*example[1:], "--no-such-option")
+    assert (code, out) == (2, "")
+    assert err.endswith("error: unrecognized arguments: --no-such-option\n")
+
+
+def test_help_names_every_command(pixprep):
+    code, out, err = pixprep("--help")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("    ") and line[4] != " "] == list(
+        COMMANDS
+    )
+
+
+def test_the_version_is_the_packages(pixprep):
+    assert pixprep("--version") == (0, f"pixprep {pp.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("frobnicate", "argument COMMAND: invalid choice: 'frobnicate'"),
+        ("explain", "the following arguments are required: PIPELINE"),
+        ("explain pipeline.json --size 480", "argument --size: '480' is not HEIGHTxWIDTH, such as 480x640"),
+        ("explain pipeline.json --size 480x-1", "argument --size: '480x-1' is not HEIGHTxWIDTH, such as 480x640"),
+        ("explain pipeline.json --size 0x9", "argument --size: 0 x 9 pixels; a side has 1 to 16384"),
+        ("explain pipeline.json --size 9x99999", "argument --size: 9 x 99999 pixels; a side has 1 to 16384"),
+        ("build --preset resnet", "argument --preset: invalid choice: 'resnet'"),
+        ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
+        ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),
+        ("build --max-batch-size many", f"argument --max-batch-size: 'many' {NEEDS_MORE}"),
+        ("run pipeline.json", "the following arguments are required: FILE"),
+        ("run pipeline.json flower.jpg --threads 0", f"argument --threads: '0' {NEEDS_MORE}"),
+        ("run pipeline.json flower.jpg --threads -3", f"argument --threads: '-3' {NEEDS_MORE}"),
+        ("serve --http-port -1", "argument --http-port: '-1' is not a whole number from 0 to 65535"),
+        ("serve --grpc-port 65536", "argument --grpc-port: '65536' is not a whole number from 0 to 65535"),
+        ("serve --metrics-port http", "argument --metrics-port: 'http' is not a whole number from 0 to 65535"),
+        ("serve --images-in-flight 0", f"argument --images-in-flight: '0' {NEEDS_MORE}"),
+        ("send flower.jpg --batch 0", f"argument --batch: '0' {NEEDS_MORE}"),
+        ("send flower.jpg --top -1", "argument --top: '-1' is not a whole number of at least 0"),
+        ("send flower.jpg --timeout 0", "argument --timeout: '0' is not a number above 0"),
+        ("send flower.jpg --protocol ftp", "argument --protocol: invalid choice: 'ftp'"),
+        ("bench flower.jpg --concurrency 4 0", f"argument --concurrency: '0' {NEEDS_MORE}"),
+        ("bench flower.jpg --rate -50", "argument --rate: '-50' is not a number above 0"),
+        ("bench flower.jpg --seconds nan", "argument --seconds: 'nan' is not a number above 0"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, arguments, words):
+    before = sorted(folder.iterdir())
+    code, out, err = pixprep(*arguments.split())
+    assert (code, out) == (2, "")
+    usage, last = err[: err.rstrip().rindex("\n")], err.splitlines()[-1]
+    assert usage.startswith("usage: pixprep")
+    assert last.partition(": error: ")[2].startswith(words)
+    assert sorted(folder.iterdir()) == before
+
+
+# Mistakes: one line on stderr, exit code 1, nothing written
+
+MISTAKES = {
+    "check gone": "gone: no such file or folder",
+    "explain gone.json": "gone.json: cannot be read: No such file or directory",
+    "explain empty": "empty: cannot be read: Is a directory",
+    "explain flower.jpg": "flower.jpg: not JSON: byte 0 is not UTF-8",
+    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: Expecting value",
+    "run gone.json flower.jpg": "gone.json: cannot be read: No such file or directory",
+    "run flower.jpg flower.jpg": "flower.jpg: not JSON: byte 0 is not UTF-8",
+    "run gone.json flower.jpg --output tensors": "gone.json: cannot be read: No such file or directory",
+    "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
+    "run pipeline.json flower.jpg --output china.jpg": "china.jpg: cannot be written: File exists",
+    "run pipeline.json flower.jpg --output china.jpg/x": "china.jpg/x: cannot be written: Not a directory",
+    "build --pipeline gone.json": "gone.json: cannot be read: No such file or directory",
+    "build --pipeline flower.jpg": "flower.jpg: not JSON: byte 0 is not UTF-8",
+    "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
+    "build --preset clip --onnx flower.jpg": "flower.jpg: not an ONNX file",
+    "build --onnx flower.jpg": (
+        "a classifier of your own needs its pipeline: what its images went through in training"
+    ),
+    "serve": "model_repository: no such model repository: make the demo's with pixprep build",
+    "serve --model-repository flower.jpg --http-port 0 --grpc-port 0 --metrics-port 0": (
+        "flower.jpg: no such model repository: make the demo's with pixprep build"
+    ),
+    "send gone.jpg": "gone.jpg: no such file or folder",
+    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif)",
+    "send flower.jpg --url triton": "triton: write HOST:PORT, such as localhost:8000 (plain, without TLS)",
+    "bench gone.jpg": "gone.jpg: no such file or folder",
+    "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
+    "bench flower.jpg --csv-file empty": ("empty: cannot be written: name a file in a folder that you may write"),
+    "bench flower.jpg --json-file gone/bench.json": (
+        "gone/bench.json: cannot be written: name a file in a folder that you may write"
+    ),
+    "install-backend flower.jpg": (
+        "flower.jpg/pixprep: Not a directory: choose a folder that you may write, or run as its owner"
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, arguments):
+    (folder / "empty").mkdir()
+    (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # opens, and fails to read
+    before = sorted(folder.rglob("*"))
+    assert pixprep(*arguments.split()) == (1, "", f"pixprep: {MISTAKES[arguments]}\n")
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("command", ["send", "bench"])
+def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protocol):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"127.0.0.1:{unused.getsockname()[1]}"
+    assert pixprep(command, "flower.jpg", "--url", url, "--protocol", protocol) == (
+        1,
+        "",
+        f"pixprep: nothing answers {protocol} at {url} (Connection refused): "
+        "is `pixprep serve` running, on this port?\n",
+    )
+
+
+# explain
+
+
+def test_explain_prints_the_pipeline_its_plan_and_every_shape(pixprep):
+    assert pixprep("explain", "pipeline.json") == (0, EXPLAINED, "")
+
+
+def test_explain_works_its_numbers_out_for_the_size_that_is_asked_for(pixprep):
+    code, out, err = pixprep("explain", "pipeline.json", "--size", "256x256")
+    example = "    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed\n"
+    assert (code, err) == (0, "")
+    assert out == EXPLAINED.replace(
+        example, "    e.g. 256 x 256: of which only rows 16..239, columns 16..239 are needed\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ops", "size", "example"),
+    [
+        (
+            [pp.decode(), pp.resize(256, exact=True), pp.center_crop(224), pp.tensor()],
+            "480x640",
+            "resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed",
+        ),
+        ([pp.decode(), pp.resize(height=8, width=9), pp.tensor()], "8x9", "as it is"),
+        ([pp.decode(), pp.letterbox(640, 640), pp.tensor()], "320x640", "laid at row 160, column 0"),
+        (
+            [pp.decode(), pp.crop(1, 2, 30, 40), pp.resize(height=16, width=8), pp.pad(20, 24), pp.tensor()],
+            "90x80",
+            "rows 1..30, columns 2..41, resized to 16 x 8, laid at row 2, column 8",
+        ),
+    ],
+)
+def test_the_example_says_each_step_that_changes_the_image_and_no_other(pixprep, folder, ops, size, example):
+    pp.Pipeline(ops).save(folder / "other.json")
+    code, out, _ = pixprep("explain", "other.json", "--size", size)
+    assert code == 0
+    (line,) = (line for line in out.splitlines() if "e.g." in line)
+    assert line == f"    e.g. {size.replace('x', ' x ')}: {example}"
+
+
+def test_an_image_that_the_pipeline_refuses_is_said_to_be_refused(pixprep, folder):
+    pp.Pipeline([pp.decode(), pp.crop(0, 0, 30, 40), pp.tensor()]).save(folder / "other.json")
+    code, out, _ = pixprep("explain", "other.json", "--size", "20x20")
+    assert code == 0
+    assert "    e.g. an image of 20 x 20 is refused: [DOES_NOT_FIT] " in out
+
+
+def test_channels_are_named_in_the_order_of_the_tensor(pixprep, folder):
+    ops = [pp.decode(color="bgr"), pp.resize(height=8, width=8), pp.normalize(mean=(0, -2, 2), scale=1), pp.tensor()]
+    pp.Pipeline(ops).save(folder / "other.json")
+    assert pixprep("explain", "other.json")[1].splitlines()[-3:] == [
+        "    blue: level",
+        "    green: level + 2",
+        "    red: level - 2",
+    ]
+
+
+# run
+
+
+def test_run_writes_what_the_engine_gives_bit_for_bit_and_prints_a_summary(pixprep, folder):
+    done = pixprep("run", "pipeline.json", "flower.jpg", "china.jpg", "--output", "out/tensors")
+    with pp.Engine(pp.load(folder / "pipeline.json")) as engine:
+        flower, china = engine.run([photo("flower"), photo("china")])
+    expected = ""
+    for name, tensor in (("flower", flower), ("china", china)):
+        written = np.load(folder / "out" / "tensors" / f"{name}.npy")
+        assert (written.dtype, written.shape) == (np.float32, (3, 224, 224))
+        assert written.tobytes() == tensor.tobytes()
+        values = tensor.astype(np.float64)
+        numbers = f"min {values.min():.4g}  max {values.max():.4g}  mean {values.mean():.4g}"
+        expected += f"{name}.jpg: float32 [3, 224, 224]  {numbers}  -> out/tensors/{name}.npy\n"
+    assert done == (0, expected, "")
+    assert not np.array_equal(flower, china)
+
+
+def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):
+    before = sorted(folder.iterdir())
+    code, out, err = pixprep("run", "pipeline.json", "flower.jpg")
+    assert (code, err) == (0, "")
+    assert out == "flower.jpg: float32 [3, 224, 224]  min -2.118  max 2.146  mean -0.6125\n"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_broken_image_does_not_stop_the_others(pixprep, folder):
+    (folder / "unreadable.jpg").symlink_to("/proc/self/mem")
+    files = ["flower.jpg", "broken.jpg", "unreadable.jpg", "china.jpg"]
+    code, out, err = pixprep("run", "pipeline.json", *files, "--output", "tensors")
+    assert code == 1
+    assert [line.split(":")[0] for line in out.splitlines()] == ["flower.jpg", "china.jpg"]
+    assert err == f"broken.jpg: {NOT_AN_IMAGE}\nunreadable.jpg: Input/output error\n"
+    assert sorted(path.name for path in (folder / "tensors").iterdir()) == ["china.npy", "flower.npy"]
+
+
+def test_run_as_json_says_the_same_and_errors_too(pixprep):
+    files = ["flower.jpg", "broken.jpg"]
+    _, text, words = pixprep("run", "pipeline.json", *files, "--output", "tensors")
+    code, out, err = pixprep("run", "pipeline.json", *files, "--output", "tensors", "--json")
+    assert (code, err) == (1, "")
+    flower, broken = map(json.loads, out.splitlines())
+    numbers = "min {min:.4g}  max {max:.4g}  mean {mean:.4g}".format(**flower)
+    assert text == f"{flower['file']}: {flower['dtype']} {flower['shape']}  {numbers}  -> {flower['output']}\n"
+    assert words == f"{broken['file']}: {broken['error']}\n"
+    assert flower.keys() == {"file", "shape", "dtype", "min", "max", "mean", "output"}
+    assert broken.keys() == {"file", "error"}
+
+
+def test_files_of_one_name_never_overwrite_each_other(pixprep, folder):
+    photos = {
+        "a/cat.jpg": "flower",
+        "b/cat.jpg": "china",
+        "cat.png": "flower",
+        "dog.jpg": "china",
+        "cat.jpg.jpg": "china",
+    }
+    for path, name in photos.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(photo(name))
+    code, out, _ = pixprep("run", "pipeline.json", *photos, "--output", "tensors")
+    assert code == 0
+    written = [line.rpartition(" -> tensors/")[2] for line in out.splitlines()]
+    assert written == ["cat.jpg.npy", "cat.jpg-2.npy", "cat.png.npy", "dog.npy", "cat.jpg-3.npy"]
+    tensors = [np.load(folder / "tensors" / name) for name in written]
+    same = [np.array_equal(tensor, tensors[0]) for tensor in tensors]
+    assert same == [name == "flower" for name in photos.values()]
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_run_takes_a_folder_and_keeps_its_order_whatever_the_threads(pixprep, folder, threads):
+    (folder / "photos").mkdir()
+    for number in range(9):
+        (folder / "photos" / f"{number}.jpg").write_bytes(photo("china" if number % 2 else "flower"))
+    code, out, _ = pixprep("run", "pipeline.json", "photos", "--threads", threads)
+    assert code == 0
+    flower, china = (
+        pixprep("run", "pipeline.json", f"{name}.jpg")[1].partition(": ")[2] for name in ("flower", "china")
+    )
+    assert flower != china
+    assert out == "".join(f"photos/{number}.jpg: {china if number % 2 else flower}" for number in range(9))
+
+
+def test_a_full_disk_is_one_line_with_the_file(pixprep, folder):
+    (folder / "tensors").mkdir()
+    (folder / "tensors" / "flower.npy").symlink_to("/dev/full")
+    assert pixprep("run", "pipeline.json", "flower.jpg", "--output", "tensors") == (
+        1,
+        "",
+        "pixprep: tensors/flower.npy: cannot be written: No space left on device\n",
+    )
+
+
+# build and check
+
+
+def test_a_classifier_that_does_not_fit_is_refused_and_nothing_is_written(pixprep, folder):
+    save_onnx(folder / "my.onnx", ("batch", 3, 299, 299))
+    assert pixprep("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models") == (
+        1,
+        "",
+        'pixprep: my.onnx: the pipeline gives [3, 224, 224], the model\'s "input" wants [3, 299, 299]: '
+        "set center_crop to 299\n",
+    )
+    assert not (folder / "models").exists()
+
+
+def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_stderr(pixprep, folder):
+    save_onnx(folder / "my.onnx")
+    code, out, err = pixprep(
+        *("build", "--preset", "imagenet", "--onnx", "my.onnx", "--classifier", "tensorrt", "--max-batch-size", "8")
+    )
+    assert code == 0
+    assert all((folder / line).is_file() for line in out.splitlines())
+    first, command = err.splitlines()
+    assert first == "make the plan on the machine that will serve it, with its TensorRT:"
+    assert command == (
+        "trtexec --onnx=model_repository/classifier/1/model.onnx "
+        "--saveEngine=model_repository/classifier/1/model.plan "
+        "--minShapes=input:1x3x224x224 --optShapes=input:4x3x224x224 --maxShapes=input:8x3x224x224"
+    )
+
+
+def test_build_does_not_write_over_a_strangers_files_unless_forced(pixprep, folder):
+    save_onnx(folder / "my.onnx")
+    (folder / "theirs" / "resnet").mkdir(parents=True)
+    arguments = ("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "theirs")
+    assert pixprep(*arguments) == (
+        1,
+        "",
+        "pixprep: theirs: holds what `pixprep build` did not write: take another folder, or --force\n",
+    )
+    assert [path.name for path in (folder / "theirs").iterdir()] == ["resnet"]
+    assert pixprep(*arguments, "--force")[0] == 0
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_build_into_a_file_is_one_line(pixprep, folder, force):
+    save_onnx(folder / "my.onnx")
+    code, out, err = pixprep(
+        "build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "flower.jpg", *force
+    )
+    assert (code, out) == (1, "")
+    assert err.startswith("pixprep: flower.jpg: ")
+    assert err.count("\n") == 1
+    assert (folder / "flower.jpg").read_bytes() == photo("flower")
+
+
+def test_check_finds_nothing_wrong_with_what_build_wrote(pixprep, models):
+    assert models.is_dir()
+    assert pixprep("check", "models") == (0, "models: no problem found\n", "")
+    assert pixprep("check", "models", "--json") == (0, "[]\n", "")
+    assert pixprep("check", "pipeline.json") == (0, "pipeline.json: no problem found\n", "")
+
+
+def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(pixprep, models):
+    (models / "classifier" / "1" / "model.py").unlink()
+    (models / "preprocess" / "1" / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decod"}]}')
+    problems = [
+        "classifier/1/model.py: is missing: write the Python model there",
+        'preprocess/1/pipeline.json: ops[0] "decod": no such op; did you mean "decode"?',
+    ]
+    assert pixprep("check", "models") == (1, "\n".join([*problems, "models: 2 problems\n"]), "")
+    code, out, err = pixprep("check", "models", "--json")
+    assert (code, err) == (1, "")
+    rows = json.loads(out)
+    assert [": ".join(filter(None, (row["where"], row["what"], row["remedy"]))) for row in rows] == problems
+    refusal = "pixprep: models would not load; --no-check serves it all the same"
+    assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
+
+
+def test_check_names_the_one_problem_of_a_pipeline_file(pixprep, folder):
+    (folder / "bad.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "rezise"}]}')
+    assert pixprep("check", "bad.json") == (
+        1,
+        'bad.json: ops[1] "rezise": no such op; did you mean "resize"?\n',
+        "",
+    )
+
+
+# install-backend and doctor
+
+
+def test_install_backend_writes_a_backend_with_the_package_in_it_and_does_so_again(pixprep, folder):
+    for _ in range(2):
+        assert pixprep("install-backend", "backends") == (0, "backends/pixprep\n", "")
+        backend = folder / "backends" / "pixprep"
+        assert "from pixprep.triton.model import TritonPythonModel" in (backend / "model.py").read_text()
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import pixprep; print(pixprep.__file__)"
+        done = subprocess.run([sys.executable, "-c", code, backend], capture_output=True, text=True, check=True)
+        assert Path(done.stdout.strip()) == backend / "pixprep" / "__init__.py"
+        shutil.rmtree(backend / "pixprep" / "decoders")
+
+
+def test_install_backend_leaves_a_strangers_folder_alone(pixprep, folder):
+    (folder / "backends" / "pixprep").mkdir(parents=True)
+    (folder / "backends" / "pixprep" / "mine.txt").write_text("mine")
+    assert pixprep("install-backend", "backends") == (
+        1,
+        "",
+        "pixprep: backends/pixprep: is there, and is no backend that pixprep installed: choose another folder\n",
+    )
+    assert [path.name for path in (folder / "backends" / "pixprep").iterdir()] == ["mine.txt"]
+
+
+def test_doctor_prints_what_it_looked_for_and_fails_only_if_something_must_be_done(pixprep):
+    code, out, err = pixprep("doctor")
+    assert err == ""
+    lines = [line for line in out.splitlines() if not line.startswith("      ")]
+    assert {line[:6] for line in lines} <= {"ok    ", "FAIL  ", "note  "}
+    assert code == any(line.startswith("FAIL") for line in lines)
+    assert f"ok    numpy: {np.__version__}" in lines
+
+
+def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
+    (tmp_path / "numpy-2.1.0.dist-info").mkdir()
+    (tmp_path / "numpy-2.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    doctor = start("doctor", "--json", env={**os.environ, "PYTHONPATH": path})
+    out, err = doctor.communicate(timeout=30)
+    assert (doctor.returncode, err) == (1, "")
+    assert {
+        "name": "numpy",
+        "ok": False,
+        "found": "NumPy 2.1.0",
+        "remedy": 'Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"',
+    } in json.loads(out)
+
+
+# The program as a shell sees it
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_failure_to_talk_about(folder, unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stdout:
+        explain = start(
+            "explain", folder / "pipeline.json", stdout=stdout, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        )
+        _, err = explain.communicate(timeout=30)
+    assert (explain.returncode, err) == (1, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_under_stdout_is_one_line(folder, unbuffered):
+    with Path("/dev/full").open("w") as stdout:
+        explain = start(
+            "explain", folder / "pipeline.json", stdout=stdout, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        )
+        _, err = explain.communicate(timeout=30)
+    assert (explain.returncode, err) == (1, "pixprep: No space left on device\n")
+
+
+def test_ctrl_c_ends_a_command_with_one_line(folder):
+    pipe = folder / "pipe.jpg"  # whose reader waits for a writer: the command is under way, and will not end
+    os.mkfifo(pipe)
+    with start("run", folder / "pipeline.json", pipe) as run:
+        try:
+            writer = open_when_read(pipe)
+            run.send_signal(signal.SIGINT)
+            os.close(
+                writer
+            )  # a signal on the way from open to read interrupts neither, and is heeded when the read ends
+            out, err = run.communicate(timeout=30)
+        finally:
+            run.kill()
+    assert (run.returncode, out, err) == (1, "", "pixprep: interrupted\n")
+
+
+def open_when_read(pipe, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Download the wheels that a GPU machine without a network needs (Linux x86_64, Python 3.12, CUDA 13):
+#
+#   tools/gpu_wheels.sh            both groups
+#   tools/gpu_wheels.sh engine     what tools/gpu_run.sh installs, and Triton's client with perf_analyzer
+#   tools/gpu_wheels.sh server     the embedded Triton
+#
+# CuPy, NumPy, PyTorch and pytest are expected there. A group is carried at a time, and must stay under 64 MiB: so
+# perf_analyzer travels with the engine. Another Python: PYTHON_VERSION=3.11. The script to install them: gpu_run.sh.
+set -eu
+cd "$(dirname "$0")/.."
+limit=64
+version=${PYTHON_VERSION:-3.12}
+python=${PYTHON:-python3}
+
+engine="nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13
+cykooz-resizer>=4.0.1 msgspec>=0.19 pillow>=13 simplejpeg>=1.9
+tritonclient==2.51.0 python-rapidjson
+hatchling>=1.26 packaging>=24.2 pathspec pluggy tomlkit trove-classifiers editables"
+server="nvidia-pytriton==0.7.0 importlib-metadata zipp pyzmq sh typing-inspect mypy-extensions typer wrapt
+geventhttpclient==2.0.12 gevent greenlet zope.event zope.interface brotli"
+
+download() { # group, requirement
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --python-version "$version" --implementation cp \
+        --platform manylinux_2_35_x86_64 --platform manylinux_2_34_x86_64 --platform manylinux_2_28_x86_64 \
+        --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+        --platform manylinux1_x86_64 --dest "wheels/$1" "$2"
+}
+
+status=0
+mkdir -p wheels
+echo '*' >wheels/.gitignore
+for group in ${*:-engine server}; do
+    case $group in
+    engine) names=$engine ;;
+    server) names=$server ;;
+    *) echo "gpu_wheels: no group \"$group\"; there are engine and server" >&2 && exit 2 ;;
+    esac
+    rm -rf "wheels/$group"
+    for name in $names; do
+        download "$group" "$name" || { echo "gpu_wheels: no wheel of $name for Python $version" >&2 && exit 1; }
+    done
+    size=$(cat "wheels/$group"/*.whl | wc -c)
+    ls -l "wheels/$group" | awk 'NR > 1 { printf "%8.2f MiB  %s\n", $5 / 1048576, $9 }' | sort -rn
+    echo "$group: $((size / 1048576)) MiB in wheels/$group"
+    if [ "$size" -ge $((limit * 1048576)) ]; then
+        echo "gpu_wheels: $group has $((size / 1048576)) MiB; $limit MiB is what one call carries" >&2
+        status=1
+    fi
+done
+exit $status
