@@ -106,7 +106,7 @@ class Pipeline:
             with path.open("rb") as file:
                 text = file.read(pipeline_file.MAX_BYTES + 1)
         except OSError as error:
-            raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
+            raise PipelineError(f"{path.name or path}: cannot be read: {error.strerror}") from None
         try:
             return cls.from_json(text)
         except PipelineError as error:

@@ -223,6 +223,8 @@ class Triton:
                 names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
                 reason = f"there are {names}" if names else _message(error)
                 raise SetupError(f'no model "{model}" is ready on {self.url}: {reason}') from None
+            except ValueError:  # not JSON: Triton's metrics port answers 200 to whatever it is asked
+                raise SetupError(f"what answers at {self.url} is no inference port: is it the metrics port?") from None
             self._configs[model] = config.get("config", config)
         return self._configs[model]
 
