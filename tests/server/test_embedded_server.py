@@ -163,6 +163,18 @@ def test_clients_may_use_shared_memory_but_not_tritons_log_and_trace_files(servi
     assert statuses == [200, 200, 403, 403]
 
 
+def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):
+    """Triton takes the command line of a Python model apart at spaces, and would wait for that model for ever."""
+    model = tmp_path / "my models" / "pre.pixprep" / "1"
+    model.mkdir(parents=True)
+    pp.presets.imagenet().save(model / "pipeline.json")
+    with (
+        Server(tmp_path / "my models", **PORTS) as server,
+        urllib.request.urlopen(f"{server.http_url}/v2/models/pre.pixprep/ready") as response,
+    ):
+        assert response.status == 200
+
+
 def test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_place(serving, repository):
     second = Server(repository, **PORTS)
     second.start()

@@ -16,7 +16,7 @@ from pixprep.triton.classifier import Tensor, compatible, read_onnx
 
 _CONFIG_FILE = "config.pbtxt"
 _ONNX_FILE = "model.onnx"
-_ONNX_CLASSIFIER = Path(__file__).parents[1] / "demo" / "onnx_classifier.py"
+_CLASSIFIERS = [Path(__file__).parents[1] / "demo" / name for name in ("onnx_classifier.py", "torch_classifier.py")]
 # what Triton loads from a version directory, and who makes it
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline there"),
@@ -238,7 +238,8 @@ def _check_onnx(model: _Model, backend: str, version: Path, problems: list[Probl
     path = version / _ONNX_FILE
     where = f"{model.name}/{version.name}/{_ONNX_FILE}"
     script = version / "model.py"
-    is_ours = backend == "python" and script.is_file() and script.read_bytes() == _ONNX_CLASSIFIER.read_bytes()
+    ours = [path.read_bytes() for path in _CLASSIFIERS]
+    is_ours = backend == "python" and script.is_file() and script.read_bytes() in ours
     if is_ours and not path.exists():
         problems.append(Problem(where, "is missing", "`pixprep build` writes it: it is too large for the repository"))
     if not path.exists() or not (is_ours or backend in _PLATFORMS.values()):

@@ -1,7 +1,7 @@
 """Model repositories: written by ``build``; checked, without a server, by ``check``.
 
-image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime or TensorRT) ─► logits
-└───────────────────────────── ensemble ──────────────────────────────┘
+image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime, TensorRT or PyTorch) ─► logits
+└──────────────────────────────────────────── ensemble ───────────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -30,7 +30,17 @@ PREPROCESS, CLASSIFIER, ENSEMBLE = "preprocess", "classifier", "ensemble"
 ONNX_FILE, PLAN_FILE, LABELS_FILE = "model.onnx", "model.plan", "labels.txt"
 _MARK = "# Written by `pixprep build`"
 _OURS = ("config.pbtxt", LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", f"1/{ONNX_FILE}")
-_MODEL_PY = Path(__file__).parents[1] / "demo" / "onnx_classifier.py"
+_DEMO = Path(__file__).parents[1] / "demo"
+_MODEL_PY = {"onnxruntime": _DEMO / "onnx_classifier.py", "torch": _DEMO / "torch_classifier.py"}
+# of a classifier's config.pbtxt: where it runs, and where its inputs come
+_PLACES = {
+    "onnxruntime": ["# ONNX Runtime uses all cores by itself.\ninstance_group { count: 1 kind: KIND_CPU }"],
+    "torch": [
+        "# Tensors that preprocess gives on the GPU stay there.",
+        'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }',
+        "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+    ],
+}
 _GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the ONNX file that it was made from as well, or its inputs and "
     "outputs, such as input:FP32:3x224x224 logits:FP32:1000"
@@ -59,7 +69,7 @@ def build(
     pipeline: Pipeline | None = None,
     onnx: Path | None = None,
     plan: Path | None = None,
-    classifier: Literal["onnxruntime", "tensorrt"] = "onnxruntime",
+    classifier: Literal["onnxruntime", "tensorrt", "torch"] = "onnxruntime",
     classifier_io: Sequence[str] | None = None,
     on_error: Literal["fail", "zero"] = "fail",
     max_batch_size: int = model_config.DEFAULT_MAX_BATCH_SIZE,
@@ -74,7 +84,7 @@ def build(
         pipeline: default: the demo's.
         onnx: the classifier; default: the demo's EfficientNet-lite0.
         plan: the same classifier as TensorRT made it on the machine that will serve it.
-        classifier: what runs it. The models' names, inputs and outputs are the same for both.
+        classifier: what runs it. The models' names, inputs and outputs are the same for each.
         classifier_io: what a plan without its ONNX file takes and gives, as ``NAME:TYPE:DIMS``.
         on_error: what a bad image does: fail its request; or become zeros, with the reason in ``status``.
         max_batch_size: of all three models.
@@ -187,8 +197,8 @@ def _texts(
     }
     if labels:
         texts[f"{CLASSIFIER}/{LABELS_FILE}"] = "".join(f"{label}\n" for label in labels)
-    if kind == "onnxruntime":
-        texts[f"{CLASSIFIER}/1/model.py"] = _MODEL_PY.read_text(encoding="utf-8")
+    if kind in _MODEL_PY:
+        texts[f"{CLASSIFIER}/1/model.py"] = _MODEL_PY[kind].read_text(encoding="utf-8")
     return texts
 
 
@@ -229,7 +239,6 @@ def _classifier_text(
     kind: str, max_batch_size: int, inputs: Sequence[_Config], outputs: Sequence[_Config], *, has_labels: bool
 ) -> str:
     runs = 'platform: "tensorrt_plan"' if kind == "tensorrt" else 'backend: "python"'
-    instances = ["# ONNX Runtime uses all cores by itself.\ninstance_group { count: 1 kind: KIND_CPU }"]
     if has_labels:
         outputs = [{**outputs[0], "label_filename": LABELS_FILE}, *outputs[1:]]
     return _text(
@@ -238,7 +247,7 @@ def _classifier_text(
         _tensors("input", inputs),
         _tensors("output", outputs),
         "dynamic_batching { }",
-        *(instances if kind == "onnxruntime" else []),
+        *_PLACES.get(kind, []),
     )
 
 

@@ -12,6 +12,7 @@ import errno
 import http.client
 import ipaddress
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -147,11 +148,16 @@ class Server:
             backends = self._backends or folder / "backends"
             if self._backends is None:
                 assemble_backends(backends)
+            # Triton starts a Python model by a command line that it takes apart at spaces, and then waits for ever.
+            repository = self._repository.resolve()
+            if re.search(r"\s", str(repository)):
+                (folder / "models").symlink_to(repository)
+                repository = folder / "models"
             working = folder / "cwd"  # the stub's sys.path begins with it: it must hold no model.py
             working.mkdir()
             with self._open_log() as log:
                 self._process = subprocess.Popen(
-                    self.command(wheel, backends),
+                    self.command(wheel, repository, backends),
                     env=environment(wheel),
                     cwd=working,
                     stdin=subprocess.DEVNULL,
@@ -181,14 +187,14 @@ class Server:
             return os.fdopen(number, "wb")
         return self._given_log_file.open("wb")
 
-    def command(self, wheel: Wheel, backends: Path) -> list[str]:
+    def command(self, wheel: Wheel, repository: Path, backends: Path) -> list[str]:
         """The command line of tritonserver."""
         is_ipv6 = ":" in self._address
         http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
         restricted = f"{_ADMIN if _is_loopback(self._address) else _ADMIN_FROM_AFAR}:admin-key={uuid.uuid4().hex}"
         return [
             str(wheel.server),
-            f"--model-repository={self._repository.resolve()}",
+            f"--model-repository={repository}",
             f"--backend-directory={backends.resolve()}",
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
             f"--http-address={http_address}",

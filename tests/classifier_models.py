@@ -1,0 +1,148 @@
+"""What the tests of the stand-alone classifier models share: a stand-in for Triton's module, and a small model."""
+
+import importlib.util
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import onnx
+from onnx import TensorProto, helper
+
+
+class Tensor:
+    """``values`` is a NumPy array, or a torch tensor; after ``from_dlpack`` a capsule."""
+
+    def __init__(self, name, values):
+        self.name, self.values = name, values
+
+    @classmethod
+    def from_dlpack(cls, name, capsule):
+        return cls(name, capsule)
+
+    def as_numpy(self):
+        return self.values
+
+    def to_dlpack(self):
+        return self.values.__dlpack__()
+
+
+class Error(Exception):
+    INTERNAL = "INTERNAL"
+
+    def __init__(self, message, code=None):
+        super().__init__(message)
+        self.code = code
+
+
+class Request:
+    def __init__(self, wanted=("double", "pairs"), **inputs):
+        self.wanted = list(wanted)
+        self.inputs = {name: Tensor(name, values) for name, values in inputs.items()}
+
+    def requested_output_names(self):
+        return set(self.wanted)  # as in Triton
+
+
+def response(tensors=(), error=None):
+    return SimpleNamespace(outputs={tensor.name: tensor.values for tensor in tensors}, error=error)
+
+
+def load(file, monkeypatch):
+    """A classifier model's module, and what it logs: ``errors``, ``warnings``, ``infos``."""
+    logs = SimpleNamespace(errors=[], warnings=[], infos=[])
+    triton = ModuleType("triton_python_backend_utils")
+    triton.Tensor = Tensor
+    triton.TritonError = triton.TritonModelException = Error
+    triton.InferenceResponse = response
+    triton.Logger = SimpleNamespace(
+        log_error=logs.errors.append, log_warn=logs.warnings.append, log_info=logs.infos.append
+    )
+    triton.get_input_tensor_by_name = lambda request, name: request.inputs.get(name)
+    monkeypatch.setitem(sys.modules, triton.__name__, triton)
+    spec = importlib.util.spec_from_file_location("model", file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "model", module)  # where dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module, logs
+
+
+def save(folder, nodes, inputs, outputs, constants=()):
+    """A model directory with these nodes; inputs and outputs are float32: name, shape."""
+    faces = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in side.items()]
+        for side in (inputs, outputs)
+    ]
+    graph = helper.make_graph([helper.make_node(*node[:3], **dict(*node[3:])) for node in nodes], "small", *faces)
+    graph.initializer.extend(constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    (folder / "1").mkdir(exist_ok=True)
+    onnx.save(model, folder / "1" / "model.onnx")
+    return folder
+
+
+def save_small(folder):
+    """A model that doubles x [n, m], and cuts it in pairs: odd m makes the second fail."""
+    return save(
+        folder,
+        [("Add", ["x", "x"], ["double"]), ("Reshape", ["x", "shape"], ["pairs"])],
+        {"x": ["n", "m"]},
+        {"double": ["n", "m"], "pairs": ["n", "k", 2]},
+        [helper.make_tensor("shape", TensorProto.INT64, [3], [0, -1, 2])],
+    )
+
+
+def one(name="x", data_type="TYPE_FP32", dims=(-1,)):
+    return [{"name": name, "data_type": data_type, "dims": list(dims)}]
+
+
+def config(**changes):
+    """Of the small model."""
+    return {
+        "max_batch_size": 8,
+        "input": one(),
+        "output": one("double") + one("pairs", dims=(-1, 2)),
+    } | changes
+
+
+def started(module, folder, *, kind="CPU", device="0", **changes):
+    """The model as Triton makes and initializes it."""
+    model = module.TritonPythonModel()
+    model.initialize(
+        {
+            "model_name": "small",
+            "model_repository": str(folder),
+            "model_version": "1",
+            "model_instance_kind": kind,
+            "model_instance_device_id": device,
+            "model_config": json.dumps(config(**changes)),
+        }
+    )
+    return model
+
+
+def parameter(name, value):
+    return {"parameters": {name: {"string_value": value}}}
+
+
+BATCH = " (the batch first, -1: any)"
+
+# what a config of the small model says, and how it is refused
+DISAGREEMENTS = [
+    ({"input": one("y")}, 'config.pbtxt declares input "y", model.onnx has "x"'),
+    ({"input": []}, 'model.onnx needs input "x", which config.pbtxt does not declare'),
+    ({"output": one("logits")}, 'config.pbtxt declares output "logits", model.onnx has "double", "pairs"'),
+    (
+        {"input": one(data_type="TYPE_FP16")},
+        'input "x" is TYPE_FP16 [-1, -1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx' + BATCH,
+    ),
+    (
+        {"output": one("pairs", dims=(-1, 3))},
+        'output "pairs" is TYPE_FP32 [-1, -1, 3] in config.pbtxt, TYPE_FP32 [-1, -1, 2] in model.onnx' + BATCH,
+    ),
+    (
+        {"max_batch_size": 0},
+        'input "x" is TYPE_FP32 [-1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
+    ),
+    (parameter("threads", "0"), 'parameter "threads" is "0", expected a whole number from 1'),
+    (parameter("threads", "two"), 'parameter "threads" is "two", expected a whole number from 1'),
+]
