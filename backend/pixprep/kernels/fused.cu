@@ -56,17 +56,27 @@ struct Plan {
     int fill[3];          // for each channel of the tensor the level outside the region
 };
 
-__device__ static inline unsigned char clip8(int sum) {
+__device__ static inline unsigned clip8(int sum) {
     int level = sum >> SHIFT;
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-// The sum of one window: `pixel` points at its first position, `step` bytes apart.
-__device__ static inline unsigned char resample(const unsigned char *pixel, long long step, struct Axis axis, int i) {
-    int sum = ROUND;
+// One window: `pixel` points at its first position, `step` bytes apart. The levels of the channels, eight bits each, the
+// first one lowest: an array would lie in local memory, since the channel order is known at run time only.
+__device__ static inline unsigned resample(const unsigned char *pixel, long long step, struct Axis axis, int i) {
+    int sums[CHANNELS];
+    for (int c = 0; c < CHANNELS; ++c) sums[c] = ROUND;
     int count = axis.count[i];
-    for (int tap = 0; tap < count; ++tap) sum += pixel[tap * step] * axis.weights[(long long)tap * axis.size + i];
-    return clip8(sum);
+    const int *weight = axis.weights + i;
+    for (int tap = 0; tap < count; ++tap, pixel += step, weight += axis.size)
+        for (int c = 0; c < CHANNELS; ++c) sums[c] += pixel[c] * *weight;
+    unsigned levels = 0;
+    for (int c = 0; c < CHANNELS; ++c) levels |= clip8(sums[c]) << 8 * c;
+    return levels;
+}
+
+__device__ static inline void store(unsigned char *out, unsigned levels) {
+    for (int c = 0; c < CHANNELS; ++c) out[c] = levels >> 8 * c;
 }
 
 // Copy bytes into a row of shared memory, by whole words where `from` allows; byte i lies at to[(from mod WORD) + i].
@@ -95,8 +105,8 @@ extern "C" __global__ void first_pass(const struct Image *images) {
             if (x >= image.middle_width) continue;
             const unsigned char *pixel =
                 image.source + image.rows.first[y] * image.pitch + (long long)(image.middle_top + x) * image.step;
-            unsigned char *out = image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
-            for (int c = 0; c < CHANNELS; ++c) out[c] = resample(pixel + c, image.pitch, image.rows, y);
+            store(image.middle + ((long long)y * image.middle_width + x) * CHANNELS,
+                  resample(pixel, image.pitch, image.rows, y));
         }
         return;
     }
@@ -117,8 +127,8 @@ extern "C" __global__ void first_pass(const struct Image *images) {
         int first = image.columns.first[x];
         const unsigned char *pixel = line + (long long)first * image.step;
         if (is_staged) pixel = stage[threadIdx.y] + (size_t)(line + begin * CHANNELS) % WORD + (first - begin) * CHANNELS;
-        unsigned char *out = image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
-        for (int c = 0; c < CHANNELS; ++c) out[c] = resample(pixel + c, image.step, image.columns, x);
+        store(image.middle + ((long long)y * image.middle_width + x) * CHANNELS,
+              resample(pixel, image.step, image.columns, x));
     }
 }
 
@@ -137,16 +147,17 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     bool is_inside = region_y >= 0 && region_y < image.rows.size && region_x >= 0 && region_x < image.columns.size;
     if (image.flip_y) region_y = image.rows.size - 1 - region_y;
     if (image.flip_x) region_x = image.columns.size - 1 - region_x;
+    unsigned levels = 0;
+    if (is_inside) {
+        long long pitch = (long long)image.middle_width * CHANNELS;
+        int from_y = image.vertical_first ? region_y : image.rows.first[region_y] - image.middle_top;
+        int from_x = image.vertical_first ? image.columns.first[region_x] - image.middle_top : region_x;
+        const unsigned char *pixel = image.middle + from_y * pitch + (long long)from_x * CHANNELS;
+        levels = image.vertical_first ? resample(pixel, CHANNELS, image.columns, region_x)
+                                      : resample(pixel, pitch, image.rows, region_y);
+    }
     for (int c = 0; c < CHANNELS; ++c) {
-        int level = plan.fill[c];
-        if (is_inside) {
-            long long pitch = (long long)image.middle_width * CHANNELS;
-            int from_y = image.vertical_first ? region_y : image.rows.first[region_y] - image.middle_top;
-            int from_x = image.vertical_first ? image.columns.first[region_x] - image.middle_top : region_x;
-            const unsigned char *pixel = image.middle + from_y * pitch + (long long)from_x * CHANNELS + plan.channel[c];
-            level = image.vertical_first ? resample(pixel, CHANNELS, image.columns, region_x)
-                                         : resample(pixel, pitch, image.rows, region_y);
-        }
+        int level = is_inside ? levels >> 8 * plan.channel[c] & 255 : plan.fill[c];
         long long at = LAYOUT_CHW ? ((long long)c * plan.canvas_height + y) * plan.canvas_width + x
                                   : ((long long)y * plan.canvas_width + x) * CHANNELS + c;
         image.tensor[at] = tables[c * 256 + level];
