@@ -6,6 +6,7 @@ python http_one_image.py photo.jpg --url localhost:8000
 import argparse
 import sys
 import time
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except ConnectionError as error:
-        sys.exit(f"http_one_image.py: {error}: is `pixprep serve` running at --url?")
+    except (ConnectionError, HTTPException) as error:
+        sys.exit(f"http_one_image.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
     except (OSError, InferenceServerException) as error:
         sys.exit(f"http_one_image.py: {error}")

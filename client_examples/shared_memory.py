@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from contextlib import ExitStack
+from http.client import HTTPException
 from math import prod
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except ConnectionError as error:
-        sys.exit(f"shared_memory.py: {error}: is `pixprep serve` running at --url?")
+    except (ConnectionError, HTTPException) as error:
+        sys.exit(f"shared_memory.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
     except (OSError, InferenceServerException, shared_memory.SharedMemoryException) as error:
         sys.exit(f"shared_memory.py: {error}")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -339,6 +340,8 @@ class _Progress:
     def to(self, done: int, total: int) -> None:
         """Show how far it is."""
         if self._bar is None:
+            if find_spec("tqdm") is None:  # what needs its extra says so
+                return
             tqdm = import_module("tqdm")
             self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=None)
         self._bar.update(done - self._bar.n)

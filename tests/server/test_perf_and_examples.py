@@ -290,6 +290,14 @@ def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
     assert "Connection refused" in last or last == f"curl.sh: is pixprep serve running on {url}?"
 
 
+@pytest.mark.parametrize("name", ["http_one_image.py", "shared_memory.py"])
+def test_an_example_that_finds_the_grpc_port_asks_for_the_http_port(demo, name, tmp_path):
+    done = run_example(name, {"http": address(demo, "grpc"), "grpc": ""}, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{name}: ")
+    assert done.stderr.endswith(": is `pixprep serve` running at --url, its HTTP port?\n")
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short_and_needs_only_tritonclient_and_numpy(path):
     tree = ast.parse(path.read_text())

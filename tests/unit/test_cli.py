@@ -207,10 +207,11 @@ MISTAKES = {
     "run pipeline.json flower.jpg --output china.jpg/x": "china.jpg/x: cannot be written: Not a directory",
     "build --pipeline gone.json": "gone.json: cannot be read: No such file or directory",
     "build --pipeline flower.jpg": "flower.jpg: not JSON: byte 0 is not UTF-8",
+    "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
     "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
     "build --preset clip --onnx flower.jpg": "flower.jpg: not an ONNX file",
     "build --onnx flower.jpg": (
-        "a classifier of your own needs its pipeline: what its images went through in training"
+        "a classifier of your own needs its --pipeline: what its images went through in training"
     ),
     "serve": "model_repository: no such model repository: make the demo's with pixprep build",
     "serve --model-repository flower.jpg --http-port 0 --grpc-port 0 --metrics-port 0": (
@@ -250,6 +251,18 @@ def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protoco
         "",
         f"pixprep: nothing answers {protocol} at {url} (Connection refused): "
         "is `pixprep serve` running, on this port?\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["send", "bench"])
+def test_a_command_without_its_libraries_names_the_extra_that_brings_them(folder, command):
+    hide = "import sys; sys.modules.update(dict.fromkeys(['tqdm', 'tritonclient', 'tritonclient.http']))\n"
+    program = [sys.executable, "-c", hide + PROGRAM, command, "flower.jpg"]
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        'pixprep: tritonclient for http is not installed: pip install "pixprep[client]"\n',
     )
 
 
@@ -414,7 +427,7 @@ def test_a_classifier_that_does_not_fit_is_refused_and_nothing_is_written(pixpre
         1,
         "",
         'pixprep: my.onnx: the pipeline gives [3, 224, 224], the model\'s "input" wants [3, 299, 299]: '
-        "set center_crop to 299\n",
+        "set center_crop to 299 and resize to at least that\n",
     )
     assert not (folder / "models").exists()
 
@@ -451,12 +464,8 @@ def test_build_does_not_write_over_a_strangers_files_unless_forced(pixprep, fold
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_build_into_a_file_is_one_line(pixprep, folder, force):
     save_onnx(folder / "my.onnx")
-    code, out, err = pixprep(
-        "build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "flower.jpg", *force
-    )
-    assert (code, out) == (1, "")
-    assert err.startswith("pixprep: flower.jpg: ")
-    assert err.count("\n") == 1
+    arguments = ("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "flower.jpg", *force)
+    assert pixprep(*arguments) == (1, "", "pixprep: flower.jpg: is a file: --output takes a folder\n")
     assert (folder / "flower.jpg").read_bytes() == photo("flower")
 
 

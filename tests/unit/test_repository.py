@@ -281,6 +281,15 @@ def test_weights_that_are_lost_are_named(model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["my.onnx"]
 
 
+def test_a_failure_that_names_no_file_is_told_without_one(tmp_path):
+    plan = tmp_path / "my.plan"
+    plan.symlink_to("/proc/self/mem")  # opens, and fails to read
+    words = ["input:FP32:3x224x224", "logits:FP32:4"]
+    with pytest.raises(SetupError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt")
+    assert str(caught.value) == f"{tmp_path}/out: not written: Input/output error"
+
+
 def test_weights_elsewhere_are_refused(model, tmp_path):
     loaded = onnx.load(model)
     onnx.external_data_helper.convert_model_to_external_data(loaded, location="secret", size_threshold=0)
@@ -298,8 +307,7 @@ def test_weights_that_old_files_list_as_inputs_are_none(tmp_path):
 
 def test_the_demo_classifier_after_another_pipeline_comes_with_a_word_of_caution(tmp_path):
     assert build(tmp_path / "out", pipeline=PIPELINE).notes == (
-        "the demo classifier learned from presets.efficientnet_lite0(): after another pipeline its "
-        "labels are less sure",
+        "the demo classifier learned from --preset efficientnet_lite0: after another pipeline its labels are less sure",
     )
 
 
@@ -322,6 +330,13 @@ GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), p
             ("n", 3, 256, 256),
             "FLOAT",
             'the pipeline gives [3, 224, 224], the model\'s "input" wants [3, 256, 256]: set center_crop to 256',
+        ),
+        (
+            PIPELINE,
+            ("n", 3, 256, 257),
+            "FLOAT",
+            'the pipeline gives [3, 224, 224], the model\'s "input" wants [3, 256, 257]: '
+            "set center_crop to height 256, width 257 and resize to at least that",
         ),
         (
             GRAY,
@@ -399,7 +414,7 @@ GRAY = pp.Pipeline([pp.decode(color="gray"), pp.resize(height=224, width=224), p
             (1, 3, 224, 224),
             "FLOAT",
             'the batch of input "input" is fixed at 1: export the model with a free first dimension, '
-            "or set max_batch_size to 1",
+            "or say --max-batch-size 1",
         ),
         (
             PIPELINE,
@@ -429,7 +444,7 @@ def test_an_input_that_the_pipeline_does_not_fit_is_refused_with_the_way_out(tmp
         (
             ("logits", "FLOAT", (1, 4)),
             'the batch of output "logits" is fixed at 1: export the model with a free first dimension, '
-            "or set max_batch_size to 1",
+            "or say --max-batch-size 1",
         ),
         (("logits", "FLOAT", ("n",)), 'output "logits" is [batch]: export it as [batch, 1] or wider'),
         (
@@ -480,20 +495,20 @@ def test_a_file_of_another_kind_is_refused(tmp_path, content):
     ("arguments", "message"),
     [
         ({"max_batch_size": 0}, "max_batch_size must be at least 1, not 0"),
-        ({"plan": "my.plan"}, "a plan runs in TensorRT only: set classifier to tensorrt"),
+        ({"plan": "my.plan"}, "a plan runs in TensorRT only: --classifier tensorrt"),
         (
             {"onnx": "my.onnx"},
-            "a classifier of your own needs its pipeline: what its images went through in training",
+            "a classifier of your own needs its --pipeline: what its images went through in training",
         ),
         (
             {"classifier_io": ["a:FP32:3", "b:FP32:4"]},
-            "classifier_io is for a plan without its ONNX file: leave it out",
+            "--classifier-io is for a plan without its ONNX file: leave it out",
         ),
         (
             {"pipeline": PIPELINE, "plan": "my.plan", "classifier": "tensorrt"},
             "a TensorRT plan does not say what it takes: give the ONNX file that it was made from as well, "
             "or its inputs "
-            "and outputs, such as input:FP32:3x224x224 logits:FP32:1000",
+            "and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000",
         ),
     ],
 )
@@ -530,7 +545,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_words_that_say_no_tensor_are_refused(texts, message):
     with pytest.raises(PipelineError) as caught:
         parse_io(texts, source="my.plan")
-    assert str(caught.value) == f"classifier_io: {message}"
+    assert str(caught.value) == f"--classifier-io: {message}"
 
 
 def test_words_say_names_with_colons_and_free_lengths():
@@ -615,7 +630,7 @@ def test_an_empty_folder_is_as_good_as_none_and_a_file_is_not(model, tmp_path):
     for force in (False, True):
         with pytest.raises(SetupError) as caught:
             build(model, pipeline=PIPELINE, onnx=model, force=force)
-        assert str(caught.value).startswith(f"{model}: ")
+        assert str(caught.value) == f"{model}: is a file: --output takes a folder"
     assert read_onnx(model).source == "my.onnx"
 
 
@@ -876,6 +891,16 @@ def test_a_free_length_agrees_with_every_length(valid):
 
 def test_an_empty_folder_holds_no_model(tmp_path):
     assert check(tmp_path) == [Problem(tmp_path.name, "holds no model", "write one with `pixprep build`")]
+
+
+@pytest.mark.parametrize("has_config", [True, False])
+def test_a_model_in_place_of_its_repository_is_said_to_be_one(valid, monkeypatch, has_config):
+    if not has_config:
+        (valid / "preprocess" / "config.pbtxt").unlink()
+    what = ("preprocess", "is a model, not a repository", f"its repository is {valid}")
+    assert check(valid / "preprocess") == [Problem(*what)]
+    monkeypatch.chdir(valid / "preprocess")
+    assert check(Path()) == [Problem("", "is a model, not a repository", "its repository is ..")]
 
 
 def test_a_pipeline_file_is_checked_alone(tmp_path):

@@ -136,7 +136,7 @@ def test_check_knows_it_as_a_model_that_needs_its_onnx_file(tmp_path):
 def test_a_plan_is_not_for_it(tmp_path):
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "models", plan=tmp_path / "my.plan", classifier="torch")
-    assert str(caught.value) == "a plan runs in TensorRT only: set classifier to tensorrt"
+    assert str(caught.value) == "a plan runs in TensorRT only: --classifier tensorrt"
 
 
 # What it computes

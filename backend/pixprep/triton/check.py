@@ -100,6 +100,9 @@ def check(repository: Path) -> list[Problem]:
     Raises:
         SetupError: tritonclient, which knows the fields of config.pbtxt, or onnx is not installed.
     """
+    if (repository / _CONFIG_FILE).is_file() or any(repository.glob(f"[0-9]*/{model_config.PIPELINE_FILE}")):
+        parent = repository.parent if repository.name else Path("..")
+        return [Problem(repository.name, "is a model, not a repository", f"its repository is {parent}")]
     folders = sorted(path for path in repository.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         return [Problem(repository.name, "holds no model", "write one with `pixprep build`")]

@@ -74,7 +74,7 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
         PipelineError: a text is not of that form.
     """
     if len(texts) < 2:
-        raise PipelineError(f"classifier_io: give the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
+        raise PipelineError(f"--classifier-io: give the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
     first, *others = map(_parse_tensor, texts)
     return Classifier(source, (first,), tuple(others))
 
@@ -86,11 +86,11 @@ def _parse_tensor(text: str) -> Tensor:
     if not name or not all(
         length == "-1" or (length.isascii() and length.isdigit() and int(length)) for length in lengths
     ):
-        raise PipelineError(f'classifier_io: "{text}" is not NAME:TYPE:DIMS, such as {_IO_EXAMPLE}')
+        raise PipelineError(f'--classifier-io: "{text}" is not NAME:TYPE:DIMS, such as {_IO_EXAMPLE}')
     if kind not in kinds:
         near = get_close_matches(kind.upper(), kinds, n=1)
         hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(kinds)}"
-        raise PipelineError(f'classifier_io: "{text}": no such type "{kind}"; {hint}')
+        raise PipelineError(f'--classifier-io: "{text}": no such type "{kind}"; {hint}')
     return Tensor(name, f"TYPE_{kind}", (-1, *map(int, lengths)))
 
 
@@ -221,7 +221,7 @@ def _check_batch(kind: str, tensor: Tensor, max_batch_size: int) -> None:
     assert tensor.shape
     batch = tensor.shape[0]
     if batch != -1 and (batch, max_batch_size) != (1, 1):
-        way_out = ", or set max_batch_size to 1" if batch == 1 else ""
+        way_out = ", or say --max-batch-size 1" if batch == 1 else ""
         raise PipelineError(
             f'the batch of {kind} "{tensor.name}" is fixed at {batch}: '
             f"export the model with a free first dimension{way_out}"
@@ -248,8 +248,12 @@ def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
     sides = _sides(wanted, layout)
     if not compatible((height, width), sides):
         tall, wide = (side if side > 0 else given for side, given in zip(sides, (height, width), strict=True))
-        op = next(op_name(op) for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
-        remedies.append(f"set {op} to {tall}" if tall == wide else f"set {op} to height {tall}, width {wide}")
+        op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
+        size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
+        remedies.append(f"set {op_name(op)} to {size}")
+        resized = [resize.size for resize in output.chain if isinstance(resize, Resize) and resize.size]
+        if isinstance(op, CenterCrop) and resized and resized[0] < max(tall, wide):  # it would add a black frame
+            remedies.append("resize to at least that")
     return " and ".join(remedies)
 
 

@@ -43,10 +43,10 @@ _PLACES = {
 }
 _GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the ONNX file that it was made from as well, or its inputs and "
-    "outputs, such as input:FP32:3x224x224 logits:FP32:1000"
+    "outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
 )
 _OTHER_PIPELINE = (
-    "the demo classifier learned from presets.efficientnet_lite0(): after another pipeline its labels are less sure"
+    "the demo classifier learned from --preset efficientnet_lite0: after another pipeline its labels are less sure"
 )
 
 
@@ -102,6 +102,8 @@ def build(
         classifier_io=classifier_io,
         max_batch_size=max_batch_size,
     )
+    if output.exists() and not output.is_dir():
+        raise SetupError(f"{output}: is a file: --output takes a folder")
     pipeline = pipeline or presets.efficientnet_lite0()
     try:
         parent = output.resolve().parent
@@ -132,7 +134,8 @@ def build(
             _write(work / "new", files)
             _replace(output, work)
     except OSError as error:
-        raise SetupError(f"{output}: not written: {error.filename}: {error.strerror}") from None
+        where = f"{error.filename}: " if error.filename else ""  # a full disk comes without
+        raise SetupError(f"{output}: not written: {where}{error.strerror or error}") from None
     if classifier == "tensorrt" and not plan:
         command = _trtexec(output / CLASSIFIER / "1", model, pipeline, max_batch_size)
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
@@ -152,11 +155,11 @@ def _check_arguments(
     if max_batch_size < 1:
         raise PipelineError(f"max_batch_size must be at least 1, not {max_batch_size}")
     if plan and classifier != "tensorrt":
-        raise PipelineError("a plan runs in TensorRT only: set classifier to tensorrt")
+        raise PipelineError("a plan runs in TensorRT only: --classifier tensorrt")
     if (onnx or plan) and not pipeline:
-        raise PipelineError("a classifier of your own needs its pipeline: what its images went through in training")
+        raise PipelineError("a classifier of your own needs its --pipeline: what its images went through in training")
     if classifier_io and (onnx or not plan):
-        raise PipelineError("classifier_io is for a plan without its ONNX file: leave it out")
+        raise PipelineError("--classifier-io is for a plan without its ONNX file: leave it out")
     if plan and not onnx and not classifier_io:
         raise PipelineError(_GIVE_IO)
     for file in (onnx, plan):
@@ -313,7 +316,7 @@ def _refuse_foreign(output: Path, files: Iterable[str]) -> None:
     Raises:
         SetupError: it names the first such thing.
     """
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if not output.exists() or not any(output.iterdir()):
         return
     ensemble = output / ENSEMBLE / "config.pbtxt"
     if not ensemble.is_file() or not ensemble.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
