@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
@@ -120,7 +120,10 @@ class Engine:
                     self._chunk(chunk, encoded, batch)
 
         others = [self._pool.submit(work) for _ in range(min(self.lanes, count) - 1)] if self._pool else []
-        work()
+        try:
+            work()
+        finally:
+            wait(others)  # they write into this batch: none may be left behind when one has failed
         for other in others:
             other.result()
         return batch
@@ -140,6 +143,7 @@ class Engine:
         start = perf_counter()
         images = dict(zip(chunk, self._decoder.decode([encoded[index] for index in chunk]), strict=True))
         decoded = perf_counter()
+        self._refuse_misfits(images)
         for name, array in batch.outputs.items():
             self._output(name, images, array)
         done = perf_counter()
@@ -151,8 +155,18 @@ class Engine:
                 for array in batch.outputs.values():
                     array[index] = 0
 
+    def _refuse_misfits(self, images: dict[int, Array | ImageError]) -> None:
+        """An image that has no place in one output has no result, whichever outputs its batch is asked for."""
+        for index, image in images.items():
+            if not isinstance(image, ImageError):
+                try:
+                    for place in self._place.values():
+                        place(*image.shape[:2])
+                except ImageError as error:
+                    images[index] = error
+
     def _output(self, name: str, images: dict[int, Array | ImageError], array: Array) -> None:
-        """One output of the images that have not failed yet; an image without a placement fails here."""
+        """One output of the images that have not failed."""
         output = self.plan.outputs[name]
         placements: dict[int, Placement] = {}
         for index, image in images.items():
@@ -161,11 +175,8 @@ class Engine:
             height, width = image.shape[:2]
             if isinstance(output, SizePlan):
                 array[index] = height, width
-                continue
-            try:
+            else:
                 placements[index] = self._place[name](height, width)
-            except ImageError as error:
-                images[index] = error
         if isinstance(output, TransformPlan):
             for index, placement in placements.items():
                 array[index] = placement.transform

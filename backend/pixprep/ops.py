@@ -59,7 +59,8 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
 
     Args:
         color: order of the channels.
-        apply_exif_orientation: turn the image upright; False keeps the pixels as they are stored.
+        apply_exif_orientation: turn the image upright by its EXIF data (not XMP); False keeps the pixels as they are
+            stored, but for TIFF, which Pillow turns while it reads.
         chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
             code; ``fast``: repeated, a few percent quicker, up to 73 levels off.
         decoder: on a GPU, what may decode. ``consistent``: the CUDA decoder alone, so that an image gets the same

@@ -17,7 +17,7 @@ from pixprep.errors import ImageError
 from pixprep.spec import Chroma, Codec, TensorSpec, keep_aspect
 
 MAX_RESIZED_PIXELS = 1 << 28
-"""A resize whose whole result, before any crop, would have more pixels is refused (Pillow computes it whole)."""
+"""A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
 
 
 @dataclass(frozen=True, kw_only=True)

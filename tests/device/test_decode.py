@@ -1,6 +1,7 @@
 """Decoding against Pillow, for every awkward image."""
 
 import io
+import struct
 import time
 
 import numpy as np
@@ -209,6 +210,55 @@ def test_a_header_of_20_mb_of_nothing_is_refused_at_once(filler):
     start = time.process_time()
     assert decode(encoded).reason in ("TRUNCATED", "CORRUPT")
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("between", [b"", b"\xff\xfe\0\4\xff\xd9"], ids=["", "a comment that holds an end"])
+def test_a_jpeg_of_hundreds_of_scans_is_refused_at_once(between):
+    encoded = save(Image.fromarray(scene(48, 64)), "JPEG", progressive=True)
+    start, end = encoded.rindex(b"\xff\xda"), encoded.rindex(b"\xff\xd9")
+    assert refusal(encoded[:end] + (between + encoded[start:end]) * 100) == "[UNSUPPORTED] a JPEG of over 100 scans"
+    assert encoded.count(b"\xff\xda") == 10
+    assert decode(encoded + encoded[start:end] * 100).shape == (48, 64, 3)
+
+
+def tiff(*directories):
+    """A little-endian TIFF of nothing but directories, one after the other; entries (tag, type, count, value)."""
+    encoded = b"II*\0" + struct.pack("<I", 8)
+    for entries in directories:
+        packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+        encoded += struct.pack("<H", len(entries)) + packed + bytes(4)
+    return encoded + bytes(1000)
+
+
+def test_tags_of_a_tiff_that_lie_on_top_of_each_other_are_refused():
+    tags = [(1000 + index, 1, 600, 8) for index in range(2)]
+    assert refusal(tiff(tags)) == "[CORRUPT] the tags of the TIFF claim 1,200 bytes of a file of 1,038"
+    exif = [(34665, 4, 1, 26)]
+    assert refusal(tiff(exif, tags)) == "[CORRUPT] the tags of the TIFF claim 1,204 bytes of a file of 1,056"
+    pointers = [(34665, 4, 1, 26 + index) for index in range(8)]
+    assert refusal(tiff(pointers)) == "[CORRUPT] over 8 directories of tags in the TIFF"
+
+
+def test_exif_data_whose_values_lie_on_top_of_each_other_is_not_copied():
+    exif = tiff([(1000 + index, 1, 1000, 8) for index in range(1000)], [(1, 1, 1, 1)])
+    start = time.process_time()
+    assert decode(save(Image.fromarray(scene(24, 33)), "PNG", exif=exif)).shape == (24, 33, 3)
+    assert time.process_time() - start < 1
+
+
+def test_exif_data_in_several_segments_is_refused_where_pillow_would_join_them():
+    cmyk = ALL["cmyk"]
+    segment = b"\xff\xe1\0\x0aExif\0\0II"
+    assert decode(cmyk[:2] + segment + cmyk[2:]).shape == decode(cmyk).shape
+    assert refusal(cmyk[:2] + 2 * segment + cmyk[2:]) == (
+        "[UNSUPPORTED] EXIF data in several segments of a rare kind of JPEG"
+    )
+
+
+def test_a_tile_of_a_tiff_counts_as_pixels():
+    sizes = [(256, 3, 1, 16), (257, 3, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1), (277, 3, 1, 1)]
+    tile = [(322, 4, 1, 16000), (323, 4, 1, 4000), (324, 4, 1, 200), (325, 4, 1, 10)]
+    assert refusal(tiff(sizes + tile)) == "[TOO_MANY_PIXELS] 4000 x 16000 pixels; the limit is 50,000,000"
 
 
 @pytest.mark.parametrize("name", ["sampling 420", "progressive", "gray", "cmyk", "restart markers", "trailing junk"])

@@ -2,11 +2,14 @@
 
 import pickle
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import pixprep as pp
 import reference
@@ -109,6 +112,56 @@ def test_an_image_without_a_place_is_refused_in_words(ops, message):
     with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor()])) as engine:
         (error,) = engine.run([others()["png"]])
     assert str(error) == message
+
+
+def test_an_image_without_a_place_in_one_output_has_no_result_whichever_is_asked_for():
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.crop(0, 0, 30, 30), pp.tensor()])
+    with pp.Engine(pipeline) as engine:
+        for outputs in (None, ["original_size"], []):
+            (error,) = engine.run_batch([png(noise(20, 20))], outputs=outputs).errors
+            assert str(error) == "[DOES_NOT_FIT] 20 x 20 pixels are too small for the window of 30 x 30 at 0, 0"
+
+
+def test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs(monkeypatch):
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def decode(_):
+        if threading.current_thread() is threading.main_thread():
+            assert has_begun.wait(10)
+            raise MemoryError
+        has_begun.set()
+        has_ended.wait(0.2)
+        has_ended.set()
+        return [noise(24, 24, 4)]
+
+    with pp.Engine(PIPELINE, threads=2) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._decoder, "decode", decode)
+            with pytest.raises(MemoryError):
+                engine.run([b"", b""])
+            assert has_ended.is_set()
+        assert len(engine.run(GOOD)) == len(GOOD)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("filter_name", ["nearest", "box", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("size", [(3, 200), (200, 3)])
+def test_the_crop_of_a_thin_image_equals_that_of_pillows_whole_resize(filter_name, exact, size):
+    pixels = noise(*size)
+    ops = [pp.decode(), pp.resize(64, filter=filter_name, exact=exact), pp.center_crop(50)]
+    with pp.Engine(pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
+        (tensor,) = engine.run([png(pixels)])
+    resized = (64, 64 * 200 // 3) if size[0] < size[1] else (64 * 200 // 3, 64)
+    whole = np.asarray(Image.fromarray(pixels).resize(resized[::-1], getattr(Image.Resampling, filter_name.upper())))
+    assert_close(tensor, reference.center_crop(whole, 50, 50), EQUAL)
+
+
+def test_of_a_thin_image_only_the_crop_is_computed():
+    with pp.Engine(pp.presets.imagenet()) as engine:
+        start = time.process_time()
+        (tensor,) = engine.run([png(noise(4, 16000))])
+        assert tensor.shape == (3, 224, 224)
+        assert time.process_time() - start < 2
 
 
 def test_a_resize_to_a_gigantic_image_is_refused():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -231,6 +232,18 @@ def test_a_bug_of_ours_is_logged_and_never_shown(start, monkeypatch):
     assert response.error.code == "INTERNAL"
     assert response.error.message == "internal error of pixprep; the server's log says more"
     assert "ZeroDivisionError" in model.logged[-1]
+
+
+def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
+    file = io.BytesIO()
+    Image.new("RGB", (20, 20), (9, 9, 9)).save(file, "TIFF")
+    layout = struct.pack("<HHI", 284, 3, 1)  # said twice below, where Pillow expects it once
+    assert file.getvalue().count(layout) == 1
+    remarkable = file.getvalue().replace(layout, struct.pack("<HHI", 284, 3, 2))
+    with pytest.warns(UserWarning, match="too many entries"), Image.open(io.BytesIO(remarkable)) as image:
+        image.load()
+    (response,) = start().execute([FakeRequest([remarkable])])  # here a warning is an error
+    assert response["tensor"].max() == 9
 
 
 def test_limits_are_parameters_of_the_model(start):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +17,14 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 _MAX_SEGMENTS = 4096  # an ICC profile takes at most 255 of them
+# A progressive JPEG of 50 megapixels takes 30 ms a scan, however few bytes that has; encoders write about 10.
+_MAX_SCANS = 100
+_SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 _START_OF_SCAN, _END_OF_IMAGE, _APP1 = 0xDA, 0xD9, 0xE1
+_EXIF = b"Exif\0\0"
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
+_DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interoperability
+_TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}  # TIFF 6.0, section 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,7 @@ def read_jpeg_header(encoded: bytes | memoryview) -> JpegHeader:
     """Walk the segments of a JPEG up to the start of its first scan (ITU-T T.81, annex B).
 
     Raises:
-        ImageError: TRUNCATED or CORRUPT.
+        ImageError: TRUNCATED, CORRUPT or UNSUPPORTED.
     """
     data = memoryview(encoded)
     frame: tuple[int, int, int, int, int] | None = None
@@ -89,12 +96,15 @@ def read_jpeg_header(encoded: bytes | memoryview) -> JpegHeader:
             precision, components = segment[0], segment[5]
             height, width = (int.from_bytes(segment[i : i + 2], "big") for i in (1, 3))
             frame = (height, width, components, precision, marker)
-        elif marker == _APP1 and orientation == 1:
-            orientation = _exif_orientation(bytes(segment))
+        elif marker == _APP1 and orientation == 1 and segment[:6] == _EXIF:
+            orientation = exif_orientation(bytes(segment))
         elif marker == _START_OF_SCAN:
             if frame is None:
                 raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
             height, width, components, precision, kind = frame
+            is_one_scan = kind in _SEQUENTIAL and len(segment) > 0 and segment[0] == components
+            if not is_one_scan and _has_many_scans(data, position):
+                raise ImageError("UNSUPPORTED", f"a JPEG of over {_MAX_SCANS} scans")
             return JpegHeader(
                 height=height,
                 width=width,
@@ -112,11 +122,49 @@ def _cut_off(data: memoryview) -> ImageError:
     return ImageError("TRUNCATED", f"the JPEG ends after {len(data):,} bytes, inside its header")
 
 
-def _exif_orientation(segment: bytes) -> int:
-    """Tag 0x0112 of the first directory of an EXIF segment (TIFF 6.0, section 2); 1 where there is none."""
-    if not segment.startswith(b"Exif\0\0"):
-        return 1
-    tiff = segment[6:]
+def _has_many_scans(data: memoryview, position: int) -> bool:
+    """Whether more scans or segments follow than encoders write; the first scan's length stands at ``position``."""
+    scans = 1
+    for _ in range(_MAX_SEGMENTS):
+        position += int.from_bytes(data[position : position + 2], "big")
+        found = _MARKER.search(data, position)
+        if found is None or data[found.end() - 1] == _END_OF_IMAGE:
+            return False
+        position = found.end()
+        scans += data[position - 1] == _START_OF_SCAN
+        if scans > _MAX_SCANS:
+            break
+    return True
+
+
+def check_tags(tiff: bytes | memoryview) -> None:
+    """Refuse a TIFF whose tags claim more than the file holds.
+
+    Values may lie on top of each other, and Pillow before 13 reads a copy for each: 10 MB became 2 GB.
+
+    Raises:
+        ImageError: CORRUPT.
+    """
+    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
+    fields = struct.Struct("<HHII" if order == "little" else ">HHII")
+    claimed = 0
+    directories = [int.from_bytes(tiff[4:8], order)]
+    for directory in directories:  # which grows on the way
+        first = directory + 2
+        entries = tiff[first : first + fields.size * int.from_bytes(tiff[directory:first], order)]
+        for tag, kind, count, value in fields.iter_unpack(entries[: len(entries) // fields.size * fields.size]):
+            claimed += _TYPE_BYTES.get(kind, 0) * count
+            if tag in _DIRECTORIES and value not in directories:
+                directories.append(value)
+            if len(directories) > _MAX_DIRECTORIES:
+                raise ImageError("CORRUPT", f"over {_MAX_DIRECTORIES} directories of tags in the TIFF")
+    if claimed > len(tiff):
+        raise ImageError("CORRUPT", f"the tags of the TIFF claim {claimed:,} bytes of a file of {len(tiff):,}")
+
+
+def exif_orientation(exif: bytes) -> int:
+    """Tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2); 1 where there is none."""
+    tiff = exif.removeprefix(_EXIF)
     order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
 
     def number(at: int, size: int) -> int:

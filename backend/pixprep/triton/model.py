@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Compile the pipeline, start the engine, decode one image: ready means that everything has run once."""
+        # Pillow's remarks on damaged files quote them: each is a line in the log, and is remembered for ever.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
         config = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
         pipeline = Pipeline.load(version / model_config.PIPELINE_FILE)
