@@ -76,3 +76,13 @@ def test_a_port_in_use_is_worth_knowing_and_by_whom(program_name):
 def program_name():
     with open("/proc/self/comm") as file:  # noqa: PTH123  (a file of the kernel)
         return file.read().strip()
+
+
+def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
+    monkeypatch.setattr(doctor.pool, "gpu_count", lambda: 2)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: None)
+    gpu, cupy = doctor._gpu()
+    assert gpu == doctor.Check("gpu", None, "2 device(s)")
+    assert cupy.remedy == (
+        'GPU instances will not load: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or set KIND_CPU'
+    )

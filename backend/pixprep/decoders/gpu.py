@@ -140,5 +140,6 @@ class GpuDecoder:
         (pixels,) = self._cpu.decode([encoded])
         if isinstance(pixels, ImageError):
             return pixels
-        self.fallbacks += 1
+        with self._lock:  # both lanes count
+            self.fallbacks += 1
         return self._to_array(pixels[:, :, :3].copy())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -14,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pixprep.errors import SetupError
-from pixprep.triton import perf, server
+from pixprep.triton import perf, pool, server
 from pixprep.triton import wheel as wheels
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
@@ -121,18 +120,11 @@ def _demo() -> Iterator[Check]:
 
 
 def _gpu() -> Iterator[Check]:
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        yield Check("gpu", None, "no NVIDIA driver: the CPU engine serves")
-        return
-    count = ctypes.c_int(0)
-    is_there = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value
-    yield Check(
-        "gpu", None, f"{count.value} device(s)" if is_there else "a driver, but no device: the CPU engine serves"
-    )
-    if is_there and importlib.util.find_spec("cupy") is None:
-        yield Check("cupy", None, "absent", "the CPU engine serves")
+    count = pool.gpu_count()
+    yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
+    if count and importlib.util.find_spec("cupy") is None:
+        remedy = 'GPU instances will not load: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or set KIND_CPU'
+        yield Check("cupy", None, "absent", remedy)
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
