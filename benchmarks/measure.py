@@ -19,6 +19,7 @@ from PIL import Image
 
 from pixprep.kernels import launch
 from pixprep.plan import TensorPlan
+from pixprep.profiles import resampling
 
 ROOT = Path(__file__).parents[1]
 SIZES = {"500x375": (375, 500), "1920x1080": (1080, 1920), "4032x3024": (3024, 4032)}
@@ -107,12 +108,9 @@ def least_bytes(plan: TensorPlan, sizes: Sequence[tuple[int, int]]) -> int:
 def _source_bytes(plan: TensorPlan, height: int, width: int) -> int:
     placement = plan.geometry.place(height, width)
     top, left, bottom, right = placement.source
-    lengths = []
-    for axis, length in ((0, bottom - top), (1, right - left)):
-        begin, end = placement.region[axis], placement.region[axis + 2]
-        windows = launch.axis(length, placement.resized[axis], begin, end, plan.geometry.resize)
-        lengths.append(windows.end - windows.begin)
-    return lengths[0] * lengths[1] * len(plan.channels)
+    how = resampling(plan.geometry.resize, placement)
+    rows, columns = launch.axis(how.rows, bottom - top), launch.axis(how.columns, right - left)
+    return (rows.end - rows.begin) * (columns.end - columns.begin) * len(plan.channels)
 
 
 def surroundings(packages: Sequence[str]) -> dict[str, Any]:

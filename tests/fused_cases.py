@@ -1,12 +1,27 @@
-"""Plans and images that the CUDA kernels must get right: every filter, odd sizes, both orders of the passes."""
+"""Plans and images that the CUDA kernels must get right: every library's every filter, odd sizes, every arithmetic.
+
+``synthetic`` is a library of the tests' own, whose windows are random: they begin before the image and end behind it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
 import pixprep as pp
+from pixprep import plan as plans
 from pixprep.compiler import compile_pipeline
+from pixprep.ops import FILTERS as LIBRARIES
+from pixprep.profiles import PROFILES
+from pixprep.profiles.taps import Kind, Taps
 
-FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
+FILTERS = LIBRARIES["pillow", True]
+KINDS = get_args(Kind)
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9)]
+PAIRS = ("opencv_linear", "lerp")
+"""The kinds whose windows have two positions."""
+SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}
+"""What the weights of a window sum up to, of the kinds whose weights are integers of a fixed scale."""
 
 
 def plan_of(*ops, color="rgb"):
@@ -21,33 +36,114 @@ def images(seed, channels=3):
 
 
 def cases(*, every=1):
-    """(plan, images): every filter with every geometry, each ``every``-th of them."""
-    made = [*_geometries(), *_types()]
+    """(plan, images): each ``every``-th of them."""
+    made = [*_libraries(), *_without_resize(), *_types(), *_synthetic(), *_real()]
     yield from ((plan, images(index, len(plan.channels))) for index, plan in enumerate(made[::every]))
 
 
-def _geometries():
+def resizes():
+    """The options of every resize that there is, each as (options, whether its values are real)."""
+    for (like, antialias), filters in LIBRARIES.items():
+        for name in filters:
+            exact = True if like == "pillow" else None
+            is_real = like == "tensorflow" and name != "nearest"
+            yield {"like": like, "filter": name, "antialias": antialias, "exact": exact}, is_real
+
+
+def _libraries():
+    for options, is_real in resizes():
+        yield from _geometries(options, pp.tensor(dtype="float32" if is_real else "uint8"))
+
+
+def _geometries(options, tensor):
+    yield plan_of(pp.resize(41, **options), pp.center_crop(33, 37), tensor)
+    yield plan_of(pp.resize(height=23, width=150, **options), tensor)
+    yield plan_of(pp.resize(height=90, width=31, **options), pp.flip(), tensor)
+    mirrors = (pp.flip("vertical"), pp.flip())
+    yield plan_of(*mirrors, pp.resize(height=50, width=70, **options), pp.crop(7, 9, 40, 3), tensor)
+    yield plan_of(pp.letterbox(61, 83, fill=(1, 2, 3), **options), pp.flip("vertical"), tensor)
+    yield plan_of(pp.center_crop(fraction=0.7), pp.resize(height=20, width=20, **options), tensor)
+
+
+def _without_resize():
     u8 = pp.tensor(dtype="uint8")
-    for name in FILTERS:
-        for antialias in (True, False):
-            kind = {"filter": name, "exact": True, "antialias": antialias}
-            yield plan_of(pp.resize(41, **kind), pp.center_crop(33, 37), u8)
-            yield plan_of(pp.resize(height=23, width=150, **kind), u8)
-            yield plan_of(pp.resize(height=90, width=31, **kind), pp.flip(), u8)
-            yield plan_of(
-                pp.flip("vertical"), pp.flip(), pp.resize(height=50, width=70, **kind), pp.crop(7, 9, 40, 3), u8
-            )
-            yield plan_of(pp.letterbox(61, 83, fill=(1, 2, 3), **kind), pp.flip("vertical"), u8)
-            yield plan_of(pp.center_crop(fraction=0.7), pp.resize(height=32, width=32, **kind), u8)
     yield plan_of(pp.center_crop(50, 70), u8)
     yield plan_of(pp.letterbox(20, 30, anchor="top_left", exact=True), pp.pad(40, 50, fill=114), u8)
 
 
 def _types():
     resize = pp.resize(30, filter="bicubic", exact=True)
-    normalize = pp.normalize(mean=(0.1, 0.5, 0.9), std=(0.2, 0.3, 0.4))
-    for dtype in ("float32", "float16"):
-        for layout in ("chw", "hwc"):
-            yield plan_of(resize, pp.center_crop(28), normalize, pp.tensor(dtype=dtype, layout=layout), color="bgr")
-    yield plan_of(resize, pp.center_crop(28), pp.normalize(mean=0.3), pp.tensor(layout="hwc"), color="gray")
-    yield plan_of(resize, pp.center_crop(28), pp.tensor(dtype="uint8"), color="gray")
+    crop, normalize = pp.center_crop(28), pp.normalize(mean=(0.1, 0.5, 0.9), std=(0.2, 0.3, 0.4))
+    for dtype, layout in (("float32", "chw"), ("float16", "hwc")):
+        yield plan_of(resize, crop, normalize, pp.tensor(dtype=dtype, layout=layout), color="bgr")
+    yield plan_of(resize, crop, pp.normalize(mean=0.3), pp.tensor(layout="hwc"), color="gray")
+
+
+def _real():
+    """Values that no table holds: each arithmetic, and what follows from it."""
+    resize = {"like": "tensorflow"}
+    half, gray = pp.tensor(dtype="float16", layout="hwc"), pp.tensor(layout="hwc")
+    constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    for arithmetic in ("float64", "divide", "multiply", "fused", "fused_multiply"):
+        normalize = pp.normalize(**constants, arithmetic=arithmetic)
+        box = pp.letterbox(50, 60, fill=(0, 114, 255), **resize)
+        for tensor in (pp.tensor(), half):
+            yield plan_of(box, pp.flip(), normalize, tensor, color="bgr")
+    small = pp.normalize(mean=0, std=1000, scale=2.0**-9)  # float16 without its leading 1
+    yield plan_of(pp.resize(45, **resize), pp.center_crop(43, 41), small, half)
+    chain = [pp.normalize(mean=0.5, std=0.25), pp.normalize(scale=3, arithmetic="multiply"), pp.normalize(scale=1 / 7)]
+    yield plan_of(pp.resize(45, **resize, antialias=True), pp.center_crop(43, 41), *chain, gray, color="gray")
+    yield plan_of(pp.resize(height=40, width=40, **resize), half)  # a size that one of the images has
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticResize(plans.Resize):
+    """Of any kind, which ``filter`` names."""
+
+    @property
+    def is_real(self):
+        return self.filter in ("real", "lerp")
+
+
+class _Synthetic:
+    """A profile: see ``pixprep.profiles.Profile``."""
+
+    def kind(self, resize, size, resized):  # noqa: ARG002
+        return resize.filter
+
+    def is_vertical_first(self, resize, size, resized):  # noqa: ARG002
+        return size[0] % 2 == 0
+
+    def taps(self, resize, kind, axis):  # noqa: ARG002
+        rng = np.random.default_rng((KINDS.index(kind), axis.length, axis.out_length, axis.begin))
+        count = axis.end - axis.begin
+        widths = np.full(count, 2) if kind in PAIRS else rng.integers(1, 12, count)
+        first = rng.integers(-4, axis.length + 3, count)
+        weights = rng.uniform(-0.4, 0.8, (count, max(2, widths.max())))
+        weights[np.arange(weights.shape[1]) >= widths[:, None]] = 0
+        weights *= 1.4 / np.abs(weights).sum(axis=1, keepdims=True)
+        bits = int(rng.integers(6, 23))
+        if kind == "area":
+            weights = (weights != 0).astype(np.int32)
+        elif kind == "fixed" or kind in SCALES:
+            weights = np.rint(weights * SCALES.get(kind, 1 << bits)).astype(np.int32)
+        else:
+            weights = weights.astype(np.float32)
+        return Taps(first.astype(np.int32), widths.astype(np.int32), weights, bits)
+
+
+PROFILES["synthetic"] = _Synthetic()
+
+
+def synthetic(plan, kind):
+    """A plan with its resize made one of ``kind``."""
+    old = plan.geometry.resize
+    resize = SyntheticResize(**vars(old) | {"like": "synthetic", "filter": kind, "exact": True})
+    return replace(plan, geometry=replace(plan.geometry, resize=resize))
+
+
+def _synthetic():
+    for kind in KINDS:
+        is_real = kind in ("real", "lerp")
+        for plan in _geometries({}, pp.tensor(dtype="float32" if is_real else "uint8")):
+            yield synthetic(plan, kind)

@@ -1,8 +1,8 @@
 """The oracle: float64 NumPy written from the definitions. It imports nothing of pixprep.
 
 Images are uint8 (height, width, channels). Sources of the definitions: Pillow's documentation of its filters (box, hat,
-Keys 1981 with a = -0.5, Lanczos with three lobes; the filter is widened when the image shrinks, and cut off at the
-border), torchvision's of ``Resize``, ``CenterCrop`` and ``Normalize``, Ultralytics' of ``LetterBox``.
+Hamming, Keys 1981 with a = -0.5, Lanczos with three lobes; the filter is widened when the image shrinks, and cut off at
+the border), torchvision's of ``Resize``, ``CenterCrop`` and ``Normalize``, Ultralytics' of ``LetterBox``.
 """
 
 import numpy as np
@@ -15,6 +15,8 @@ def _kernel(name, x):
     x = np.abs(x)
     if name == "bilinear":
         return np.where(x < 1, 1 - x, 0)
+    if name == "hamming":
+        return np.where(x < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0)
     if name == "bicubic":
         inner = 1.5 * x**3 - 2.5 * x**2 + 1
         outer = -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
@@ -24,7 +26,7 @@ def _kernel(name, x):
 
 
 def _radius(name):
-    return {"box": 0.5, "bilinear": 1, "bicubic": 2, "lanczos": 3}[name]
+    return {"box": 0.5, "bilinear": 1, "hamming": 1, "bicubic": 2, "lanczos": 3}[name]
 
 
 def matrix(length, out_length, filter_name, *, antialias=True):

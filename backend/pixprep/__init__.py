@@ -31,6 +31,7 @@ from pixprep.ops import Resize as resize
 from pixprep.ops import Tensor as tensor
 from pixprep.ops import Transform as transform
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline_file import Source
 from pixprep.spec import ImageSpec, TensorSpec
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ __all__ = [
     "PipelineError",
     "PixprepError",
     "SetupError",
+    "Source",
     "TensorSpec",
     "center_crop",
     "crop",

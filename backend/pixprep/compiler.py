@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from pixprep import ops, plan
 from pixprep.errors import PipelineError
 from pixprep.pipeline import Output, Pipeline
-from pixprep.plan import Geometry, OutputPlan, Plan, SizePlan, TensorPlan, TransformPlan, Window
+from pixprep.plan import Affine, Geometry, OutputPlan, Plan, SizePlan, TensorPlan, TransformPlan, Window
 from pixprep.spec import ImageSpec
 
 Step = plan.Window | plan.Flip
@@ -27,6 +29,8 @@ def compile_pipeline(pipeline: Pipeline) -> Plan:
         apply_exif_orientation=decode.apply_exif_orientation,
         chroma=decode.chroma,
         decoder=decode.decoder,
+        idct=decode.idct,
+        alpha=decode.alpha,
         outputs={name: _output(output, decode) for name, output in pipeline.outputs.items()},
     )
 
@@ -41,19 +45,57 @@ def _output(output: Output, decode: ops.Decode) -> OutputPlan:
     if isinstance(output.chain[-1], ops.Transform):
         return TransformPlan(spec=output.spec, geometry=geometry)
     count = decode.infer().channels
-    scale, offset = [1.0] * count, [0.0] * count
-    for op in output.chain:
-        if isinstance(op, ops.Normalize):
-            for channel, (a, b) in enumerate(op.coefficients(count)):
-                scale[channel], offset[channel] = scale[channel] * a, offset[channel] * a + b
     return TensorPlan(
         spec=output.spec,
         geometry=geometry,
         fill=tuple(int(level) for level in fill) * (count if len(fill) == 1 else 1),
         channels={"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}[decode.color],
-        scale=tuple(scale),
-        offset=tuple(offset),
+        arithmetic=_arithmetic([op for op in output.chain if isinstance(op, ops.Normalize)], count),
     )
+
+
+def _arithmetic(chain: Sequence[ops.Normalize], count: int) -> tuple[Affine | plan.Step, ...]:
+    """The steps of a chain; what is done in float64 folds together."""
+    steps: list[Affine | plan.Step] = []
+    for op in chain:
+        if op.arithmetic != "float64":
+            steps += _float32_steps(op, count)
+            continue
+        last = Affine((1.0,) * count, (0.0,) * count)
+        if steps and isinstance(steps[-1], Affine):
+            last = steps[-1]
+            steps.pop()
+        pairs = list(zip(op.coefficients(count), last.scale, last.offset, strict=True))
+        steps.append(Affine(tuple(s * a for (a, _), s, _ in pairs), tuple(o * a + b for (a, b), _, o in pairs)))
+    return tuple(steps)
+
+
+def _float32_steps(op: ops.Normalize, count: int) -> list[Affine | plan.Step]:
+    """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
+    mean, std = (ops.as_tuple(value) * (count if len(ops.as_tuple(value)) == 1 else 1) for value in (op.mean, op.std))
+    scale = (op.scale,) * count
+    steps = {
+        "divide": (
+            plan.Step("divide", tuple(1 / s for s in scale)),
+            plan.Step("subtract", mean),
+            plan.Step("divide", std),
+        ),
+        "multiply": (plan.Step("multiply", scale), plan.Step("subtract", mean), plan.Step("divide", std)),
+        "fused": (
+            plan.Step("subtract", _float32_product(mean, 1 / op.scale)),
+            plan.Step("divide", _float32_product(std, 1 / op.scale)),
+        ),
+        "fused_multiply": (
+            plan.Step("subtract", tuple(m / s for m, s in zip(mean, scale, strict=True))),
+            plan.Step("multiply", tuple(s / d for d, s in zip(std, scale, strict=True))),
+        ),
+    }[op.arithmetic]
+    return [step for step in steps if any(x != (step.kind != "subtract") for x in step.by)]
+
+
+def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
+    """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
+    return tuple(float(np.float32(value) * np.float32(factor)) for value in values)
 
 
 def _fold(chain: Sequence[ops.AnyOp], image: ImageSpec) -> tuple[Geometry, tuple[float, ...]]:
@@ -87,12 +129,13 @@ def _fold(chain: Sequence[ops.AnyOp], image: ImageSpec) -> tuple[Geometry, tuple
                         width=op.width,
                         fraction=op.fraction or 1.0,
                         place="center",
+                        rounding=op.rounding,
                         beyond="refuse_smaller" if will_resize else "fill",
                     )
                 ]
             case ops.Crop():
-                size = {"height": op.height, "width": op.width}
-                steps = [Window(**size, place="fixed", top=op.top, left=op.left, beyond="refuse_smaller")]
+                where = {"height": op.height, "width": op.width, "top": op.top, "left": op.left}
+                steps = [Window(**where, place="fixed", beyond="refuse_smaller")]  # type: ignore[arg-type]
             case ops.Pad():
                 colour = op.fill
                 steps = [_canvas(op)]
@@ -115,16 +158,27 @@ def _fold(chain: Sequence[ops.AnyOp], image: ImageSpec) -> tuple[Geometry, tuple
 
 
 def _resize(op: ops.Resize | ops.Letterbox) -> plan.Resize:
-    rule: Literal["both", "shorter", "longer", "fit", "shrink"]
+    rule: Literal["both", "shorter", "longer", "fit", "cover", "letterbox", "shrink"]
     if isinstance(op, ops.Letterbox):
-        rule, height, width = ("fit" if op.enlarge else "shrink"), op.height, op.width
+        rule, height, width = ("letterbox" if op.enlarge else "shrink"), op.height, op.width
     elif op.size is not None and op.side is not None:
         rule, height, width = op.side, op.size, op.size
     else:
         assert op.height is not None
         assert op.width is not None
-        rule, height, width = "both", op.height, op.width
-    return plan.Resize(rule=rule, height=height, width=width, filter=op.filter, antialias=op.antialias, exact=op.exact)
+        rule = "both" if op.mode is None or op.mode == "stretch" else op.mode
+        height, width = op.height, op.width
+    return plan.Resize(
+        rule=rule,
+        height=height,
+        width=width,
+        filter=op.filter,
+        antialias=bool(op.antialias),
+        exact=bool(op.exact),
+        like=op.like,
+        rounding="half_even" if isinstance(op, ops.Letterbox) else op.rounding or "down",
+        subpixel=isinstance(op, ops.Resize) and bool(op.subpixel),
+    )
 
 
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pixprep.compiler import compile_pipeline
 from pixprep.errors import ImageError
 from pixprep.ops import op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import to_dict
-from pixprep.plan import Flip, Geometry, OutputPlan, Resize, SizePlan, TensorPlan, TransformPlan, Window
+from pixprep.plan import (
+    Affine,
+    Flip,
+    Geometry,
+    OutputPlan,
+    Resize,
+    SizePlan,
+    Step,
+    TensorPlan,
+    TransformPlan,
+    Window,
+)
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
@@ -39,9 +50,18 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if isinstance(output, TransformPlan):
         yield "scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset"
     if isinstance(output, TensorPlan):
-        for channel, scale, offset in zip(output.channels, output.scale, output.offset, strict=True):
+        for index, channel in enumerate(output.channels):
             name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
-            yield f"{name}: level{_times(scale)}{_plus(offset)}"
+            yield f"{name}: level{''.join(_steps(output.arithmetic, index))}"
+
+
+def _steps(arithmetic: Sequence[Affine | Step], channel: int) -> Iterator[str]:
+    for step in arithmetic:
+        if isinstance(step, Affine):
+            yield f"{_times(step.scale[channel])}{_plus(step.offset[channel])}"
+        else:
+            sign = {"subtract": "-", "multiply": "*", "divide": "/"}[step.kind]
+            yield f" {sign} {step.by[channel]:.6g} (float32)"
 
 
 def _times(scale: float) -> str:
@@ -81,10 +101,16 @@ def _resize(resize: Resize) -> str:
         "shorter": f"the shorter side to {resize.height}",
         "longer": f"the longer side to {resize.height}",
         "fit": f"to fit into {size}",
+        "cover": f"to cover {size}",
+        "letterbox": f"to fit into {size}",
         "shrink": f"to fit into {size}, never enlarging",
     }[resize.rule]
     antialias = ", antialiased" if resize.antialias and resize.filter != "nearest" else ""
-    exact = "exactly Pillow's levels" if resize.exact or resize.filter == "nearest" else "within one level of Pillow"
+    library = {"pillow": "Pillow", "opencv": "OpenCV", "tensorflow": "TensorFlow", "dali": "DALI"}.get(
+        resize.like, resize.like
+    )
+    is_exact = resize.exact or resize.filter == "nearest"
+    exact = f"exactly {library}'s values" if is_exact else f"within one level of {library}"
     return f"resize {to} ({resize.filter}{antialias}; {exact})"
 
 

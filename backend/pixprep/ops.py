@@ -16,15 +16,41 @@ from typing import Literal
 import msgspec
 
 from pixprep.errors import PipelineError
-from pixprep.spec import Chroma, Codec, Color, ImageSpec, Layout, TensorSpec, keep_aspect
+from pixprep.spec import (
+    Alpha,
+    Chroma,
+    Codec,
+    Color,
+    Filter,
+    Idct,
+    ImageSpec,
+    Layout,
+    Like,
+    Rounding,
+    TensorSpec,
+    keep_aspect,
+)
 
-Filter = Literal["nearest", "box", "bilinear", "bicubic", "lanczos"]
+Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 Anchor = Literal["center", "top_left"]
 TensorDType = Literal["float32", "float16", "uint8"]
 Levels = int | tuple[int, ...]
 Reals = float | tuple[float, ...]
 
 MAX_SIDE = 16384
+FILTERS: dict[tuple[Like, bool], tuple[Filter, ...]] = {
+    ("pillow", True): ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
+    ("pillow", False): ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
+    ("torchvision", True): ("nearest", "nearest_exact", "bilinear", "bicubic", "lanczos"),
+    ("torchvision", False): ("nearest", "nearest_exact", "bilinear", "bicubic"),
+    ("torch", True): ("bilinear", "bicubic"),
+    ("opencv", False): ("nearest", "bilinear", "bicubic", "area"),
+    ("tensorflow", True): ("bilinear",),
+    ("tensorflow", False): ("nearest", "bilinear"),
+    ("dali", True): ("nearest", "bilinear", "bicubic", "lanczos"),
+    ("dali", False): ("nearest", "bilinear", "bicubic", "lanczos"),
+}
+"""The filters of each library, with and without antialias; ``nearest`` is the same either way."""
 LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
 
 
@@ -48,14 +74,19 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     def check(self) -> None:
         """Raise PipelineError where the values contradict each other or a limit."""
 
+    def _default(self, field: str, value: object) -> None:
+        """Give a field a value that depends on others, so that the file says it."""
+        if getattr(self, field) is None:
+            msgspec.structs.force_setattr(self, field, value)
+
 
 class Decode(Op, frozen=True, tag="decode", kw_only=True):
     """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
 
     Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
-    JPEG as libjpeg-turbo does by default: accurate integer IDCT, "fancy" chroma upsampling. Gray is the luma
-    plane of a JPEG, and Pillow's ``convert("L")`` of other formats. Alpha is dropped, 16-bit values keep their high
-    byte, CMYK becomes RGB as in Pillow.
+    JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
+    upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. 16-bit values keep
+    their high byte, CMYK becomes RGB as in Pillow.
 
     Args:
         color: order of the channels.
@@ -63,6 +94,10 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
             stored, but for TIFF, which Pillow turns while it reads.
         chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
             code; ``fast``: repeated, a few percent quicker, up to 73 levels off.
+        idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
+            differ, by up to 18 levels); the CPU decodes such images on a GPU too.
+        alpha: of transparent images: ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
+            ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
         decoder: on a GPU, what may decode. ``consistent``: the CUDA decoder alone, so that an image gets the same
             pixels whatever the load; ``fastest``: the hardware engine beside it; ``cpu``: libjpeg-turbo.
     """
@@ -70,6 +105,8 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
     color: Color = "rgb"
     apply_exif_orientation: bool = True
     chroma: Chroma = "fancy"
+    idct: Idct = "accurate"
+    alpha: Alpha = "drop"
     decoder: Codec = "consistent"
 
     def infer(self) -> ImageSpec:
@@ -80,71 +117,111 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
 class Resize(Op, frozen=True, tag="resize"):
     """Resize by a separable filter; give ``size``, or ``height`` and ``width``.
 
-    Like torchvision v2's ``Resize`` on PIL images: with ``size``, one side becomes ``size`` and the other
-    ``int(size * other / side)``, at least 1. Values equal the ``Image.resize`` of the installed Pillow (two passes,
-    each rounded to uint8): exactly if ``exact``, else within one level. Without antialias the filter is not
-    widened when the image shrinks: Pillow's formula at support scale 1. Of torchvision it differs in that
-    antialias=False has its effect on every image.
+    ``like`` names the library whose values these are, after decoding, on every device:
+
+    - ``pillow``: ``Image.resize`` of the installed Pillow, which torchvision and timm use on PIL images; two passes,
+      each rounded to uint8. Exactly if ``exact``, else within one level. Without antialias the filter is not widened
+      when the image shrinks: Pillow's formula at support scale 1.
+    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits. Exact.
+    - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
+      torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors. Exact.
+    - ``opencv``: ``cv2.resize`` of uint8 images. Exact; ``bicubic`` by its formula, not by Intel IPP.
+    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds. Exact.
+    - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
 
     Args:
-        size: of the side that ``side`` names; the aspect ratio is kept up to the rounding above.
+        size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
         side: which side ``size`` is for; default: ``shorter``.
-        height, width: both sides; the aspect ratio is not kept.
-        filter: ``nearest`` (never antialiased), ``box``, ``bilinear``, ``bicubic`` (a = -0.5) or ``lanczos`` (3 lobes).
-        antialias: widen the filter by the scale when shrinking.
-        exact: 0 levels of difference to Pillow, on the CPU at the cost of the resize of the whole image.
+        height, width: both sides.
+        mode: with ``height`` and ``width``. ``stretch``: to exactly that. ``fit``: the largest size inside of the same
+            aspect ratio; ``cover``: the smallest around. Default: ``stretch``.
+        filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
+            ``bicubic``, ``lanczos`` (3 lobes), ``area`` (OpenCV's); each library has its own choice of them.
+        antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
+        exact: 0 levels of difference; with ``pillow`` on the CPU at the cost of the resize of the whole image. Default:
+            False for pillow. The others have no choice: False for dali, True for the rest.
+        like: see above.
+        rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
+            ``half_even`` (timm's ``round``), ``half_away`` (DALI's). At least 1. Default: DALI's for dali, else
+            ``down``; none where both sides are given.
+        subpixel: of dali: look at the part of the image that makes the scale of both axes equal in spite of the
+            rounding (``subpixel_scale``). Default: True for dali.
     """
 
     size: int | None = None
     side: Literal["shorter", "longer"] | None = None
     height: int | None = None
     width: int | None = None
+    mode: Literal["stretch", "fit", "cover"] | None = None
     filter: Filter = "bilinear"
-    antialias: bool = True
-    exact: bool = False
+    antialias: bool | None = None
+    exact: bool | None = None
+    like: Like = "pillow"
+    rounding: Rounding | None = None
+    subpixel: bool | None = None
 
     def check(self) -> None:
         """See ``Op.check``."""
         pair = (self.height, self.width)
         if (self.size is None) == (pair == (None, None)) or (self.size is None and None in pair):
             raise PipelineError('needs either "size" or both "height" and "width"')
+        _check_like(self)
+        if self.subpixel is not None and self.like != "dali":
+            raise PipelineError('"subpixel" goes with "like": "dali"')
         if self.size is None:
             if self.side is not None:
                 raise PipelineError('"side" goes with "size", not with "height" and "width"')
             _check_sides(self.height, self.width)
-            return
-        _check_side("size", self.size)
-        if self.side is None:
-            msgspec.structs.force_setattr(self, "side", "shorter")
+            self._default("mode", "stretch")
+        else:
+            if self.mode is not None:
+                raise PipelineError('"mode" goes with "height" and "width", not with "size"')
+            _check_side("size", self.size)
+            self._default("side", "shorter")
+        if self.mode != "stretch":
+            self._default("rounding", "half_away" if self.like == "dali" else "down")
+            if self.like == "dali":
+                self._default("subpixel", value=True)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec after the resize; refuses normalized values, since the filter rounds to uint8."""
-        _need_integer(image)
-        if self.height is not None and self.width is not None:
+        """The spec after the resize; refuses values that are not the decoder's levels."""
+        _need_levels(image)
+        if self.like == "tensorflow" and self.filter != "nearest":
+            image = replace(image, values="real")
+        if self.mode == "stretch":
+            assert self.height is not None
+            assert self.width is not None
             return image.sized(self.height, self.width)
+        if self.mode is not None:
+            least = (1, 1) if self.mode == "fit" else (self.height or 1, self.width or 1)
+            return replace(image, height=None, width=None, min_height=least[0], min_width=least[1])
         assert self.size is not None
         assert self.side is not None
+        assert self.rounding is not None
         if image.height is not None and image.width is not None:
-            return image.sized(*keep_aspect(self.size, self.side, image.height, image.width))
-        least = self.size if self.side == "shorter" else 1
-        return replace(image, height=None, width=None, min_height=least, min_width=least)
+            return image.sized(*keep_aspect(self.size, self.side, image.height, image.width, self.rounding))
+        shortest = self.size if self.side == "shorter" else 1
+        return replace(image, height=None, width=None, min_height=shortest, min_width=shortest)
 
 
 class CenterCrop(Op, frozen=True, tag="center_crop"):
     """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
 
-    Like torchvision's ``CenterCrop``: the margin above is ``round((H - height) / 2)``, ties to even, and a smaller
-    image is padded with zeros. Unlike it, a crop before the resize must fit inside the image.
+    Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
+    padded with zeros. Unlike it, a crop before the resize must fit inside the image.
 
     Args:
         height: in pixels.
         width: in pixels; default: ``height``.
         fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
+        rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
+            ``half_away`` (DALI).
     """
 
     height: int | None = None
     width: int | None = None
     fraction: float | None = None
+    rounding: Rounding = "half_even"
 
     def check(self) -> None:
         """See ``Op.check``."""
@@ -162,7 +239,7 @@ class CenterCrop(Op, frozen=True, tag="center_crop"):
         """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
         if self.height is not None and self.width is not None:
             if self.height > image.min_height or self.width > image.min_width:
-                _need_integer(image)
+                _need_levels(image)
             return image.sized(self.height, self.width)
         assert self.fraction is not None
         if image.height is not None and image.width is not None:
@@ -228,7 +305,7 @@ class Pad(Op, frozen=True, tag="pad"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
-        _need_integer(image)
+        _need_levels(image)
         _need_channels("fill", self.fill, image)
         if image.min_height > self.height or image.min_width > self.width:
             raise PipelineError(
@@ -242,15 +319,15 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
     """Resize to fit inside ``height`` x ``width``, keeping the aspect ratio, and pad the rest.
 
     The geometry of Ultralytics' ``LetterBox``: sides are ``round(side * scale)`` with the smaller of the two scales;
-    the margin above is ``round(d / 2 - 0.1)`` of the ``d`` rows that are free. Its filter is OpenCV's bilinear without
-    antialias; ours is the antialiased one of ``resize`` unless ``antialias`` is False.
+    the margin above is ``round(d / 2 - 0.1)`` of the ``d`` rows that are free. Its filter is ``"like": "opencv"``; the
+    default is the antialiased one of ``resize``.
 
     Args:
         height, width: of the canvas.
         fill: the colour, 0 to 255: one number, or one a channel.
         anchor: where the image lies: ``center`` or ``top_left``.
         enlarge: also scale small images up.
-        filter, antialias, exact: as in ``resize``.
+        filter, antialias, exact, like: as in ``resize``.
     """
 
     height: int
@@ -259,18 +336,22 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
     anchor: Anchor = "center"
     enlarge: bool = True
     filter: Filter = "bilinear"
-    antialias: bool = True
-    exact: bool = False
+    antialias: bool | None = None
+    exact: bool | None = None
+    like: Like = "pillow"
 
     def check(self) -> None:
         """See ``Op.check``."""
+        _check_like(self)
         _check_sides(self.height, self.width)
         _check_fill(self.fill)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
-        _need_integer(image)
+        _need_levels(image)
         _need_channels("fill", self.fill, image)
+        if self.like == "tensorflow" and self.filter != "nearest":
+            image = replace(image, values="real")
         return image.sized(self.height, self.width)
 
 
@@ -289,19 +370,26 @@ class Flip(Op, frozen=True, tag="flip"):
 
 
 class Normalize(Op, frozen=True, tag="normalize"):
-    """Per channel ``(value * scale - mean) / std``, computed in float64 and rounded once to the tensor's dtype.
+    """Per channel ``(value * scale - mean) / std``.
 
-    Like torchvision's ``Normalize`` after ``ToTensor`` (which is the default ``scale`` of 1/255); results differ from
-    its float32 chain by the last bit.
+    Like torchvision's ``Normalize`` after ``ToTensor`` (which is the default ``scale`` of 1/255). By default it is
+    computed in float64 and rounded once, to the tensor's dtype; training code rounds to float32 at each step, which
+    ``arithmetic`` repeats to the last bit.
 
     Args:
         mean, std: one number, or one a channel in the order of the channels.
         scale: multiplies the levels 0 to 255 first.
+        arithmetic: ``float64``; or in float32, each constant and each step rounded: ``divide``
+            ``(value / (1 / scale) - mean) / std`` (torchvision's ToTensor and Normalize, timm, Keras), ``multiply``
+            ``(value * scale - mean) / std`` (torchvision v2's ToDtype and Normalize), ``fused``
+            ``(value - mean * (1 / scale)) / (std * (1 / scale))`` (Hugging Face), ``fused_multiply``
+            ``(value - mean / scale) * (scale / std)`` (DALI).
     """
 
     mean: Reals = 0.0
     std: Reals = 1.0
     scale: float = 1 / 255
+    arithmetic: Arithmetic = "float64"
 
     def check(self) -> None:
         """See ``Op.check``."""
@@ -320,7 +408,7 @@ class Normalize(Op, frozen=True, tag="normalize"):
         ends = [
             image_end * a + b for a, b in self.coefficients(image.channels) for image_end in (image.low, image.high)
         ]
-        return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, is_integer=False)  # + 0.0: no -0
+        return replace(image, low=min(ends) + 0.0, high=max(ends) + 0.0, values="normalized")  # + 0.0: no -0
 
     def coefficients(self, channels: int) -> list[tuple[float, float]]:
         """For each channel the factor and the offset that this op amounts to."""
@@ -349,8 +437,10 @@ class Tensor(Op, frozen=True, tag="tensor"):
                 "the size differs from image to image, and a batch needs one: add center_crop or letterbox, "
                 "or give resize a height and a width"
             )
-        if self.dtype == "uint8" and not image.is_integer:
+        if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
+        if self.dtype == "uint8" and image.values == "real":
+            raise PipelineError("uint8 cannot hold what TensorFlow's resize gives: use float32 or float16")
         largest = max(abs(image.low), abs(image.high))
         if not largest <= LARGEST[self.dtype]:
             raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
@@ -442,6 +532,32 @@ def _need_channels(name: str, value: Reals, image: ImageSpec) -> None:
         )
 
 
-def _need_integer(image: ImageSpec) -> None:
-    if not image.is_integer:
-        raise PipelineError("must come before normalize: it works on the uint8 levels")
+def _check_like(op: Resize | Letterbox) -> None:
+    """Fill in what follows from ``like``, and refuse what its library cannot do."""
+    op._default("antialias", op.like not in ("opencv", "tensorflow"))  # noqa: SLF001
+    filters = FILTERS.get((op.like, bool(op.antialias)))
+    if filters is None:
+        if op.like == "torch":
+            raise PipelineError('"antialias" must be true with "like": "torch"')
+        raise PipelineError('"antialias" must be false: OpenCV has none, and shrinks well with the filter "area"')
+    if op.filter not in filters:
+        others = [
+            like for like, antialias in FILTERS if antialias == op.antialias and op.filter in FILTERS[like, antialias]
+        ]
+        raise PipelineError(
+            f'"{op.filter}" with antialias {str(op.antialias).lower()} is not for "like": "{op.like}", which has '
+            f"{', '.join(filters)}; of the others {', '.join(others) or 'none'} has it"
+        )
+    if op.like == "pillow":
+        op._default("exact", value=False)  # noqa: SLF001
+        return
+    is_exact = op.like != "dali"
+    op._default("exact", value=is_exact)  # noqa: SLF001
+    if op.exact != is_exact:
+        raise PipelineError(f'"exact" with "like": "{op.like}" can only be {str(is_exact).lower()}')
+
+
+def _need_levels(image: ImageSpec) -> None:
+    """Refuse normalized values, where no level is what it was."""
+    if image.values == "normalized":
+        raise PipelineError("must come before normalize: it works on the levels 0 to 255")

@@ -10,8 +10,12 @@ from pathlib import Path
 from pixprep import pipeline_file
 from pixprep.errors import PipelineError
 from pixprep.ops import AnyOp, Decode, Op, OriginalSize, Tensor, Transform, op_name
+from pixprep.pipeline_file import Source
 from pixprep.spec import ImageSpec, TensorSpec
 
+MAX_NAME = 128
+MAX_OUTPUT_BYTES = (1 << 31) - 1
+"""Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
 RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
 
 
@@ -40,17 +44,19 @@ class Pipeline:
 
     Args:
         ops: in the order of the data; the first is ``decode``, at least one is ``tensor``.
+        source: where an imported pipeline comes from.
 
     Raises:
         PipelineError: names the op by its place, ``ops[2] "tensor": …``.
 
     Attributes:
         ops: the ops, every field checked.
+        source: as given.
         images: for each op the spec of the image that leaves it.
         outputs: what the pipeline gives, by name, in the order of the ops.
     """
 
-    def __init__(self, ops: Sequence[Op]) -> None:
+    def __init__(self, ops: Sequence[Op], *, source: Source | None = None) -> None:
         checked: list[AnyOp] = []
         images: list[ImageSpec] = []
         chains: list[tuple[AnyOp, ...]] = []
@@ -62,21 +68,32 @@ class Pipeline:
                 raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {unchecked!r}")
             with _at(index, unchecked):
                 op = pipeline_file.convert(unchecked)
-                source = _source(index, op, names)
+                taken = _source(index, op, names)
                 if isinstance(op, Decode):
                     image, chain = op.infer(), (op,)
                 elif isinstance(op, Tensor | OriginalSize | Transform):
-                    image, chain = images[source], chains[source]
+                    image, chain = images[taken], chains[taken]
                     self._add(Output(op.name or op_name(op), op.infer(image), (*chain, op)))
                 else:
-                    image, chain = op.infer(images[source]), (*chains[source], op)
+                    image, chain = op.infer(images[taken]), (*chains[taken], op)
             checked.append(op)
             images.append(image)
             chains.append(chain)
         if not any(isinstance(op, Tensor) for op in checked):
             raise PipelineError("ops: no op gives a tensor: end with tensor")
+        if self.n_bytes > MAX_OUTPUT_BYTES:
+            raise PipelineError(
+                f"ops: the outputs of one image take {self.n_bytes:,} bytes; at most {MAX_OUTPUT_BYTES:,} "
+                "leave the server in one answer"
+            )
         self.ops: tuple[AnyOp, ...] = tuple(checked)
+        self.source = source
         self.images: tuple[ImageSpec, ...] = tuple(images)
+
+    @property
+    def n_bytes(self) -> int:
+        """What all outputs of one image take."""
+        return sum(output.spec.n_bytes for output in self.outputs.values())
 
     def _add(self, output: Output) -> None:
         if output.name in RESERVED_NAMES:
@@ -88,11 +105,12 @@ class Pipeline:
     @classmethod
     def from_json(cls, text: str | bytes) -> Pipeline:
         """The pipeline that the text of a pipeline file describes."""
-        return cls(pipeline_file.loads(text))
+        ops, source = pipeline_file.loads(text)
+        return cls(ops, source=source)
 
     def to_json(self) -> str:
         """The canonical text of the pipeline file."""
-        return pipeline_file.dumps(self.ops)
+        return pipeline_file.dumps(self.ops, self.source)
 
     @classmethod
     def load(cls, path: str | Path) -> Pipeline:
@@ -103,8 +121,7 @@ class Pipeline:
         """
         path = Path(path)
         try:
-            with path.open("rb") as file:
-                text = file.read(pipeline_file.MAX_BYTES + 1)
+            text = pipeline_file.read_bytes(path, most=pipeline_file.MAX_BYTES)
         except OSError as error:
             raise PipelineError(f"{path.name or path}: cannot be read: {error.strerror}") from None
         try:
@@ -117,13 +134,16 @@ class Pipeline:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     def __eq__(self, other: object) -> bool:
-        return self.ops == other.ops if isinstance(other, Pipeline) else NotImplemented
+        if not isinstance(other, Pipeline):
+            return NotImplemented
+        return (self.ops, self.source) == (other.ops, other.source)
 
     def __hash__(self) -> int:
-        return hash(self.ops)
+        return hash((self.ops, self.source))
 
     def __repr__(self) -> str:
-        return f"Pipeline([{', '.join(map(repr, self.ops))}])"
+        source = f", source={self.source!r}" if self.source else ""
+        return f"Pipeline([{', '.join(map(repr, self.ops))}]{source})"
 
 
 def _source(index: int, op: AnyOp, names: dict[str, int]) -> int:
@@ -131,11 +151,13 @@ def _source(index: int, op: AnyOp, names: dict[str, int]) -> int:
     if isinstance(op, Decode) != (index == 0):
         raise PipelineError("the first op, and no other, must be decode")
     if op.from_ is not None and op.from_ not in names:
-        named = ", ".join(names) or "none"
+        named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
         raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")
     if op.name is not None:
         if not op.name.isidentifier():
             raise PipelineError(f"name: letters, digits and _, not {pipeline_file.quoted(op.name)}")
+        if len(op.name) > MAX_NAME:
+            raise PipelineError(f"name: {len(op.name):,} letters; at most {MAX_NAME}")
         if op.name in names:
             raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
     source = index - 1 if op.from_ is None else names[op.from_]

@@ -6,27 +6,73 @@ every default is written out, so that a file keeps its meaning when a default ch
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
+from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from inspect import cleandoc
-from typing import Any, NoReturn, cast, get_args, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, cast, get_args, get_type_hints
 
 import msgspec
 
-from pixprep.errors import PipelineError
+from pixprep.errors import PipelineError, printable
 from pixprep.ops import OPS, AnyOp, Op, op_name
+from pixprep.spec import Like
 
 FORMAT = "pixprep/1"
 MAX_BYTES = 1 << 20
 MAX_OPS = 256
+MAX_DIGITS = 20
+FIELDS = ("format", "source", "ops")
+
+_SURROGATE = "a string holds half of a surrogate pair"
+
+Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-def loads(text: str | bytes) -> tuple[AnyOp, ...]:
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where an imported pipeline comes from. Changes nothing of what it does; ``pixprep verify`` compares with it.
+
+    Args:
+        library: whose definition it was: ``torchvision``, ``timm``, ``transformers``, ``keras``, ``ultralytics``,
+            ``dali``.
+        version: of that library, as installed at the import, or as the definition says; ``unknown`` if neither does.
+        name: of the model, the weights or the file.
+        profile: whose pixels these are: the ``like`` of its resize.
+    """
+
+    library: Word
+    version: Word
+    name: Word
+    profile: Like
+
+    def __post_init__(self) -> None:
+        for field in ("library", "version", "name"):
+            if not getattr(self, field).isprintable():  # it is printed
+                raise PipelineError(f"{field}: control characters and the like are not allowed")
+
+
+def read_bytes(path: Path, *, most: int) -> bytes:
+    """The content of a regular file; more than ``most`` bytes are cut off after one more.
+
+    Raises:
+        OSError: it cannot be read. Of a FIFO nobody writes to, or a device that never ends, that is the answer too.
+    """
+    with path.open("rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return file.read(most + 1) or b""
+
+
+def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Source | None]:
     """Read the text of a pipeline file.
 
     Returns:
-        Its ops in order. Their wiring is not checked here: ``Pipeline`` does that.
+        Its ops in order, and its source. The ops' wiring is not checked here: ``Pipeline`` does that.
 
     Raises:
         PipelineError: with the JSON path of what is wrong.
@@ -35,7 +81,7 @@ def loads(text: str | bytes) -> tuple[AnyOp, ...]:
         raise PipelineError(f"the file has {len(text):,} bytes; a pipeline file has at most {MAX_BYTES:,}")
     try:
         text = text if isinstance(text, str) else text.decode()
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise PipelineError(f"not JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
     except UnicodeDecodeError as error:
@@ -48,20 +94,22 @@ def loads(text: str | bytes) -> tuple[AnyOp, ...]:
         raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
     _check_format(document.get("format"))
     for key in document:
-        if key not in ("format", "ops"):
-            raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, ['format', 'ops'])}")
+        if key not in FIELDS:
+            raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, FIELDS)}")
+    source = _source(document["source"]) if "source" in document else None
     ops = document.get("ops")
     if not isinstance(ops, list) or not ops:
         raise PipelineError("$.ops: must be a list of at least one op")
     if len(ops) > MAX_OPS:
         raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
-    return tuple(_op(index, entry) for index, entry in enumerate(ops))
+    return tuple(_op(index, entry) for index, entry in enumerate(ops)), source
 
 
-def dumps(ops: Sequence[Op]) -> str:
+def dumps(ops: Sequence[Op], source: Source | None = None) -> str:
     """The canonical text of a pipeline file: two spaces, one op a line, fields in the order of the docs."""
     lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
-    return f'{{\n  "format": "{FORMAT}",\n  "ops": [\n{lines}\n  ]\n}}\n'
+    from_ = f'  "source": {json.dumps(msgspec.to_builtins(source), ensure_ascii=False)},\n' if source else ""
+    return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
 
 
 def to_dict(op: Op) -> dict[str, Any]:
@@ -88,14 +136,18 @@ def convert(op: Op) -> AnyOp:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
-    (ops,), components = msgspec.json.schema_components([list[AnyOp]], ref_template="#/$defs/{name}")
+    (ops, source), components = msgspec.json.schema_components([list[AnyOp], Source], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pixprep pipeline",
         "type": "object",
         "required": ["format", "ops"],
         "additionalProperties": False,
-        "properties": {"format": {"const": FORMAT}, "ops": ops | {"minItems": 1, "maxItems": MAX_OPS}},
+        "properties": {
+            "format": {"const": FORMAT},
+            "source": source,
+            "ops": ops | {"minItems": 1, "maxItems": MAX_OPS},
+        },
         "$defs": {name: _cleaned(component) for name, component in components.items()},
     }
 
@@ -108,10 +160,15 @@ def _cleaned(component: dict[str, Any]) -> dict[str, Any]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise PipelineError(f"the field {quoted(twice)} stands twice in one object")
     return result
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError
+    return int(digits)
 
 
 def _constant(name: str) -> NoReturn:
@@ -128,6 +185,18 @@ def _check_format(value: object) -> None:
             f'$.format: {quoted(value)} is not known to this version, which reads "{FORMAT}": upgrade pixprep'
         )
     raise PipelineError(f'$.format: must be "{FORMAT}"')
+
+
+def _source(value: object) -> Source:
+    try:
+        return msgspec.convert(value, Source)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$")
+        raise PipelineError(f"$.source{path.rstrip('`')}: {text[0].lower()}{printable(text[1:200])}") from None
+    except PipelineError as error:
+        raise PipelineError(f"$.source.{error}") from None
+    except UnicodeEncodeError:
+        raise PipelineError(f"$.source: {_SURROGATE}") from None
 
 
 def _op(index: int, entry: object) -> AnyOp:
@@ -150,6 +219,8 @@ def _op(index: int, entry: object) -> AnyOp:
         raise PipelineError(f'{where} "{name}": {_message(error, entry, cls)}') from None
     except PipelineError as error:
         raise PipelineError(f'{where} "{name}": {error}') from None
+    except UnicodeEncodeError:
+        raise PipelineError(f'{where} "{name}": {_SURROGATE}') from None
 
 
 def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:

@@ -2,19 +2,19 @@
 
 A plan has two small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around
 at most one ``Resize``; for an image of known size they fold into one ``Placement``. Arithmetic says what is done to the
-value: one factor and one offset a channel, which a kernel turns into a table of 256 values.
+value, in a few steps, which become a table of 256 values where the resize gives whole levels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError
-from pixprep.spec import Chroma, Codec, TensorSpec, keep_aspect
+from pixprep.spec import Alpha, Chroma, Codec, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -26,9 +26,9 @@ class Window:
 
     Attributes:
         height, width: of the canvas; None: a square of ``int(fraction * shorter side)``.
-        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: torchvision's centre crop. ``middle``: the
-            margin above is ``floor(d / 2)`` of ``d`` free rows (equal to ``round(d / 2 - 0.1)``). ``top_left``: no
-            margin there.
+        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: a centre crop, whose margin is rounded by
+            ``rounding``. ``middle``: the margin above is ``floor(d / 2)`` of ``d`` free rows (equal to
+            ``round(d / 2 - 0.1)``). ``top_left``: no margin there.
         beyond: what happens where the canvas is larger, or the image is.
     """
 
@@ -38,6 +38,7 @@ class Window:
     place: Literal["fixed", "center", "middle", "top_left"]
     top: int = 0
     left: int = 0
+    rounding: Rounding = "half_even"
     beyond: Literal["fill", "refuse_smaller", "refuse_larger"]
 
 
@@ -54,28 +55,63 @@ class Resize:
 
     Attributes:
         rule: ``both``: to ``height`` x ``width``. ``shorter``, ``longer``: that side to ``height``, the other to
-            ``int(height * other / side)``, at least 1. ``fit``: both to ``round(side * scale)`` with the smaller scale;
-            ``shrink``: the same, but no scale over 1.
+            ``height * other / side``. ``fit``, ``cover``: each side divided by the larger or smaller of
+            ``side / self.side``, which makes one of them ``self.side``. ``letterbox``: both to ``side * scale`` with
+            the smaller scale; ``shrink``: the same, but no scale over 1.
+        rounding: of a side that the rule computes; at least 1.
+        like: whose arithmetic the filter follows.
+        subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
     """
 
-    rule: Literal["both", "shorter", "longer", "fit", "shrink"]
+    rule: Literal["both", "shorter", "longer", "fit", "cover", "letterbox", "shrink"]
     height: int
     width: int
-    filter: Literal["nearest", "box", "bilinear", "bicubic", "lanczos"]
+    filter: Filter
     antialias: bool
     exact: bool
+    like: Like = "pillow"
+    rounding: Rounding = "down"
+    subpixel: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it gives float32 values, not uint8 levels."""
+        return self.like == "tensorflow" and self.filter != "nearest"
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """The (height, width) that an image of this size is resized to."""
+        rows, columns = self._sides(height, width)
+        return max(1, rounded(rows, self.rounding)), max(1, rounded(columns, self.rounding))
+
+    def scale(self, height: int, width: int) -> tuple[float, float]:
+        """Image pixels for each resized pixel, (y, x); the windows lie symmetrically about the image's middle."""
+        resized = self.size(height, width)
+        if not self.subpixel:
+            return height / resized[0], width / resized[1]
+        # DALI grows what it looks at up to tenfold, for a side that is rounded up to 1.
+        rows, columns = (max(side, whole / 10) for side, whole in zip(self._sides(height, width), resized, strict=True))
+        return height / rows, width / columns
+
+    def _sides(self, height: int, width: int) -> tuple[float, float]:
+        """The sides before they are rounded; a side that the rule names is whole."""
         if self.rule == "both":
             return self.height, self.width
-        if self.rule in ("fit", "shrink"):
+        ratios = (height / self.height, width / self.width)
+        if self.rule in ("letterbox", "shrink"):
             scale = min(self.height / height, self.width / width)
             if self.rule == "shrink":
                 scale = min(scale, 1.0)
-            return max(1, round(height * scale)), max(1, round(width * scale))
-        side: Literal["shorter", "longer"] = "shorter" if self.rule == "shorter" else "longer"
-        return keep_aspect(self.height, side, height, width)
+            return height * scale, width * scale
+        is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
+        if is_height_named:
+            return self.height, self._other(width, self.height, height)
+        return self._other(height, self.width, width), self.width
+
+    def _other(self, length: int, size: int, side: int) -> float:
+        """What ``length`` becomes when ``side`` becomes ``size``."""
+        if self.rule in ("fit", "cover") and self.rounding != "half_away":
+            return length / (side / size)  # timm's order
+        return scaled(length, size, side, self.rounding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +123,8 @@ class Placement:
     Mirror and flip are two, since the ties of ``nearest`` and ``box`` do not fall alike from both sides.
 
     Attributes:
+        scale: (y, x), source pixels for each resized pixel; ``source`` / ``resized`` unless the resize is ``subpixel``:
+            then the middles of both agree.
         source, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns).
         mirrors, flips: (vertical, horizontal), before and after the resize.
@@ -95,6 +133,7 @@ class Placement:
     source: tuple[int, int, int, int]
     mirrors: tuple[bool, bool]
     resized: tuple[int, int]
+    scale: tuple[float, float]
     region: tuple[int, int, int, int]
     flips: tuple[bool, bool]
     at: tuple[int, int]
@@ -106,8 +145,8 @@ class Placement:
         scales, offsets = [], []
         for axis in (0, 1):
             begin, end = self.source[axis], self.source[axis + 2]
-            scale = self.resized[axis] / (end - begin)
-            offset = -begin * scale
+            scale = 1 / self.scale[axis]
+            offset = self.resized[axis] / 2 - (begin + end) / 2 * scale
             if self.mirrors[axis]:
                 scale, offset = -scale, self.resized[axis] - offset
             offset -= self.region[axis]
@@ -138,6 +177,7 @@ class Geometry:
         source = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
         size = (rows.length, columns.length)
         resized = self.resize.size(*size) if self.resize else size
+        scale = self.resize.scale(*size) if self.resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
             raise ImageError(
                 "BAD_DIMENSIONS",
@@ -152,6 +192,7 @@ class Geometry:
             source=source,
             mirrors=mirrors,
             resized=resized,
+            scale=scale,
             region=(rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length),
             flips=(rows.is_flipped, columns.is_flipped),
             at=(rows.at, columns.at),
@@ -193,8 +234,8 @@ def _apply(step: Window | Flip, rows: _Axis, columns: _Axis) -> None:
     side = int(step.fraction * min(rows.canvas, columns.canvas))
     height = max(1, side) if step.height is None else step.height
     width = max(1, side) if step.width is None else step.width
-    top = step.top if step.place == "fixed" else _start(step.place, rows.canvas, height)
-    left = step.left if step.place == "fixed" else _start(step.place, columns.canvas, width)
+    top = step.top if step.place == "fixed" else _start(step, rows.canvas, height)
+    left = step.left if step.place == "fixed" else _start(step, columns.canvas, width)
     larger = rows.canvas > height or columns.canvas > width
     is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas
     if (step.beyond == "refuse_larger" and larger) or (step.beyond == "refuse_smaller" and not is_inside):
@@ -207,13 +248,32 @@ def _apply(step: Window | Flip, rows: _Axis, columns: _Axis) -> None:
     columns.window(left, width)
 
 
-def _start(place: Literal["center", "middle", "top_left"], length: int, window: int) -> int:
+def _start(step: Window, length: int, window: int) -> int:
     """Where a window begins on an axis; negative where it is longer than the axis."""
-    if place == "top_left":
+    if step.place == "top_left":
         return 0
-    if place == "center" and window <= length:
-        return round((length - window) / 2)
+    if step.place == "center" and window <= length:
+        return rounded((length - window) / 2, step.rounding)
     return -((window - length) // 2) if window > length else (length - window) // 2
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``value * scale + offset`` of each channel, in float64."""
+
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """``value - x``, ``value * x`` or ``value / x`` of each channel, where value, x and result are float32."""
+
+    kind: Literal["subtract", "multiply", "divide"]
+    by: tuple[float, ...]
+
+
+_FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,23 +284,47 @@ class TensorPlan:
         geometry: where each pixel looks.
         fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
         channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
-        scale, offset: for each channel of the tensor: value = level * scale + offset.
+        arithmetic: what is done to the value, in this order.
+        is_real: the resize gives float32 values, not uint8 levels, and the arithmetic is done on every one of them.
     """
 
     spec: TensorSpec
     geometry: Geometry
     fill: tuple[int, ...]
     channels: tuple[int, ...]
-    scale: tuple[float, ...]
-    offset: tuple[float, ...]
+    arithmetic: tuple[Affine | Step, ...]
+
+    @property
+    def is_real(self) -> bool:
+        """See above."""
+        return self.geometry.resize is not None and self.geometry.resize.is_real
 
     @property
     def table(self) -> npt.NDArray[np.generic]:
-        """(channels, 256) of the tensor's dtype: the value of each level, computed in float64 and rounded once."""
-        levels = np.arange(256, dtype=np.float64)
-        rows = [levels * scale + offset for scale, offset in zip(self.scale, self.offset, strict=True)]
-        table: npt.NDArray[np.generic] = np.stack(rows).astype(self.spec.dtype)
-        return table
+        """(channels, 256) of the tensor's dtype: the value of each level."""
+        levels = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
+        return self.values(levels)
+
+    def values(self, levels: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+        """The tensor's values, of its dtype.
+
+        Args:
+            levels: float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
+
+        A step rounds to float32, as does an ``Affine`` before another one; the last result is rounded to the dtype.
+        """
+        values: npt.NDArray[Any] = levels
+        shape = (-1,) + (1,) * (levels.ndim - 1)
+        for step in self.arithmetic:
+            values = values.astype(np.float32)
+            if isinstance(step, Affine):
+                scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
+                values = values.astype(np.float64) * scale + offset
+            else:
+                by = np.array(step.by, np.float32).reshape(shape)
+                values = _FLOAT32_OPERATIONS[step.kind](values, by)
+        result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +352,7 @@ class Plan:
     Attributes:
         is_gray: decode to one channel; else to RGB.
         apply_exif_orientation: turn the image upright.
-        chroma, decoder: as in the ``decode`` op.
+        chroma, idct, alpha, decoder: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
     """
 
@@ -276,4 +360,6 @@ class Plan:
     apply_exif_orientation: bool
     chroma: Chroma
     decoder: Codec
+    idct: Idct = "accurate"
+    alpha: Alpha = "drop"
     outputs: dict[str, OutputPlan]

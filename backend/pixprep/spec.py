@@ -6,20 +6,44 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+import numpy as np
+
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32"]
 Layout = Literal["chw", "hwc"]
 Chroma = Literal["fancy", "fast"]
 Codec = Literal["consistent", "fastest", "cpu"]
+Idct = Literal["accurate", "fast"]
+Alpha = Literal["drop", "white"]
+Like = Literal["pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"]
+Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "area"]
+Rounding = Literal["down", "half_even", "half_away"]
+Values = Literal["levels", "real", "normalized"]
 
 BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4}
 
 
-def keep_aspect(size: int, side: Literal["shorter", "longer"], height: int, width: int) -> tuple[int, int]:
-    """The (height, width) when one side becomes ``size``: torchvision's ``int(size * other / side)``, at least 1."""
+def rounded(value: float, rounding: Rounding) -> int:
+    """A value of at least 0 as a whole number: cut off, or to the nearest with ties to even, or to the nearest."""
+    if rounding == "half_even":
+        return round(value)
+    return int(value if rounding == "down" else value + 0.5)
+
+
+def keep_aspect(
+    size: int, side: Literal["shorter", "longer"], height: int, width: int, rounding: Rounding = "down"
+) -> tuple[int, int]:
+    """The (height, width) when one side becomes ``size``: the other is ``size * other / side`` rounded, at least 1."""
     if (height <= width) == (side == "shorter"):
-        return size, max(1, int(size * width / height))
-    return max(1, int(size * height / width)), size
+        return size, max(1, rounded(scaled(width, size, height, rounding), rounding))
+    return max(1, rounded(scaled(height, size, width, rounding), rounding)), size
+
+
+def scaled(length: int, size: int, side: int, rounding: Rounding) -> float:
+    """``length * size / side``, not rounded yet; for ``half_away`` as DALI does it, with float32 scales and sides."""
+    if rounding == "half_away":
+        return float(np.float32(length * float(np.float32(size / side))))
+    return size * length / side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +55,8 @@ class ImageSpec:
         min_height, min_width: what every image has at least.
         color: the order of the channels.
         low, high: the range of the values.
-        is_integer: True while the values are the uint8 levels of the decoder or the resize; False once normalized.
+        values: ``levels``: uint8, of the decoder or the resize; ``real``: float32 in the same range, of a resize that
+            does not round; ``normalized``: whatever ``normalize`` made of them.
     """
 
     height: int | None = None
@@ -41,7 +66,7 @@ class ImageSpec:
     color: Color = "rgb"
     low: float = 0.0
     high: float = 255.0
-    is_integer: bool = True
+    values: Values = "levels"
 
     @property
     def channels(self) -> int:
@@ -58,13 +83,13 @@ class ImageSpec:
             color=self.color,
             low=self.low,
             high=self.high,
-            is_integer=self.is_integer,
+            values=self.values,
         )
 
     def __str__(self) -> str:
         size = f"{self.height or '?'} x {self.width or '?'}"
-        values = f"{self.low:g}..{self.high:g}" if self.is_integer else f"{self.low:.4g}..{self.high:.4g}"
-        return f"{size} {self.color}, {'uint8' if self.is_integer else 'real'} {values}"
+        values = f"{self.low:g}..{self.high:g}" if self.values == "levels" else f"{self.low:.4g}..{self.high:.4g}"
+        return f"{size} {self.color}, {'uint8' if self.values == 'levels' else 'real'} {values}"
 
 
 @dataclass(frozen=True, kw_only=True)

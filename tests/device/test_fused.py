@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,15 @@ import pytest
 import cuda_shim
 import nvrtc
 import pixprep as pp
-from fused_cases import FILTERS, cases, images, plan_of
+from fused_cases import FILTERS, KINDS, cases, images, plan_of, synthetic
 from pixprep.kernels import launch
+from pixprep.profiles import resampling
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
 )
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
-SOURCE = (cuda_shim.KERNELS / "fused.cu").read_text()
+STANDARD = ("-std=c++11",)
 
 
 @pytest.fixture(scope="module")
@@ -29,36 +32,83 @@ def folder(tmp_path_factory):
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", [75, 80, 86, 89, 90, 100, 120])
 def test_nvrtc_compiles_the_kernels_for_every_gpu(architecture):
-    for options in sorted({tuple(launch.options(plan)) for plan, _ in cases()}):
-        ptx = nvrtc.compile_ptx(SOURCE, [f"--gpu-architecture=sm_{architecture}", "-std=c++11", *options])
-        assert ptx.count(".entry") == 2
+    variants = {tuple(launch.options(plan)): launch.source(plan) for plan, _ in cases()}
+    assert len({*variants.values()}) == 2  # fused.cu and profiles.cu
+
+    def entries(variant):
+        options, source = variant
+        return nvrtc.compile_ptx(source, [f"--gpu-architecture=sm_{architecture}", *STANDARD, *options]).count(".entry")
+
+    with ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(entries, variants.items())) == {2}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("like", "dtype"), [("opencv", "float32"), ("tensorflow", "float16")])
+def test_the_compiler_fuses_no_product_with_a_sum(like, dtype):
+    """Where it did, the GPU would round once what NumPy rounds twice; the fused sums of float_fused are asked for."""
+    plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
+    source = launch.source(plan)
+    assert not is_contracted(source, plan)
+    plain = source.replace("__fadd_rn(sums[c], __fmul_rn(value, weight))", "sums[c] + value * weight")
+    assert is_contracted(plain, plan)  # a negative control
+
+
+def is_contracted(source, plan):
+    options = ["--gpu-architecture=sm_90", *STANDARD, *launch.options(plan)]
+    return nvrtc.compile_ptx(source, options) != nvrtc.compile_ptx(source, [*options, "--fmad=false"])
 
 
 @needs_compiler
 def test_structs_and_tiles_are_the_same_on_both_sides(folder):
     plan, _ = next(cases())
-    sizes = (cuda_shim.ctypes.c_size_t * 5)()
+    sizes = (cuda_shim.ctypes.c_size_t * 6)()
     cuda_shim.build(plan, folder).sizes(sizes)
-    assert list(sizes) == [launch.IMAGE.itemsize, launch.PLAN.itemsize, *launch.TILE, launch.TILE_ROWS]
+    structs = (launch.IMAGE, launch.PLAN, launch.STEP)
+    assert list(sizes) == [*(struct.itemsize for struct in structs), *launch.TILE, launch.TILE_ROWS]
 
 
 @needs_compiler
 def test_the_kernels_equal_the_cpu_bit_for_bit(folder):
-    count = 0
+    cuda_shim.build_all((plan for plan, _ in cases()), folder)
+    count, kinds = 0, set()
     for plan, batch in cases():
         ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch)
         theirs = cuda_shim.expected(plan, batch)
         for image, our, their in zip(batch, ours, theirs, strict=True):
             assert np.array_equal(our, their), (plan.geometry, image.shape, np.argwhere(our != their)[:3])
+            kinds.add((launch.is_fast(plan), kind_of(plan, image)))
             count += 1
-    assert count == 680
+    assert kinds == {(True, "fixed"), *((False, kind) for kind in KINDS)}
+    assert count > 1000
+
+
+def kind_of(plan, image):
+    return resampling(plan.geometry.resize, plan.geometry.place(*image.shape[:2])).kind
+
+
+@needs_compiler
+def test_float16_is_rounded_once_and_ties_go_to_even(folder):
+    bits = np.arange(0x7BFF, dtype=np.uint16)  # every float16 of at least 0, but the largest
+    low, high = (b.view(np.float16).astype(np.float64) for b in (bits, bits + np.uint16(1)))
+    tie = (low + high) / 2
+    values = np.concatenate([low, tie, np.nextafter(tie, 0), np.nextafter(tie, np.inf), [65519.999, 1e-300]])
+    values = np.concatenate([values, -values])
+    out = np.empty(len(values), np.uint16)
+    real = plan_of(pp.resize(height=9, width=9, like="tensorflow"), pp.tensor(dtype="float16", layout="hwc"))
+    library = cuda_shim.build(real, folder)
+    library.halves(*(cuda_shim.ctypes.c_void_p(array.ctypes.data) for array in (values, out)), len(values))
+    assert np.array_equal(out, values.astype(np.float16).view(np.uint16))
 
 
 @needs_compiler
 @pytest.mark.parametrize("wrong", ["first", "count", "weights"])
-def test_the_comparison_sees_a_wrong_window(folder, wrong, monkeypatch):
+@pytest.mark.parametrize("like", ["pillow", "synthetic"])
+def test_the_comparison_sees_a_wrong_window(folder, wrong, like, monkeypatch):
     """A negative control: one number of one window off, and the tensors differ."""
     plan = plan_of(pp.resize(height=20, width=20, filter="bicubic", exact=True), pp.tensor(dtype="uint8"))
+    if like == "synthetic":
+        plan = synthetic(plan, "float_even")
     (batch,) = [[image for image in images(3) if min(image.shape[:2]) > 30]]
     theirs = cuda_shim.expected(plan, batch)
     real = launch.axis.__wrapped__
@@ -66,9 +116,9 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, monkeypatch):
     def off(*arguments):
         axis = real(*arguments)
         packed = axis.packed.copy()
-        index = {"first": 5, "count": axis.size + 5, "weights": 2 * axis.size + 3 * axis.size + 5}[wrong]
+        index = {"first": 5, "count": axis.size + 5, "weights": 2 * axis.size + 5}[wrong]
         packed[index] -= {"first": 1, "count": 1, "weights": 1 << 18}[wrong]
-        return launch.Axis(packed, axis.size, axis.begin, axis.end)
+        return replace(axis, packed=packed)
 
     monkeypatch.setattr(launch, "axis", off)
     ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch)
@@ -76,8 +126,22 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_comparison_sees_another_kind(folder, kind, monkeypatch):
+    """A negative control: each kind computed as its neighbour, on the same windows."""
+    is_real = kind in ("real", "lerp")
+    plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="float32" if is_real else "uint8")), kind)
+    batch = images(4)[3:]
+    theirs = cuda_shim.expected(plan, batch)
+    library = cuda_shim.build(plan, folder)
+    assert all(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
+    monkeypatch.setattr(launch, "KINDS", KINDS[::-1])
+    assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
+
+
+@needs_compiler
 def test_nothing_is_read_or_written_outside(folder):
-    """AddressSanitizer over a third of the cases, in a process of its own, where it is loaded first."""
+    """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first."""
     asked = [cuda_shim.COMPILER, "-print-file-name=libasan.so"]
     sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(sanitizer).is_file():
@@ -94,8 +158,13 @@ def test_nothing_is_read_or_written_outside(folder):
 
 
 def test_windows_are_built_once_for_equal_axes():
-    resize = plan_of(pp.resize(height=20, width=20), pp.tensor()).geometry.resize
-    assert launch.axis(100, 20, 0, 20, resize) is launch.axis(100, 20, 0, 20, resize)
+    plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
+    kept = []
+    sources = [launch.Source(1 << 20, 100, 50, 150), launch.Source(1 << 30, 100, 60, 180)]
+    placements = [plan.geometry.place(source.height, source.width) for source in sources]
+    launch.prepare(plan, sources, placements, [0, 0], upload=lambda packed: kept.append(packed) or 0)
+    assert kept[0] is kept[2]
+    assert kept[1] is not kept[3]
 
 
 @pytest.mark.parametrize("name", FILTERS)

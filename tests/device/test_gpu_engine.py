@@ -11,7 +11,7 @@ from PIL import Image
 
 import cuda_shim
 import pixprep as pp
-from images import noise, photo, png
+from images import cmyk, noise, others, photo, png
 from pixprep.compiler import compile_pipeline
 
 nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
@@ -171,6 +171,40 @@ def test_fast_chroma_differs_from_fancy_alike_on_both_decoders():
         expected = theirs.run_batch(images)
         same(ours.run_batch(images), expected)
         assert not np.array_equal(fancy.run_batch(images).outputs["tensor"], expected.outputs["tensor"])
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("codec", ["consistent", "fastest", "cpu"])
+def test_the_fast_idct_equals_the_cpu_engines_whichever_decoder_is_named(codec):
+    """No CUDA decoder has it: libjpeg-turbo decodes the whole batch, and nothing is a fallback."""
+    images = [jpeg(80, 80, 5), jpeg(64, 48, 3, subsampling=0), jpeg(40, 90, progressive=True), photo(), b"not an image"]
+    fast = pp.Pipeline([replace_decode(idct="fast", decoder=codec), *PIPELINE.ops[1:]])
+    with pp.Engine(fast, device="gpu") as ours, pp.Engine(fast) as theirs, pp.Engine(PIPELINE) as accurate:
+        expected = theirs.run_batch(images)
+        same(ours.run_batch(images), expected)
+        assert ours.fallbacks == 0
+        assert not np.array_equal(accurate.run_batch(images).outputs["tensor"], expected.outputs["tensor"])
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("idct", ["accurate", "fast"])
+def test_a_cmyk_jpeg_has_the_same_result_or_error_as_on_the_cpu(idct):
+    pipeline = pp.Pipeline([replace_decode(idct=idct), *PIPELINE.ops[1:]])
+    with pp.Engine(pipeline, device="gpu") as ours, pp.Engine(pipeline) as theirs:
+        batch = ours.run_batch([cmyk(), jpeg(50, 70)])
+        same(batch, theirs.run_batch([cmyk(), jpeg(50, 70)]))
+    assert (batch.errors[0] is None) == (idct == "accurate")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_transparent_images_on_white_equal_the_cpu_engines():
+    images = [others()[name] for name in ("png alpha", "png gray alpha", "png palette alpha", "webp lossless alpha")]
+    white = pp.Pipeline([replace_decode(alpha="white"), *PIPELINE.ops[1:]])
+    with pp.Engine(white, device="gpu") as ours, pp.Engine(white) as theirs, pp.Engine(PIPELINE) as dropped:
+        expected = theirs.run_batch(images)
+        same(ours.run_batch(images), expected)
+        assert ours.fallbacks == len(images)
+        assert not np.array_equal(dropped.run_batch(images).outputs["tensor"], expected.outputs["tensor"])
 
 
 def replace_decode(**changes):

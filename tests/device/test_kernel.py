@@ -13,6 +13,7 @@ PILLOW = {
     "nearest": Image.Resampling.NEAREST,
     "box": Image.Resampling.BOX,
     "bilinear": Image.Resampling.BILINEAR,
+    "hamming": Image.Resampling.HAMMING,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
@@ -20,6 +21,7 @@ FAST = {
     "nearest": EQUAL,
     "box": EQUAL,
     "bilinear": ONE_LEVEL,
+    "hamming": ONE_LEVEL_MOSTLY_EQUAL,
     "bicubic": ONE_LEVEL_MOSTLY_EQUAL,
     "lanczos": ONE_LEVEL_MOSTLY_EQUAL,
 }
@@ -153,7 +155,7 @@ def test_pad_fills_the_margin(anchor):
     assert_close(run(IMAGES["scene"], pp.crop(3, 5, 30, 41), pp.pad(47, 64, fill=9, anchor=anchor)), expected, EQUAL)
 
 
-@pytest.mark.parametrize("filter_name", ["box", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1)])
 @pytest.mark.parametrize("image", ["scene", "noise", "checkerboard", "odd", "1x1", "one row", "tall"])
 def test_resize_without_antialias_equals_the_oracle(image, size, filter_name):

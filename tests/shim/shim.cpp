@@ -1,5 +1,9 @@
-// Runs the real kernels of fused.cu on the CPU: each thread of a block is a fiber, and a barrier gives way to the next one.
-// Blocks run one after the other, so that what is __shared__ can be static. Compiled by tests/shim/__init__.py.
+// Runs the real kernels on the CPU: -DSOURCE names the file that launch.py makes for NVRTC. Built by tests/cuda_shim.py.
+//
+// The threads of a block run one after the other in one fiber, until one of them waits at a barrier: the next thread then
+// begins a fiber of its own, and all of them go on once each has come to the barrier. Blocks run one after the other too,
+// so that what is __shared__ can be static. A fiber is made by makecontext, and switched to by longjmp: swapcontext asks
+// the system for the signal mask each time, which made the run 5 times slower.
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -7,12 +11,16 @@
 #define __sanitizer_start_switch_fiber(...) ((void)0)
 #define __sanitizer_finish_switch_fiber(...) ((void)0)
 #endif
+#include <math.h>
+#include <setjmp.h>
 #include <stddef.h>
+#include <string.h>
 #include <ucontext.h>
 
 #include <algorithm>
-#include <vector>
+#include <memory>
 
+using std::max;
 using std::min;
 
 #define __global__
@@ -24,60 +32,106 @@ struct Dim { unsigned x, y, z; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 
 static Dim blockIdx, threadIdx;
-static void yield_fiber(bool is_done);
-#define __syncthreads() yield_fiber(false)
+namespace { void yield_fiber(bool is_waiting); }
+#define __syncthreads() yield_fiber(true)
 
-#include "fused.cu"
+// Each rounds by itself: the compiler is told -ffp-contract=off.
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+
+template <typename To, typename From>
+static inline To bits_as(From from) {
+    To to;
+    static_assert(sizeof(to) == sizeof(from), "");
+    memcpy(&to, &from, sizeof(to));
+    return to;
+}
+static inline float __int_as_float(int bits) { return bits_as<float>(bits); }
+static inline unsigned __float_as_uint(float value) { return bits_as<unsigned>(value); }
+static inline long long __double_as_longlong(double value) { return bits_as<long long>(value); }
+static inline double __longlong_as_double(long long bits) { return bits_as<double>(bits); }
+static inline unsigned __double2uint_rn(double value) { return (unsigned)rint(value); }
+
+#include SOURCE
 
 namespace {
 
-constexpr size_t STACK = 256 << 10;
+constexpr size_t STACK = 64 << 10;
+constexpr unsigned THREADS = TILE_WIDTH * TILE_HEIGHT;
 
 struct Fiber {
     ucontext_t context;
-    std::vector<char> stack = std::vector<char>(STACK);
+    jmp_buf state;
+    std::unique_ptr<char[]> stack;
     Dim index;
-    bool is_done = false;
+    bool is_made = false;
+    bool is_waiting = false;
     void *fake = nullptr;
 };
 
-std::vector<Fiber> fibers(TILE_WIDTH * TILE_HEIGHT);
+Fiber fibers[THREADS];
+unsigned next_thread;
 Fiber *current;
-ucontext_t scheduler;
+jmp_buf scheduler;
 void *scheduler_fake;
 const void *scheduler_stack;
 size_t scheduler_size;
 const Image *images_argument;
 const Plan *plan_argument;
 
-void run_fiber() {
-    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_size);
-    if (plan_argument) second_pass(images_argument, *plan_argument);
-    else first_pass(images_argument);
-    yield_fiber(true);
+void yield_fiber(bool is_waiting) {
+    Fiber *self = current;
+    self->is_waiting = is_waiting;
+    __sanitizer_start_switch_fiber(&self->fake, scheduler_stack, scheduler_size);
+    if (!_setjmp(self->state)) _longjmp(scheduler, 1);
+    __sanitizer_finish_switch_fiber(self->fake, nullptr, nullptr);
 }
 
-void run_block() {
-    for (unsigned i = 0; i < fibers.size(); ++i) {
-        Fiber &fiber = fibers[i];
-        fiber.index = {i % TILE_WIDTH, i / TILE_WIDTH, 0};
-        fiber.is_done = false;
+void run_fiber() {
+    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_size);
+    for (;;) {
+        while (next_thread < THREADS) {
+            current->index = threadIdx = {next_thread % TILE_WIDTH, next_thread / TILE_WIDTH, 0};
+            ++next_thread;
+            if (plan_argument) second_pass(images_argument, *plan_argument);
+            else first_pass(images_argument);
+        }
+        yield_fiber(false);
+    }
+}
+
+void resume(Fiber &fiber) {
+    current = &fiber;
+    threadIdx = fiber.index;
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    __sanitizer_start_switch_fiber(&scheduler_fake, fiber.stack.get(), STACK);
+    if (!_setjmp(scheduler)) {
+        if (fiber.is_made) _longjmp(fiber.state, 1);
+        fiber.is_made = true;
         getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
         fiber.context.uc_stack.ss_size = STACK;
         fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, run_fiber, 0);
+        setcontext(&fiber.context);
     }
-    for (bool is_running = true; is_running;) {
+    __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+}
+
+void run_block() {
+    unsigned count = 0;
+    for (next_thread = 0; next_thread < THREADS; ++count) resume(fibers[count]);
+    for (bool is_running = true; is_running;) {  // from barrier to barrier
         is_running = false;
-        for (Fiber &fiber : fibers) {
-            if (fiber.is_done) continue;
-            current = &fiber;
-            threadIdx = fiber.index;
-            __sanitizer_start_switch_fiber(&scheduler_fake, fiber.stack.data(), STACK);
-            swapcontext(&scheduler, &fiber.context);
-            __sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
-            is_running |= !fiber.is_done;
+        for (unsigned i = 0; i < count; ++i) {
+            if (!fibers[i].is_waiting) continue;
+            resume(fibers[i]);
+            is_running |= fibers[i].is_waiting;
         }
     }
 }
@@ -89,14 +143,6 @@ void run_grid(const unsigned *grid) {
 }
 
 }  // namespace
-
-static void yield_fiber(bool is_done) {
-    Fiber *self = current;
-    self->is_done = is_done;
-    __sanitizer_start_switch_fiber(is_done ? nullptr : &self->fake, scheduler_stack, scheduler_size);
-    swapcontext(&self->context, &scheduler);
-    __sanitizer_finish_switch_fiber(self->fake, nullptr, nullptr);
-}
 
 extern "C" void run_first_pass(const unsigned *grid, const Image *images) {
     images_argument = images;
@@ -113,7 +159,14 @@ extern "C" void run_second_pass(const unsigned *grid, const Image *images, const
 extern "C" void sizes(size_t *out) {
     out[0] = sizeof(Image);
     out[1] = sizeof(Plan);
-    out[2] = TILE_WIDTH;
-    out[3] = TILE_HEIGHT;
-    out[4] = TILE_ROWS;
+    out[2] = sizeof(Step);
+    out[3] = TILE_WIDTH;
+    out[4] = TILE_HEIGHT;
+    out[5] = TILE_ROWS;
 }
+
+#if REAL_VALUES
+extern "C" void halves(const double *values, unsigned short *out, size_t count) {
+    for (size_t i = 0; i < count; ++i) out[i] = half_bits(values[i]);
+}
+#endif

@@ -11,7 +11,7 @@ SIZE_UNKNOWN = (
     "the size differs from image to image, and a batch needs one: add center_crop or letterbox, or give resize a "
     "height and a width"
 )
-BEFORE_NORMALIZE = "must come before normalize: it works on the uint8 levels"
+BEFORE_NORMALIZE = "must come before normalize: it works on the levels 0 to 255"
 
 MISTAKES = [
     ([], "ops: no op gives a tensor: end with tensor"),

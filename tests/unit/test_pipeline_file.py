@@ -1,6 +1,7 @@
 """The pipeline file: canonical bytes, and one whole message for each mistake."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from canonical import CANONICAL, GOLDEN, SCHEMA
+from pixprep import ops as op
 from pixprep import pipeline_file
 from pixprep.compiler import compile_pipeline
 
@@ -58,7 +60,7 @@ MISTAKES = {
     '{"format": "dali", "ops": []}': '$.format: must be "pixprep/1"',
     '{"format": 1, "ops": []}': '$.format: must be "pixprep/1"',
     '{"format": "pixprep/1", "opps": []}': '$: no such field "opps"; did you mean "ops"?',
-    '{"format": "pixprep/1", "version": 1}': '$: no such field "version"; there are format, ops',
+    '{"format": "pixprep/1", "version": 1}': '$: no such field "version"; there are format, source, ops',
     # the list of ops
     '{"format": "pixprep/1"}': "$.ops: must be a list of at least one op",
     '{"format": "pixprep/1", "ops": []}': "$.ops: must be a list of at least one op",
@@ -128,6 +130,37 @@ def test_a_file_that_is_not_there_is_refused_in_words(tmp_path):
     assert str(caught.value) == "missing.json: cannot be read: No such file or directory"
 
 
+SOURCE = '"source": {"library": "timm", "version": "1.0", "name": "resnet50", "profile": "pillow"}'
+
+
+def test_a_source_is_read_and_written_between_format_and_ops():
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()])
+    text = pipeline.to_json().replace('"ops"', f'{SOURCE},\n  "ops"')
+    imported = pp.Pipeline.from_json(text)
+    assert imported.source == pp.Source(library="timm", version="1.0", name="resnet50", profile="pillow")
+    assert imported.to_json() == text
+    assert imported != pipeline
+    assert "resnet50" in repr(imported)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (SOURCE, '"source": 3', "$.source: expected `object`, got `int`"),
+        ('"version": "1.0", ', "", "$.source: object missing required field `version`"),
+        ('"timm"', '""', "$.source.library: expected `str` of length >= 1"),
+        ('"timm"', f'"{"x" * 201}"', "$.source.library: expected `str` of length <= 200"),
+        ('"pillow"', '"pil"', "$.source.profile: invalid enum value 'pil'"),
+        ('"version"', '"path": "x", "version"', "$.source: object contains unknown field `path`"),
+    ],
+)
+def test_a_wrong_source_is_refused_in_words(old, new, message):
+    text = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()]).to_json().replace('"ops"', f'{SOURCE},\n  "ops"')
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(text.replace(old, new, 1))
+    assert str(caught.value) == message
+
+
 def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
     text = HEAD + '{"op": "center_crop", "height": 8}, {"op": "normalize", "mean": [1, 2, 3]}, {"op": "tensor"}]}'
     python = [pp.decode(), pp.center_crop(8), pp.normalize(mean=[1, 2, 3]), pp.tensor()]
@@ -137,7 +170,8 @@ def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
 
 def test_every_default_is_written_out():
     line = json.loads(pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()]).to_json())["ops"][0]
-    flags = {"apply_exif_orientation": True, "chroma": "fancy", "decoder": "consistent"}
+    flags = {"chroma": "fancy", "idct": "accurate", "alpha": "drop", "decoder": "consistent"}
+    flags["apply_exif_orientation"] = True
     assert line == {"op": "decode", "color": "rgb", **flags}
 
 
@@ -147,14 +181,24 @@ fills = st.one_of(levels, st.tuples(levels, levels, levels))
 reals = st.floats(-100, 100)
 means = st.one_of(reals, st.tuples(reals, reals, reals))
 stds = st.one_of(st.floats(1e-3, 100), st.tuples(*[st.floats(1e-3, 100)] * 3))
-filters = st.sampled_from(["nearest", "box", "bilinear", "bicubic", "lanczos"])
-flags = {"filter": filters, "antialias": st.booleans(), "exact": st.booleans()}
+roundings = st.sampled_from(["down", "half_even", "half_away"])
+pillow_options = st.fixed_dictionaries({"filter": st.sampled_from(op.FILTERS["pillow", True]), "exact": st.booleans()})
+other_options = st.sampled_from(
+    [
+        {"like": like, "antialias": antialias, "filter": filter_name}
+        for (like, antialias), filters in op.FILTERS.items()
+        for filter_name in filters
+        if like != "pillow"
+    ]
+)
+options = st.one_of(pillow_options, other_options)
 anchors = st.sampled_from(["center", "top_left"])
 
 
 @st.composite
 def pipelines(draw):
     """Valid pipelines: something before the resize, a resize, something after, a second branch."""
+    how = draw(options)
     ops = [
         pp.decode(name="start", color=draw(st.sampled_from(["rgb", "bgr"])), apply_exif_orientation=draw(st.booleans()))
     ]
@@ -165,18 +209,25 @@ def pipelines(draw):
     ops.append(
         draw(
             st.one_of(
-                st.builds(pp.letterbox, sides, sides, fill=fills, anchor=anchors, enlarge=st.booleans(), **flags),
-                st.builds(pp.resize, height=sides, width=sides, **flags),
-                st.builds(pp.resize, sides, side=st.sampled_from(["shorter", "longer"]), **flags),
+                st.builds(
+                    partial(pp.letterbox, **how), sides, sides, fill=fills, anchor=anchors, enlarge=st.booleans()
+                ),
+                st.builds(partial(pp.resize, **how), height=sides, width=sides, rounding=roundings),
+                st.builds(partial(pp.resize, **how), height=sides, width=sides, mode=st.sampled_from(["fit", "cover"])),
+                st.builds(partial(pp.resize, **how), sides, side=st.sampled_from(["shorter", "longer"])),
             )
         )
     )
     ops += draw(st.lists(flips, max_size=2))
     if not any(isinstance(op, pp.letterbox) for op in ops):
-        ops += [pp.center_crop(draw(st.integers(1, 40)), draw(st.integers(1, 40)))]
+        ops += [pp.center_crop(draw(st.integers(1, 40)), draw(st.integers(1, 40)), rounding=draw(roundings))]
     ops += [pp.transform(name="where")] * draw(st.integers(0, 1))
-    ops += [pp.tensor(name="levels", dtype="uint8")] * draw(st.integers(0, 1))
-    ops += draw(st.lists(st.builds(pp.normalize, mean=means, std=stds, scale=st.floats(1e-6, 1)), max_size=2))
+    ops += [pp.tensor(name="levels", dtype="float32" if how.get("like") == "tensorflow" else "uint8")] * draw(
+        st.integers(0, 1)
+    )
+    arithmetic = st.sampled_from(["float64", "divide", "multiply", "fused", "fused_multiply"])
+    normalizes = st.builds(pp.normalize, mean=means, std=stds, scale=st.floats(1e-6, 1), arithmetic=arithmetic)
+    ops += draw(st.lists(normalizes, max_size=2))
     ops += [pp.tensor(layout=draw(st.sampled_from(["chw", "hwc"])))]
     ops += [pp.original_size(from_="start")] * draw(st.integers(0, 1))
     return ops
@@ -185,7 +236,8 @@ def pipelines(draw):
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(pipelines())
 def test_what_is_saved_is_loaded(ops):
-    pipeline = pp.Pipeline(ops)
+    source = pp.Source(library="timm", version="1.0", name="é", profile="pillow") if len(ops) % 2 else None
+    pipeline = pp.Pipeline(ops, source=source)
     text = pipeline.to_json()
     again = pp.Pipeline.from_json(text)
     assert again == pipeline

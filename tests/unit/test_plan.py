@@ -1,5 +1,7 @@
 """Folding: a placement against the ops applied one by one to an image whose pixels are their own coordinates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, reject, settings
@@ -10,6 +12,7 @@ import reference
 from pixprep import ops as op
 from pixprep.compiler import compile_pipeline
 from pixprep.plan import Geometry, Resize
+from pixprep.spec import keep_aspect
 
 NOWHERE = -1
 
@@ -183,8 +186,9 @@ def test_a_resize_beyond_the_limit_is_refused():
 def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
     twice = [pp.normalize(mean=(1, 2, 3), std=2, scale=1), pp.normalize(mean=0.5, std=(1, 2, 4), scale=10)]
     plan = compile_pipeline(pp.Pipeline([pp.decode(), pp.center_crop(2), *twice, pp.tensor()])).outputs["tensor"]
-    assert plan.scale == pytest.approx((5, 2.5, 1.25))
-    assert plan.offset == pytest.approx((-5.5, -5.25, -3.875))
+    (affine,) = plan.arithmetic
+    assert affine.scale == pytest.approx((5, 2.5, 1.25))
+    assert affine.offset == pytest.approx((-5.5, -5.25, -3.875))
     assert plan.table.shape == (3, 256)
     assert plan.table[1, 100] == np.float32(100 * 2.5 - 5.25)
 
@@ -197,3 +201,39 @@ def test_the_colour_of_the_margin_has_one_level_a_channel():
     assert fill(pp.letterbox(4, 4, fill=(1, 2, 3))) == (1, 2, 3)
     assert fill(pp.letterbox(4, 4, fill=9), color="gray") == (9,)
     assert fill(pp.center_crop(4)) == (0, 0, 0)
+
+
+def resize_rule(rule, size, **changes):
+    defaults = {"filter": "bilinear", "antialias": True, "exact": False}
+    return Resize(rule=rule, height=size[0], width=size[1], **defaults | changes)
+
+
+@pytest.mark.parametrize("rounding", ["down", "half_even", "half_away"])
+@pytest.mark.parametrize("rule", ["fit", "cover"])
+def test_the_side_that_a_rule_names_is_met_exactly(rule, rounding):
+    """225 / (225 / 224) is a little under 224, and was cut to 223."""
+    for height in range(1, 700):
+        rows, columns = resize_rule(rule, (224, 224), rounding=rounding).size(height, 301)
+        assert (rows if (height > 301) == (rule == "fit") else columns) == 224
+
+
+def test_ties_of_a_side_fall_where_dalis_float32_puts_them():
+    """``224 * 195 / 192`` is 227.5, but DALI 2.4 makes 227 of it: float32(224 / 192) is a little small."""
+    resize = resize_rule("shorter", (224, 224), rounding="half_away")
+    assert resize.size(192, 195) == (224, 227)
+    assert keep_aspect(224, "shorter", 192, 195, "half_away") == (224, 227)
+    assert keep_aspect(224, "shorter", 192, 196, "half_away") == (224, 229)
+
+
+def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():
+    resize = resize_rule("shorter", (256, 256), rounding="half_away", like="dali", subpixel=True)
+    assert resize.size(427, 640) == (256, 384)
+    assert resize.scale(427, 640) == (427 / 256, pytest.approx(427 / 256, rel=1e-7))
+    assert replace(resize, subpixel=False).scale(427, 640) == (427 / 256, 640 / 384)
+
+
+def test_a_subpixel_scale_grows_the_part_looked_at_no_more_than_tenfold():
+    """A side of 0.0225 pixels is rounded up to 1; DALI looks at ten images' widths, not at 44."""
+    resize = resize_rule("longer", (9, 9), rounding="half_away", like="dali", subpixel=True)
+    assert resize.size(400, 1) == (9, 1)
+    assert resize.scale(400, 1) == (400 / 9, 10)

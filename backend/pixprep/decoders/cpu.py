@@ -1,4 +1,8 @@
-"""Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), everything else by Pillow."""
+"""Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), everything else by Pillow.
+
+Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose their IDCT: with ``"idct": "fast"`` they are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,8 @@ class CpuDecoder:
         self._is_gray = plan.is_gray
         self._is_upright = plan.apply_exif_orientation
         self._is_fast = plan.chroma == "fast"
+        self._is_fast_idct = plan.idct == "fast"
+        self._is_on_white = plan.alpha == "white"
         self._limits = limits
         self._local = threading.local()
 
@@ -64,6 +70,8 @@ class CpuDecoder:
                 pixels = self._turbo(encoded, header)
                 if pixels is not None:
                     return pixels
+            if self._is_fast_idct:
+                raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
             turn = header.orientation
             # Pillow joins the segments, and before 13 copies what their tags claim: unchecked, up to 20 GB.
             if bytes(data).count(b"Exif\0\0") > 1:
@@ -80,6 +88,7 @@ class CpuDecoder:
             pixels: U8 = simplejpeg.decode_jpeg(
                 encoded,
                 "GRAY" if self._is_gray else "RGBX",
+                fastdct=self._is_fast_idct,
                 fastupsample=self._is_fast,
                 buffer=self._buffer(header.height * header.width * channels),
             )
@@ -107,7 +116,7 @@ class CpuDecoder:
                     self._limits.check_size(tags.get(_TILE_LENGTH, 1), tags.get(_TILE_WIDTH, 1))
                 if self._is_gray and kind == "jpeg":
                     image.draft("L", None)
-                pixels = _array(image, is_gray=self._is_gray)
+                pixels = _array(image, is_gray=self._is_gray, is_on_white=self._is_on_white)
                 if kind in ("png", "webp"):  # a PNG may say it after its pixels; a TIFF has been turned by Pillow
                     turn = exif_orientation(image.info.get("exif", b""))
                 return _turned(pixels, turn) if self._is_upright and turn in range(2, 9) else pixels
@@ -127,12 +136,16 @@ def sample_jpeg(height: int, width: int) -> bytes:
     return bytes(simplejpeg.encode_jpeg(noise, quality=90, colorspace="RGB", colorsubsampling="420"))
 
 
-def _array(image: Image.Image, *, is_gray: bool) -> U8:
+def _array(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     if image.mode.startswith("I;16"):
         high = (np.asarray(image) >> 8).astype(np.uint8)
         image = Image.fromarray(high)
     if image.mode in ("I", "F"):
         raise ImageError("UNSUPPORTED", "32 bits a sample; pixprep reads 8 and 16")
+    # What transformers' convert_to_rgb takes for transparent: a channel, or a colour or palette entries that are.
+    if is_on_white and ("A" in image.getbands() or image.info.get("transparency") is not None):
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     if image.mode == "P":  # by way of RGBA: Pillow warns when a palette with alpha becomes anything else
         image = image.convert("RGBA")
     if is_gray:

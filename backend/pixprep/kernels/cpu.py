@@ -1,4 +1,4 @@
-"""The plan on the CPU: resize by cykooz-resizer or Pillow, arithmetic by one table look-up a value.
+"""The plan on the CPU: resize by cykooz-resizer, Pillow or NumPy, arithmetic by one table look-up a value.
 
 Which library serves which filter, and why, is in docs/decisions.md.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import lru_cache
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.kernels import coefficients
+from pixprep.kernels.resample import resample
 from pixprep.plan import Placement, Resize, TensorPlan
+from pixprep.profiles import pillow, resampling
 
 try:
     import cykooz_resizer as cykooz
@@ -22,11 +23,13 @@ except ImportError:  # no wheel for this processor: Pillow serves bilinear too, 
     cykooz = None
 
 U8 = npt.NDArray[np.uint8]
+F32 = npt.NDArray[np.float32]
 Region = tuple[int, int, int, int]
 
 _PILLOW_FILTERS = {
     "box": Image.Resampling.BOX,
     "bilinear": Image.Resampling.BILINEAR,
+    "hamming": Image.Resampling.HAMMING,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
@@ -40,6 +43,7 @@ class CpuKernel:
         self._plan = plan
         self._table = plan.table
         self._is_identity = plan.spec.dtype == "uint8"
+        self._is_real = plan.is_real
         self._resize = plan.geometry.resize
 
     def run(
@@ -50,7 +54,7 @@ class CpuKernel:
             planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
             self._write(self._resample(pixels, placement), placement, planes)
 
-    def _resample(self, pixels: U8, placement: Placement) -> U8:
+    def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
         top, left, bottom, right = placement.source
         source = pixels[top:bottom, left:right]
@@ -60,18 +64,20 @@ class CpuKernel:
         first_row, first_column, last_row, last_column = region = placement.region
         if placement.resized == source.shape[:2] or first_row == last_row or first_column == last_column:
             return source[first_row:last_row, first_column:last_column]
-        assert self._resize is not None
-        if self._resize.filter == "nearest":
-            return _nearest(source, placement.resized, region)
-        if not self._resize.antialias or _is_small_part(source.shape, placement.resized, region):
-            return _interpolate(source, placement.resized, region, self._resize.filter)
-        return _resize(source, placement.resized, region, self._resize)
+        rule = self._resize
+        assert rule is not None
+        is_pillow = rule.like == "pillow" and rule.filter != "nearest" and rule.antialias
+        if is_pillow and not _is_small_part(source.shape, placement.resized, region):
+            return _resize(source, placement.resized, region, rule)
+        block: U8 | F32 = resample(source, resampling(rule, placement))
+        return block
 
-    def _write(self, block: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
-        """Table, channel order and layout in one pass over the block; the margin in its colour."""
+    def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
+        """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
         rows, columns = block.shape[:2]
         block = block[_steps(placement.flips)]
         top, left = placement.at
+        levels = cast("U8", block)
         has_margin = (rows, columns) != placement.canvas
         for plane, table, channel, fill in zip(planes, self._table, self._plan.channels, self._plan.fill, strict=True):
             if has_margin:
@@ -79,9 +85,14 @@ class CpuKernel:
             target = plane[top : top + rows, left : left + columns]
             if self._is_identity:
                 target[...] = block[:, :, channel]
+            elif self._is_real:
+                continue
             else:
                 # "clip" only spares NumPy a second buffer: every level is inside the table
-                np.take(table, block[:, :, channel], out=target, mode="clip")
+                np.take(table, levels[:, :, channel], out=target, mode="clip")
+        if self._is_real:
+            ordered = block.transpose(2, 0, 1)[list(self._plan.channels)].astype(np.float32)
+            planes[:, top : top + rows, left : left + columns] = self._plan.values(ordered)
 
 
 def _steps(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
@@ -106,11 +117,11 @@ def _resize(source: U8, resized: tuple[int, int], region: Region, rule: Resize) 
         )
         _resizer().resize_pil(image, _as_image(out), options)
         return out
-    pillow_filter = _PILLOW_FILTERS[rule.filter]
+    filter_name = _PILLOW_FILTERS[rule.filter]
     # The ties of "box" are whole pixels: rounded the other way, they differ by up to 255 levels.
     if not rule.exact and rule.filter != "box" and _is_box_near((source.shape[0], source.shape[1]), resized, size):
-        return _as_array(image.resize(size[::-1], pillow_filter, box=box))
-    return _as_array(image.resize(resized[::-1], pillow_filter))[top:bottom, left:right]
+        return _as_array(image.resize(size[::-1], filter_name, box=box))
+    return _as_array(image.resize(resized[::-1], filter_name))[top:bottom, left:right]
 
 
 def _is_small_part(source: tuple[int, ...], resized: tuple[int, int], region: Region) -> bool:
@@ -131,41 +142,7 @@ def _is_box_near(source: tuple[int, int], resized: tuple[int, int], region: tupl
     order of the passes: up to 43 levels, as the values are clipped between them.
     """
     shrinks = resized[0] * 1.75 <= source[0] and resized[1] * 1.75 <= source[1]
-    return shrinks and not any(coefficients.is_vertical_first(source, size) for size in (resized, region))
-
-
-def _nearest(source: U8, resized: tuple[int, int], region: Region) -> U8:
-    rows = coefficients.nearest(source.shape[0], resized[0], begin=region[0], end=region[2])
-    columns = coefficients.nearest(source.shape[1], resized[1], begin=region[1], end=region[3])
-    return np.take(source[rows], columns, axis=1)
-
-
-def _interpolate(source: U8, resized: tuple[int, int], region: Region, filter_name: str) -> U8:
-    """Pillow's arithmetic without the widening of the filter: at most six taps, so that NumPy is quick enough."""
-    size = (source.shape[0], source.shape[1])
-    for axis in (0, 1) if coefficients.is_vertical_first(size, resized) else (1, 0):
-        lines = source.swapaxes(0, axis)
-        begin, end = region[axis], region[axis + 2]
-        if resized[axis] == size[axis]:
-            lines = lines[begin:end]
-        else:
-            lines = _pass(lines, _windows(size[axis], resized[axis], filter_name, begin, end))
-        source = lines.swapaxes(0, axis)
-    return source
-
-
-def _pass(lines: U8, windows: coefficients.Windows) -> U8:
-    """One pass along the first axis."""
-    sums = np.full((len(windows.first), *lines.shape[1:]), 1 << (coefficients.PRECISION_BITS - 1), np.int32)
-    for tap in range(windows.weights.shape[1]):
-        taken = lines[np.minimum(windows.first + tap, len(lines) - 1)]
-        sums += taken * windows.weights[:, tap, None, None]
-    return np.clip(sums >> coefficients.PRECISION_BITS, 0, 255).astype(np.uint8)
-
-
-@lru_cache(maxsize=1024)
-def _windows(length: int, out_length: int, filter_name: str, begin: int, end: int) -> coefficients.Windows:
-    return coefficients.windows(length, out_length, filter_name, antialias=False, begin=begin, end=end)
+    return shrinks and not any(pillow.is_vertical_first(None, source, size) for size in (resized, region))
 
 
 def _as_image(pixels: U8) -> Image.Image:

@@ -1,77 +1,31 @@
-// From decoded pixels to finished tensors, for a batch of images of any sizes, in two launches.
+// From decoded pixels to finished tensors, for a batch of images of any sizes, in two launches: the fast kernels, for
+// resizes that round to whole levels after each pass and whose windows lie inside the image. profiles.cu has the others.
 //
 // The first launch resamples each image along one axis, and keeps uint8 as Pillow does; the second resamples along the
 // other axis, looks each level up in the table of its channel, and writes the value in its place on the canvas, in the
-// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in coefficients.py:
+// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in profiles/taps.py, `fixed`:
 //
-//     level = clip8((2^21 + sum(level_k * weight_k)) >> 22)
+//     level = clip8((2^(bits - 1) + sum(level_k * weight_k)) >> bits)
 //
 // An axis that keeps its length, or is resampled to the nearest pixel, has windows of one position with weight 2^22,
-// which give the level itself. Coordinates: x to the right, y down. Sizes and offsets are in pixels, pitches in bytes.
-//
-// Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0 -DVALUE=unsigned char|unsigned short|unsigned int: a table holds the
-// bits of its values, so that the kernel needs no float type at all. launch.py fills the structs; keep both in step.
+// which give the level itself. A table holds the bits of its values, so that the kernel needs no float type at all.
+// Comes after canvas.cu. Compiled with -DBITS=22 where they always are, which spares `first_pass` 8 registers on an H100
+// and with them a fifth block at a time; else with -DBITS=axis.bits.
 
-#define ROUND (1 << 21)
-#define SHIFT 22
-#define TILE_WIDTH 64   // threads a block in x
-#define TILE_HEIGHT 4   // threads a block in y
-#define TILE_ROWS 16    // rows that a block of `first_pass` works through, TILE_HEIGHT at a time
 #define STAGE_BYTES 8192  // of one source row, kept in shared memory; a longer stretch is read from global memory
 #define WORD 16           // bytes that one thread reads at once
-
-// For each output position of one axis: the first input position, and the weights, tap by tap (weights[tap * size + i]).
-struct Axis {
-    const int *first;
-    const int *count;
-    const int *weights;
-    int size;
-    int unused;
-};
-
-struct Image {
-    const unsigned char *source;  // the first pixel that the resize sees: of a mirrored axis the last one in memory
-    unsigned char *middle;        // between the passes: rows of `middle_width` pixels without gaps
-    VALUE *tensor;
-    struct Axis rows;             // vertical windows, of the region's rows
-    struct Axis columns;          // horizontal windows, of the region's columns
-    long long pitch;              // bytes from a source row to the next; negative if mirrored
-    int step;                     // bytes from a source pixel to the next in its row; negative if mirrored
-    int vertical_first;           // Pillow's order of the passes at this size
-    int middle_top;               // the source row or column at which `middle` begins
-    int middle_height;
-    int middle_width;
-    int top;                      // the region's place on the canvas
-    int left;
-    int flip_y;
-    int flip_x;
-    int unused;
-};
-
-struct Plan {
-    const VALUE *tables;  // CHANNELS x 256, in the order of the tensor's channels
-    int canvas_height;
-    int canvas_width;
-    int channel[3];       // for each channel of the tensor the decoded channel it is made of
-    int fill[3];          // for each channel of the tensor the level outside the region
-};
-
-__device__ static inline unsigned clip8(int sum) {
-    int level = sum >> SHIFT;
-    return level < 0 ? 0 : level > 255 ? 255 : level;
-}
 
 // One window: `pixel` points at its first position, `step` bytes apart. The levels of the channels, eight bits each, the
 // first one lowest: an array would lie in local memory, since the channel order is known at run time only.
 __device__ static inline unsigned resample(const unsigned char *pixel, long long step, struct Axis axis, int i) {
     int sums[CHANNELS];
-    for (int c = 0; c < CHANNELS; ++c) sums[c] = ROUND;
+    for (int c = 0; c < CHANNELS; ++c) sums[c] = 1 << (BITS - 1);
     int count = axis.count[i];
     const int *weight = axis.weights + i;
     for (int tap = 0; tap < count; ++tap, pixel += step, weight += axis.size)
         for (int c = 0; c < CHANNELS; ++c) sums[c] += pixel[c] * *weight;
     unsigned levels = 0;
-    for (int c = 0; c < CHANNELS; ++c) levels |= clip8(sums[c]) << 8 * c;
+    for (int c = 0; c < CHANNELS; ++c) levels |= (unsigned)clip8(sums[c] >> BITS) << 8 * c;
     return levels;
 }
 
@@ -142,11 +96,8 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
     int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
     if (x >= plan.canvas_width || y >= plan.canvas_height) return;
-    int region_y = y - image.top;
-    int region_x = x - image.left;
-    bool is_inside = region_y >= 0 && region_y < image.rows.size && region_x >= 0 && region_x < image.columns.size;
-    if (image.flip_y) region_y = image.rows.size - 1 - region_y;
-    if (image.flip_x) region_x = image.columns.size - 1 - region_x;
+    int region_x, region_y;
+    bool is_inside = find(image, x, y, &region_x, &region_y);
     unsigned levels = 0;
     if (is_inside) {
         long long pitch = (long long)image.middle_width * CHANNELS;
@@ -158,8 +109,6 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     }
     for (int c = 0; c < CHANNELS; ++c) {
         int level = is_inside ? levels >> 8 * plan.channel[c] & 255 : plan.fill[c];
-        long long at = LAYOUT_CHW ? ((long long)c * plan.canvas_height + y) * plan.canvas_width + x
-                                  : ((long long)y * plan.canvas_width + x) * CHANNELS + c;
-        image.tensor[at] = tables[c * 256 + level];
+        image.tensor[place(plan, c, x, y)] = tables[c * 256 + level];
     }
 }

@@ -1,4 +1,4 @@
-"""The plan on an NVIDIA GPU: the kernels of fused.cu, compiled by NVRTC through CuPy when the engine is made.
+"""The plan on an NVIDIA GPU: the plan's CUDA kernels, compiled by NVRTC through CuPy when the engine is made.
 
 CuPy keeps the compiled kernels on disk (``CUPY_CACHE_DIR``), so that NVRTC runs once for each plan's types and GPU.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import cupy
@@ -26,10 +25,9 @@ class GpuKernel:
 
     def __init__(self, plan: TensorPlan) -> None:
         self._plan = plan
-        self._tables = cupy.asarray(plan.table.view(np.uint8))
-        self._struct = launch.plan_struct(plan, self._tables.data.ptr)
-        source = Path(__file__).with_name("fused.cu").read_text(encoding="utf-8")
-        module = cupy.RawModule(code=source, options=("-std=c++11", *launch.options(plan)))
+        self._constants = cupy.asarray(launch.constants(plan))
+        self._struct = launch.plan_struct(plan, self._constants.data.ptr)
+        module = cupy.RawModule(code=launch.source(plan), options=("-std=c++11", *launch.options(plan)))
         self._first_pass = module.get_function("first_pass")  # compiles
         self._second_pass = module.get_function("second_pass")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one

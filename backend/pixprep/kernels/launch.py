@@ -1,25 +1,33 @@
-"""What the CUDA kernels of fused.cu are launched with: windows, structs, grids. NumPy only, so it runs anywhere."""
+"""What the CUDA kernels are made of and launched with: source, windows, structs, grids. NumPy only: it runs anywhere.
+
+``fused.cu`` is fast, and does what nearly every plan asks for; ``profiles.cu`` does every kind of ``profiles.taps``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels import coefficients
-from pixprep.plan import Placement, Resize, TensorPlan
+from pixprep.plan import Affine, Placement, TensorPlan
+from pixprep.profiles import pillow, resampling
+from pixprep.profiles.taps import Kind, Taps
 
-TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of fused.cu
+TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
 TILE_ROWS = 16
 ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
 VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
+KINDS: tuple[Kind, ...] = get_args(Kind)
+STEPS = ("affine", "subtract", "multiply", "divide")
 
 _POINTER = np.uint64
 AXIS = np.dtype(
-    [("first", _POINTER), ("count", _POINTER), ("weights", _POINTER), ("size", np.int32), ("unused", np.int32)]
+    [("first", _POINTER), ("count", _POINTER), ("weights", _POINTER), ("size", np.int32), ("bits", np.int32)]
 )
 IMAGE = np.dtype(
     [
@@ -29,17 +37,24 @@ IMAGE = np.dtype(
         ("rows", AXIS),
         ("columns", AXIS),
         ("pitch", np.int64),
-        *((name, np.int32) for name in ("step", "vertical_first", "middle_top", "middle_height", "middle_width")),
-        *((name, np.int32) for name in ("top", "left", "flip_y", "flip_x", "unused")),
+        *((name, np.int32) for name in ("step", "height", "width", "vertical_first")),
+        *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
+        *((name, np.int32) for name in ("top", "left", "flip_y", "flip_x", "kind")),
+        ("factor", np.float32),
+        ("unused", np.int32),
     ]
 )
+STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("kind", np.int32), ("unused", np.int32)])
 PLAN = np.dtype(
     [
         ("tables", _POINTER),
+        ("steps", _POINTER),
+        ("step_count", np.int32),
         ("canvas_height", np.int32),
         ("canvas_width", np.int32),
         ("channel", np.int32, 3),
         ("fill", np.int32, 3),
+        ("unused", np.int32),
     ]
 )
 
@@ -60,12 +75,19 @@ class Source:
 
 @dataclass(frozen=True)
 class Axis:
-    """The windows of one axis of one region, tap-major, in one array: first | count | weights."""
+    """The windows of one axis of one region, tap-major, in one array: first | count | weights, 32 bits each.
+
+    Attributes:
+        size: how many windows.
+        begin, end: the input positions that they read.
+        bits: of the weights, if they are fixed-point.
+    """
 
     packed: Int32
     size: int
     begin: int
     end: int
+    bits: int
 
 
 @dataclass(frozen=True)
@@ -84,22 +106,54 @@ class Launch:
     second_grid: tuple[int, int, int]
 
 
+def is_fast(plan: TensorPlan) -> bool:
+    """Whether fused.cu will do: the resize is ``fixed`` for every image, and no window leaves the image."""
+    resize = plan.geometry.resize
+    return resize is None or resize.like == "pillow" or (resize.like == "torchvision" and resize.antialias)
+
+
+def source(plan: TensorPlan) -> str:
+    """The CUDA source of the plan's kernels."""
+    constants = [("KIND", KINDS), ("STEP", STEPS)]
+    lines = [f"#define {name}_{each.upper()} {i}\n" for name, names in constants for i, each in enumerate(names)]
+    files = ("canvas.cu", "fused.cu" if is_fast(plan) else "profiles.cu")
+    return "".join([*lines, *(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in files)])
+
+
 def options(plan: TensorPlan) -> list[str]:
     """The compiler's -D options for a plan."""
-    value = VALUES[plan.table.dtype.itemsize]
-    return [
+    value = VALUES[np.dtype(plan.spec.dtype).itemsize]
+    options = [
         f"-DCHANNELS={len(plan.channels)}",
         f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
         f"-DVALUE={value}",
     ]
+    if not is_fast(plan):
+        return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
+    resize = plan.geometry.resize
+    is_pillow = resize is None or resize.like == "pillow"
+    return [*options, f"-DBITS={pillow.PRECISION_BITS if is_pillow else 'axis.bits'}"]
 
 
-def plan_struct(plan: TensorPlan, tables: int) -> npt.NDArray[np.void]:
-    """The ``Plan`` of fused.cu, (1,) of ``PLAN``; ``tables`` is the address of ``plan.table``."""
+def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
+    """What the kernels read beside the images: the plan's table, then its steps, as bytes."""
+    steps = np.zeros(len(plan.arithmetic), STEP)
+    for struct, step in zip(steps, plan.arithmetic, strict=True):
+        count = len(plan.channels)
+        if isinstance(step, Affine):
+            struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
+        else:
+            struct["scale"][:count], struct["kind"] = step.by, STEPS.index(step.kind)
+    return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
+
+
+def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
+    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``."""
     struct = np.zeros(1, PLAN)
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
     count = len(plan.channels)
-    struct["tables"], struct["canvas_height"], struct["canvas_width"] = tables, height, width
+    struct["tables"], struct["steps"] = address, address + plan.table.nbytes
+    struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
     struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
     return struct
 
@@ -122,32 +176,33 @@ def prepare(
         upload: called for the windows of each axis; equal windows come as the same array object, to be kept.
     """
     channels = len(plan.channels)
+    value_bytes = channels if is_fast(plan) else 4 * channels
     images = np.zeros(len(sources), IMAGE)
     offset = 0
     for image, source, placement, tensor in zip(images, sources, placements, tensors, strict=True):
         top, left, bottom, right = placement.source
+        how = resampling(plan.geometry.resize, placement)
         height, width = bottom - top, right - left
-        region = placement.region
-        rows = axis(height, placement.resized[0], region[0], region[2], plan.geometry.resize)
-        columns = axis(width, placement.resized[1], region[1], region[3], plan.geometry.resize)
+        rows, columns = axis(how.rows, height), axis(how.columns, width)
         mirror_y, mirror_x = placement.mirrors
         first_row, first_column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
-        vertical_first = coefficients.is_vertical_first((height, width), placement.resized)
         image["source"] = source.address + first_row * source.pitch + first_column * channels
         image["middle"], image["tensor"] = offset, tensor
         for name, windows in (("rows", rows), ("columns", columns)):
             address = upload(windows.packed)
             image[name]["first"], image[name]["count"] = address, address + 4 * windows.size
             image[name]["weights"], image[name]["size"] = address + 8 * windows.size, windows.size
+            image[name]["bits"] = windows.bits
         image["pitch"] = -source.pitch if mirror_y else source.pitch
         image["step"] = -channels if mirror_x else channels
-        image["vertical_first"] = vertical_first
-        image["middle_top"] = columns.begin if vertical_first else rows.begin
-        image["middle_height"] = rows.size if vertical_first else rows.end - rows.begin
-        image["middle_width"] = columns.end - columns.begin if vertical_first else columns.size
+        image["height"], image["width"] = height, width
+        image["kind"], image["factor"], image["vertical_first"] = KINDS.index(how.kind), how.factor, how.vertical_first
+        image["middle_top"] = columns.begin if how.vertical_first else rows.begin
+        image["middle_height"] = rows.size if how.vertical_first else rows.end - rows.begin
+        image["middle_width"] = columns.end - columns.begin if how.vertical_first else columns.size
         image["top"], image["left"] = placement.at
         image["flip_y"], image["flip_x"] = placement.flips
-        used = int(image["middle_height"]) * int(image["middle_width"]) * channels
+        used = int(image["middle_height"]) * int(image["middle_width"]) * value_bytes
         offset += -(-used // ALIGNMENT) * ALIGNMENT
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
     count = len(sources)
@@ -160,20 +215,14 @@ def _tiles(sizes: npt.NDArray[np.int32], tile: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def axis(length: int, out_length: int, begin: int, end: int, resize: Resize | None) -> Axis:
-    """The windows of output positions ``begin`` to ``end``; cached, so that equal ones are the same object."""
-    if begin == end:
-        return Axis(np.zeros(0, np.int32), 0, 0, 0)
-    if out_length == length or resize is None or resize.filter == "nearest":
-        positions = np.arange(begin, end)
-        if out_length != length:
-            positions = coefficients.nearest(length, out_length, begin=begin, end=end)
-        ones = np.ones(end - begin, np.int32)
-        table = coefficients.Windows(positions.astype(np.int32), ones, ones[:, None] << coefficients.PRECISION_BITS)
-    else:
-        table = coefficients.windows(
-            length, out_length, resize.filter, antialias=resize.antialias, begin=begin, end=end
-        )
-    packed = np.concatenate([table.first, table.count, table.weights.T.reshape(-1)]).astype(np.int32)
-    last = int((table.first + table.count).max())
-    return Axis(packed, end - begin, int(table.first.min()), last)
+def axis(taps: Taps, length: int) -> Axis:
+    """The windows of one axis of ``length`` input positions; cached, so that equal ones are the same object."""
+    size = len(taps.first)
+    if size == 0:
+        return Axis(np.zeros(0, np.int32), 0, 0, 0, taps.bits)
+    assert taps.first.dtype == taps.count.dtype == np.int32
+    assert taps.weights.dtype in (np.int32, np.float32)
+    weights = np.ascontiguousarray(taps.weights.T).reshape(-1).view(np.int32)
+    first, last = int(taps.first.min()), int((taps.first + taps.count).max())
+    begin, end = min(max(first, 0), length - 1), max(min(last, length), 1)
+    return Axis(np.concatenate([taps.first, taps.count, weights]), size, begin, end, taps.bits)

@@ -1,0 +1,179 @@
+// Every resize of profiles/taps.py in its own arithmetic: two launches like those of fused.cu, with 32 bits a value
+// between them, int32 or float32 by the kind.
+//
+// Plainer than fused.cu: one thread a pixel, nothing is staged, a position outside the source means the nearest inside.
+// Each float32 product and sum is rounded by itself, as NumPy does it: the compiler may fuse a * b + c into one
+// rounding, but not the intrinsics that are used here.
+//
+// Comes after canvas.cu. Compiled with -DREAL_VALUES=1 where the resize gives float32 values: then the arithmetic of the
+// plan is done on each of them here, as in plan.TensorPlan.values; else its table is looked up. launch.py defines
+// KIND_... and STEP_....
+
+// One window of a line of pixels: T is the type of a value.
+template <typename T>
+struct Window {
+    const T *line;      // the pixel at position 0
+    long long step;     // values from a pixel to the next
+    int length;         // positions of the line
+    int first;
+    int count;
+    const int *weights;
+    int size;           // from a weight to the next
+
+    __device__ Window(const T *line, long long step, int length, int begin, const struct Axis &axis, int i)
+        : line(line), step(step), length(length), first(axis.first[i] - begin), count(axis.count[i]),
+          weights(axis.weights + i), size(axis.size) {}
+    __device__ const T *pixel(int tap) const { return line + min(max(first + tap, 0), length - 1) * step; }
+    __device__ int weight(int tap) const { return weights[tap * size]; }
+};
+
+// sum(p w) of each channel, of each product without its last `shift` bits.
+template <typename T>
+__device__ static inline void add_whole(const Window<T> &window, int shift, int *sums) {
+    for (int c = 0; c < CHANNELS; ++c) sums[c] = 0;
+    for (int tap = 0; tap < window.count; ++tap)
+        for (int c = 0; c < CHANNELS; ++c) sums[c] += window.pixel(tap)[c] * window.weight(tap) >> shift;
+}
+
+// The same in float32. The second pass of opencv_cubic begins with the last tap, and its weights are integers / 2^22;
+// float_fused adds the last taps by fused multiply-adds, those that are left over when all but the first go by fours.
+template <typename T>
+__device__ static inline void add_real(const Window<T> &window, int kind, float *sums) {
+    if (kind == KIND_LERP) {
+        float t = __int_as_float(window.weight(1));
+        for (int c = 0; c < CHANNELS; ++c) {
+            float left = window.pixel(0)[c];
+            sums[c] = __fadd_rn(left, __fmul_rn(__fsub_rn(window.pixel(1)[c], left), t));
+        }
+        return;
+    }
+    bool is_cubic = kind == KIND_OPENCV_CUBIC;
+    int fused = kind == KIND_FLOAT_FUSED ? 1 + (window.count - 1) / 4 * 4 : window.count;
+    for (int index = 0; index < window.count; ++index) {
+        int tap = is_cubic ? window.count - 1 - index : index;
+        int bits = window.weight(tap);
+        float weight = is_cubic ? __fmul_rn(bits, 1.0f / (1 << 22)) : __int_as_float(bits);
+        for (int c = 0; c < CHANNELS; ++c) {
+            float value = window.pixel(tap)[c];
+            if (index == 0) sums[c] = __fmul_rn(value, weight);
+            else if (index < fused) sums[c] = __fadd_rn(sums[c], __fmul_rn(value, weight));
+            else sums[c] = __fmaf_rn(value, weight, sums[c]);
+        }
+    }
+}
+
+__device__ static inline bool is_whole(int kind) {
+    return kind == KIND_FIXED || kind == KIND_OPENCV_LINEAR || kind == KIND_OPENCV_CUBIC || kind == KIND_AREA;
+}
+
+__device__ static inline int fixed_level(int sum, int bits) {
+    return clip8((sum + (1 << (bits - 1))) >> bits);
+}
+
+// Grid: (tiles over the widest middle, tiles over the highest middle, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void first_pass(const struct Image *images) {
+    const struct Image &image = images[blockIdx.z];
+    int kind = image.kind;
+    bool is_down = image.vertical_first;
+    const struct Axis &axis = is_down ? image.rows : image.columns;
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
+    if (x >= image.middle_width) return;
+    for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
+        const unsigned char *line = image.source + (is_down ? (long long)(image.middle_top + x) * image.step
+                                                            : (image.middle_top + y) * image.pitch);
+        const Window<unsigned char> window(line, is_down ? image.pitch : image.step,
+                                           is_down ? image.height : image.width, 0, axis, is_down ? y : x);
+        int sums[CHANNELS];
+        float values[CHANNELS];
+        if (is_whole(kind)) add_whole(window, 0, sums);
+        else add_real(window, kind, values);
+        void *out = (int *)image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
+        for (int c = 0; c < CHANNELS; ++c) {
+            if (kind == KIND_FIXED) ((int *)out)[c] = fixed_level(sums[c], axis.bits);
+            else if (kind == KIND_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
+            else if (kind == KIND_AREA) ((int *)out)[c] = sums[c];
+            else ((float *)out)[c] = kind == KIND_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
+        }
+    }
+}
+
+// A float32 value as a level, ties to even.
+__device__ static inline int level_of(float value) {
+    return (int)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
+}
+
+// What the second pass makes of a region's pixel: levels, or real values.
+__device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
+    int kind = image.kind;
+    bool is_down = !image.vertical_first;
+    const struct Axis &axis = is_down ? image.rows : image.columns;
+    long long pitch = (long long)image.middle_width * CHANNELS;
+    long long line = is_down ? x * CHANNELS : y * pitch;
+    long long step = is_down ? pitch : CHANNELS;
+    int length = is_down ? image.middle_height : image.middle_width;
+    int i = is_down ? y : x;
+    if (!is_whole(kind) || kind == KIND_OPENCV_CUBIC) {
+        add_real(Window<float>((const float *)image.middle + line, step, length, image.middle_top, axis, i), kind, values);
+        if (!REAL_VALUES)
+            for (int c = 0; c < CHANNELS; ++c) values[c] = level_of(values[c]);
+        return;
+    }
+    int sums[CHANNELS];
+    add_whole(Window<int>((const int *)image.middle + line, step, length, image.middle_top, axis, i),
+              kind == KIND_OPENCV_LINEAR ? 16 : 0, sums);
+    for (int c = 0; c < CHANNELS; ++c) {
+        if (kind == KIND_FIXED) values[c] = fixed_level(sums[c], axis.bits);
+        else if (kind == KIND_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
+        else values[c] = level_of(__fmul_rn(sums[c], image.factor));
+    }
+}
+
+#if REAL_VALUES
+// The bits of the nearest float16, ties to even, of a value below 65520. Where 2^exponent <= |value|, a float16 is a
+// multiple of 2^(exponent - 10), and the bits of neighbours are neighbouring integers; the least exponent is -14.
+__device__ static inline unsigned half_bits(double value) {
+    long long bits = __double_as_longlong(value);
+    int exponent = max((int)(bits >> 52 & 2047) - 1023, -14);
+    double scale = __longlong_as_double((1023LL + 10 - exponent) << 52);
+    unsigned multiple = __double2uint_rn(fabs(__dmul_rn(value, scale)));
+    return (unsigned)(bits >> 63 & 1) << 15 | (((unsigned)(exponent + 14) << 10) + multiple);
+}
+
+// A value of channel c of the tensor, through the steps of the plan: the bits of the result.
+__device__ static inline VALUE value_bits(const struct Plan &plan, int c, float value) {
+    double result = value;
+    for (int index = 0; index < plan.step_count; ++index) {
+        const struct Step &step = plan.steps[index];
+        float before = (float)result;
+        float by = (float)step.scale[c];
+        if (step.kind == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
+        else if (step.kind == STEP_SUBTRACT) result = __fsub_rn(before, by);
+        else if (step.kind == STEP_MULTIPLY) result = __fmul_rn(before, by);
+        else result = __fdiv_rn(before, by);
+    }
+    return sizeof(VALUE) == 2 ? half_bits(result) : __float_as_uint((float)result);
+}
+#else
+__device__ static inline VALUE value_bits(const struct Plan &plan, int c, float level) {
+    return plan.tables[c * 256 + (int)level];
+}
+#endif
+
+// Grid: (tiles over the canvas in x, in y, images). Block: (TILE_WIDTH, TILE_HEIGHT).
+extern "C" __global__ void second_pass(const struct Image *images, const struct Plan plan) {
+    const struct Image &image = images[blockIdx.z];
+    int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
+    int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
+    if (x >= plan.canvas_width || y >= plan.canvas_height) return;
+    int region_x, region_y;
+    float values[CHANNELS];
+    bool is_inside = find(image, x, y, &region_x, &region_y);
+    if (is_inside) finish(image, region_x, region_y, values);
+    for (int c = 0; c < CHANNELS; ++c) {
+        float value = is_inside ? values[0] : plan.fill[c];
+        for (int k = 1; k < CHANNELS; ++k)  // an index known at run time only would put the array into local memory
+            if (is_inside && plan.channel[c] == k) value = values[k];
+        image.tensor[place(plan, c, x, y)] = value_bits(plan, c, value);
+    }
+}

@@ -1,0 +1,106 @@
+"""What a profile says: the input positions that each output position of an axis is made of, and their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Kind = Literal["fixed", "opencv_linear", "opencv_cubic", "area", "float_even", "float_fused", "real", "lerp"]
+"""The arithmetic of both passes; p: the levels of a window, m: the values between the passes, w: the weights.
+
+=============  =====================================  =====================================================
+kind           first pass                             second pass
+=============  =====================================  =====================================================
+fixed          clip8((2^(bits-1) + sum(p w)) >> bits) the same
+opencv_linear  sum(p w) >> 4                          clip8((sum((m w) >> 16) + 2) >> 2)
+opencv_cubic   sum(p w), int32                        clip8(rint(float32 sum of m (w / 2^22), last tap first))
+area           sum(p), int32                          clip8(rint(float32(sum(m)) factor))
+float_even     float32 sum(p w)                       clip8(rint(float32 sum(m w)))
+float_fused    float32 sum(p w), partly fused         clip8(rint(the same of m))
+real           float32 sum(p w)                       float32 sum(m w)
+lerp           p0 + (p1 - p0) w1, float32             the same
+=============  =====================================  =====================================================
+
+Every float32 product and sum is rounded by itself, tap by tap, the first one first; rint rounds ties to even.
+Of a ``float_fused`` window of ``count`` taps the last ``(count - 1) % 4`` are each added by a fused multiply-add,
+rounded once: what is left when a compiler has made vectors of four of all taps but the first.
+"""
+
+IDENTITY_BITS = 22
+"""A ``fixed`` window of one position with weight 2^22 gives its level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One axis of one resize of an image of known size.
+
+    Attributes:
+        length, out_length: before and after, in positions.
+        scale: input positions for each output position; the middles of both agree.
+        begin, end: which output positions are wanted.
+        is_vertical: from row to row; only DALI's ``nearest`` cares.
+        across: how long the other axis becomes, where that matters: to torchvision's ``nearest_exact``; else 0.
+    """
+
+    length: int
+    out_length: int
+    scale: float
+    begin: int
+    end: int
+    is_vertical: bool = False
+    across: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """For each wanted output position the window it is made of.
+
+    Attributes:
+        first: (out,) int32: the first input position; a position outside the axis means the nearest one inside.
+        count: (out,) int32: how many positions.
+        weights: (out, taps) int32 or float32, by the kind; 0 beyond ``count``.
+        bits: of ``fixed``: the weights of a window sum up to about 2^bits.
+    """
+
+    first: npt.NDArray[np.int32]
+    count: npt.NDArray[np.int32]
+    weights: npt.NDArray[Any]
+    bits: int = IDENTITY_BITS
+
+
+@dataclass(frozen=True, eq=False)
+class Resampling:
+    """One resize of an image of known size, for the region that is wanted.
+
+    Attributes:
+        kind: the arithmetic.
+        rows, columns: the windows of each axis.
+        vertical_first: the first pass is along the columns of the image, from row to row.
+        factor: of ``area``: one over the pixels of a window.
+    """
+
+    kind: Kind
+    rows: Taps
+    columns: Taps
+    vertical_first: bool
+    factor: float = 1.0
+
+
+def single(positions: npt.NDArray[Any], kind: Kind = "fixed") -> Taps:
+    """Windows of one position each, which give its level."""
+    count = np.ones(len(positions), np.int32)
+    is_whole = kind == "fixed"
+    weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_whole else 1, np.int32 if is_whole else np.float32)
+    return Taps(positions.astype(np.int32), count, weights)
+
+
+def fused(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
+    """``a * b + c`` of float32 values, rounded once to float32.
+
+    The product is exact in float64. The sum is rounded there first, which shows in about one of 2^29 results.
+    """
+    product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
+    return (product + np.asarray(c, np.float64)).astype(np.float32)

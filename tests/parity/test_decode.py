@@ -1,0 +1,166 @@
+"""The conventions of ``decode``: the fast IDCT against TensorFlow's decoder, alpha against transformers' conversion."""
+
+import io
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+
+import originals
+from compare import EQUAL, Tolerance, assert_close
+from images import jpeg, jpegs, noise, others, photo, read, save, scene
+from pixprep.decoders import Limits
+from pixprep.devices import device_for
+from pixprep.errors import ImageError
+from pixprep.plan import Plan
+from vectors import load
+
+MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk", "ycck")} | {
+    f"{height} x {width}, {quality}, {sampling}": simplejpeg.encode_jpeg(
+        scene(height, width, quality), quality, colorsubsampling=sampling
+    )
+    for height, width in ((8, 8), (15, 17), (64, 48), (121, 99))
+    for quality in (30, 75, 97)
+    for sampling in ("444", "422", "420")
+}
+MANY |= {f"progressive {quality}": jpeg(scene(70, 91), progressive=True, quality=quality) for quality in (20, 60, 95)}
+
+
+def decode(encoded, **options):
+    """The pixels, or the ImageError."""
+    defaults = {"apply_exif_orientation": True, "chroma": "fancy", "decoder": "consistent", "is_gray": False}
+    plan = Plan(**defaults | options, outputs={})
+    (pixels,) = device_for("cpu").decoder(plan, Limits()).decode([encoded])
+    return pixels if isinstance(pixels, ImageError) else pixels[:, :, :3].copy()
+
+
+FROZEN = [key.removeprefix("jpeg ") for key in load("tensorflow")[0] if key.startswith("jpeg ")]
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_fast_idct_is_tensorflows(name):
+    arrays, _ = load("tensorflow")
+    assert_close(decode(arrays[f"jpeg {name}"].tobytes(), idct="fast"), arrays[f"pixels {name}"], EQUAL)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_accurate_idct_is_not_tensorflows(name):
+    arrays, _ = load("tensorflow")
+    with pytest.raises(AssertionError):
+        assert_close(decode(arrays[f"jpeg {name}"].tobytes()), arrays[f"pixels {name}"], EQUAL)
+
+
+def test_fast_chroma_is_not_tensorflows():
+    arrays, _ = load("tensorflow")
+    pixels = decode(arrays["jpeg sampling 420"].tobytes(), idct="fast", chroma="fast")
+    with pytest.raises(AssertionError):
+        assert_close(pixels, arrays["pixels sampling 420"], EQUAL)
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was compared frozen only")
+def test_the_fast_idct_is_the_installed_tensorflows():
+    assert len(MANY) >= 40
+    for encoded in (*MANY.values(), photo("flower")):
+        for is_gray, channels in ((False, 3), (True, 1)):
+            pixels = decode(encoded, idct="fast", is_gray=is_gray, apply_exif_orientation=False)
+            assert_close(pixels, originals.tensorflow_decode(encoded, channels=channels), EQUAL)
+        fast = decode(encoded, idct="fast", chroma="fast", apply_exif_orientation=False)
+        assert_close(fast, originals.tensorflow_decode(encoded, fancy_upscaling=False), EQUAL)
+        accurate = originals.tensorflow_decode(encoded, dct_method="INTEGER_ACCURATE")
+        assert_close(decode(encoded, apply_exif_orientation=False), accurate, EQUAL)
+
+
+def odd_sampling():
+    """A JPEG whose chroma planes are sampled unlike each other: TurboJPEG has no name for it, Pillow reads it."""
+    encoded = bytearray(jpeg(scene(48, 64)))
+    frame = encoded.index(b"\xff\xc0")
+    encoded[frame + 11], encoded[frame + 14], encoded[frame + 17] = 0x12, 0x21, 0x12  # as many blocks as 4:2:0
+    return bytes(encoded)
+
+
+@pytest.mark.parametrize("encoded", [jpegs()["cmyk"], jpegs()["ycck"], odd_sampling()], ids=["cmyk", "ycck", "odd"])
+def test_a_jpeg_that_only_pillow_reads_is_refused_with_the_fast_idct(encoded):
+    """Pillow cannot choose the IDCT, and wrong pixels are worse than none."""
+    assert str(decode(encoded, idct="fast")) == (
+        '[UNSUPPORTED] a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read'
+    )
+    assert_close(decode(encoded), np.asarray(read(encoded).convert("RGB")), EQUAL)
+
+
+@pytest.mark.parametrize("name", others())
+def test_the_idct_changes_no_other_format(name):
+    assert_close(decode(others()[name], idct="fast"), decode(others()[name]), EQUAL)
+
+
+def transparent():
+    """Every kind of transparency that Pillow reads from a file, by name."""
+    pixels, alpha = scene(24, 33), Image.fromarray(noise(24, 33, 1)[:, :, 0])
+    rgb = Image.fromarray(pixels)
+    rgba, la = rgb.copy(), rgb.convert("L")
+    rgba.putalpha(alpha)
+    la.putalpha(alpha)
+    palette = rgb.quantize(32)
+    key = tuple(int(level) for level in pixels[3, 4])
+    return {
+        "rgba": save(rgba, "PNG"),
+        "gray alpha": save(la, "PNG"),
+        "rgb key": save(rgb, "PNG", transparency=key),
+        "gray key": save(rgb.convert("L"), "PNG", transparency=int(np.asarray(rgb.convert("L"))[3, 4])),
+        "1 bit key": save(rgb.convert("1"), "PNG", transparency=0),
+        "palette": save(palette, "PNG", transparency=bytes(range(0, 256, 8))),
+        "palette key": save(palette, "PNG", transparency=5),
+        "webp": save(rgba, "WEBP", lossless=True),
+        "tiff": save(rgba, "TIFF"),
+        "gif": save(palette, "GIF", transparency=5),
+    }
+
+
+TRANSPARENT = transparent()
+OPAQUE = {name: encoded for name, encoded in others().items() if "alpha" not in name} | {"photo": photo()}
+ROUNDED = Tolerance(1, 0.9, "Pillow divides by 255 in integers")
+
+
+def on_white(encoded):
+    """The definition, in float64: (height, width, 3) levels, not rounded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rgba = np.asarray(read(encoded).convert("RGBA")).astype(np.float64)
+    share = rgba[:, :, 3:] / 255
+    return rgba[:, :, :3] * share + 255 * (1 - share)
+
+
+@pytest.mark.parametrize("name", TRANSPARENT)
+def test_white_shows_through_what_is_transparent(name):
+    encoded = TRANSPARENT[name]
+    assert_close(decode(encoded, alpha="white"), np.rint(on_white(encoded)), ROUNDED)
+    with pytest.raises(AssertionError):
+        assert_close(decode(encoded, alpha="drop"), np.rint(on_white(encoded)), ROUNDED)
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+def test_an_opaque_image_is_the_same_on_white(name):
+    assert_close(decode(OPAQUE[name], alpha="white"), decode(OPAQUE[name]), EQUAL)
+
+
+@pytest.mark.parametrize("name", TRANSPARENT)
+def test_gray_is_that_of_the_image_on_white(name):
+    colour = Image.fromarray(decode(TRANSPARENT[name], alpha="white"))
+    gray = decode(TRANSPARENT[name], alpha="white", is_gray=True)
+    assert_close(gray[:, :, 0], np.asarray(colour.convert("L")), EQUAL)
+
+
+@pytest.mark.skipif(find_spec("transformers") is None, reason="NO TRANSFORMERS: alpha was not compared with it")
+def test_white_is_transformers_convert_to_rgb():
+    from transformers.image_transforms import convert_to_rgb  # noqa: PLC0415  (takes seconds)
+
+    for encoded in (*TRANSPARENT.values(), *OPAQUE.values()):
+        image = Image.open(io.BytesIO(encoded))
+        if image.mode.startswith("I;16"):  # transformers does not turn these into 8 bits
+            continue
+        theirs = convert_to_rgb(image, return_numpy=True)
+        assert_close(decode(encoded, alpha="white"), theirs, EQUAL)
+        if encoded in TRANSPARENT.values():
+            assert not np.array_equal(decode(encoded), theirs)

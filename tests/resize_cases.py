@@ -1,0 +1,115 @@
+"""Images and sizes on which a profile must give what its library gives, and the profile alone, without an engine."""
+
+from functools import cache
+
+import numpy as np
+
+from images import checkerboard, gradient, noise, photo, read, scene
+from pixprep.kernels.resample import resample
+from pixprep.plan import Placement, Resize
+from pixprep.profiles import resampling
+
+SIZES = [
+    (1, 1),
+    (1, 40),
+    (40, 1),
+    (2, 3),
+    (7, 5),
+    (16, 16),
+    (24, 32),
+    (37, 53),
+    (48, 24),
+    (50, 33),
+    (64, 64),
+    (98, 74),
+    (130, 131),
+    (224, 160),
+]
+_LARGE = 100 * 1000
+"""An image of more values is resized to every third size only."""
+
+
+@cache
+def images():
+    """By name, uint8 (height, width, 3 or 1): one-pixel sides, odd and even ones, all sorts of content, photographs."""
+    sides = [(1, 1), (1, 2), (2, 1), (1, 17), (19, 1), (2, 2), (3, 5), (5, 3), (8, 64), (64, 8), (33, 100), (97, 131)]
+    cases = {f"noise {h} x {w}": noise(h, w) for h, w in sides}
+    cases |= {f"gray noise {h} x {w}": noise(h, w, 1) for h, w in [*sides[3:], (196, 148)]}
+    cases |= {
+        f"scene {h} x {w}": scene(h, w) for h, w in [(16, 16), (24, 36), (31, 29), (48, 64), (96, 128), (120, 90)]
+    }
+    cases |= {f"lines {h} x {w}": checkerboard(h, w) for h, w in [(37, 53), (64, 64), (50, 49)]}
+    cases |= {f"squares {h} x {w}": checkerboard(h, w, cell=3) for h, w in [(63, 65), (100, 75)]}
+    cases |= {f"gradient {h} x {w}": gradient(h, w) for h, w in [(128, 48), (300, 20)]}
+    for name in ("china", "flower"):
+        pixels = photo_pixels(name)
+        crops = {
+            "": pixels,
+            " cropped": pixels[101:250, 33:150],
+            " halved": pixels[::2, ::2],
+            " thin": pixels[:, 300:311],
+        }
+        cases |= {name + crop: part.copy() for crop, part in crops.items()}
+    return cases
+
+
+def photo_pixels(name="china"):
+    """A photograph, uint8 (427, 640, 3), writable, as PyTorch wants it."""
+    return np.array(read(photo(name)))
+
+
+def cases():
+    """Pairs of (pixels, (height, width)): every image with every size, large ones with fewer."""
+    for index, pixels in enumerate(images().values()):
+        sizes = SIZES[index % 3 :: 3] if pixels.size > _LARGE else SIZES
+        yield from ((pixels, size) for size in sizes if size != pixels.shape[:2])
+
+
+def resize(like, filter_name, size, *, antialias=False):
+    """A library's resize to (height, width)."""
+    return Resize(
+        rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, exact=True, like=like
+    )
+
+
+def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
+    """What the profile of a library makes of uint8 pixels, or of the result the region (top, left, bottom, right)."""
+    rule = resize(like, filter_name, size, antialias=antialias)
+    return resample(pixels, resampling(rule, placement(pixels.shape[:2], size, region)))
+
+
+def placement(size, resized_size, region=None):
+    """The whole image resized, and of that a region."""
+    wanted = region or (0, 0, *resized_size)
+    return Placement(
+        source=(0, 0, *size),
+        mirrors=(False, False),
+        resized=resized_size,
+        scale=(size[0] / resized_size[0], size[1] / resized_size[1]),
+        region=wanted,
+        flips=(False, False),
+        at=(0, 0),
+        canvas=(wanted[2] - wanted[0], wanted[3] - wanted[1]),
+    )
+
+
+def compare(pairs):
+    """Of (name, actual, expected): (how many values, how many differ, by how much at most, the case where)."""
+    values = differing = largest = 0
+    worst = None
+    for name, actual, expected in pairs:
+        assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}"
+        assert actual.dtype == expected.dtype
+        difference = np.abs(actual.astype(int) - expected.astype(int))
+        values += difference.size
+        differing += np.count_nonzero(difference)
+        if difference.any() and difference.max() > largest:
+            largest, worst = int(difference.max()), name
+    return values, differing, largest, worst
+
+
+def assert_equal(pairs):
+    """Every pair is equal in every value."""
+    values, differing, largest, worst = compare(pairs)
+    assert values > 0
+    assert differing == 0, f"{differing:,} of {values:,} values differ, by up to {largest}: {worst}"
