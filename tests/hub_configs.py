@@ -1,0 +1,265 @@
+"""Image processor configurations as they stand in well-known repositories of the Hugging Face hub, by its name.
+
+Written down from memory: what matters is that all these spellings, old and new, occur. Files of transformers 3 say
+``feature_extractor_type`` and give sizes as numbers; those of 4 are dictionaries, with all fields written out by its
+fast processors.
+"""
+
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+RESIZE_NORMALIZE = {"do_normalize": True, "do_resize": True}
+RESCALE = {"do_rescale": True, "rescale_factor": 0.00392156862745098}
+FAST = {
+    "crop_size": None,
+    "data_format": "channels_first",
+    "default_to_square": True,
+    "device": None,
+    "disable_grouping": None,
+    "do_center_crop": None,
+    "do_convert_rgb": None,
+    "input_data_format": None,
+    "return_tensors": None,
+}
+
+
+def square(side):
+    return {"height": side, "width": side}
+
+
+def vit(size, resample=2, mean_std=HALF):
+    return {"feature_extractor_type": "ViTFeatureExtractor", "resample": resample, "size": size} | (
+        RESIZE_NORMALIZE | mean_std
+    )
+
+
+def clip(size):
+    """As written by transformers 4, with its dictionaries."""
+    return (
+        {"image_processor_type": "CLIPImageProcessor", "resample": 3, "do_convert_rgb": True, "do_center_crop": True}
+        | {"size": {"shortest_edge": size}, "crop_size": square(size)}
+        | (RESIZE_NORMALIZE | RESCALE | CLIP)
+    )
+
+
+def bit(size, crop, mean_std=IMAGENET):
+    return clip(crop) | {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": size}} | mean_std
+
+
+def siglip(size):
+    return (
+        {"image_processor_type": "SiglipImageProcessor", "processor_class": "SiglipProcessor", "resample": 3}
+        | {"size": square(size)}
+        | (RESIZE_NORMALIZE | RESCALE | HALF)
+    )
+
+
+def convnext(size, **others):
+    return (
+        {"feature_extractor_type": "ConvNextFeatureExtractor", "crop_pct": 0.875, "resample": 3, "size": size}
+        | (RESIZE_NORMALIZE | IMAGENET)
+        | others
+    )
+
+
+def deit(**others):
+    return (
+        {"feature_extractor_type": "DeiTFeatureExtractor", "crop_size": 224, "do_center_crop": True}
+        | {"resample": 3, "size": 256}
+        | (RESIZE_NORMALIZE | IMAGENET)
+        | others
+    )
+
+
+def mobilenet(kind, size=256, crop=224):
+    return (
+        {"image_processor_type": f"MobileNet{kind}ImageProcessor", "crop_size": square(crop), "do_center_crop": True}
+        | {"resample": 2, "size": {"shortest_edge": size}}
+        | (RESIZE_NORMALIZE | RESCALE | HALF)
+    )
+
+
+def efficientnet(size, crop, **others):
+    return (
+        {"image_processor_type": "EfficientNetImageProcessor", "crop_size": square(crop), "do_center_crop": False}
+        | {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.47853944, 0.4732864, 0.47434163]}
+        | {"include_top": True, "resample": 0, "rescale_offset": False, "size": square(size)}
+        | (RESIZE_NORMALIZE | RESCALE)
+        | others
+    )
+
+
+def beit(size=224, crop=224, mean_std=HALF, **others):
+    return (
+        {"feature_extractor_type": "BeitFeatureExtractor", "crop_size": crop, "do_center_crop": False, "size": size}
+        | {"resample": 2, "reduce_labels": False}
+        | (RESIZE_NORMALIZE | mean_std)
+        | others
+    )
+
+
+def segformer(size):
+    return (
+        {"feature_extractor_type": "SegformerFeatureExtractor", "reduce_labels": True, "resample": 2, "size": size}
+        | RESIZE_NORMALIZE
+        | IMAGENET
+    )
+
+
+def mobilevit(size, crop):
+    return (
+        {"feature_extractor_type": "MobileViTFeatureExtractor", "crop_size": crop, "do_center_crop": True}
+        | {"do_flip_channel_order": True, "do_resize": True, "resample": 2, "size": size}
+        | RESCALE
+    )
+
+
+def blip(size):
+    return (
+        {"image_processor_type": "BlipImageProcessor", "do_pad": None, "size_divisor": None, "resample": 3}
+        | {"do_convert_rgb": True, "size": square(size), "processor_class": "BlipProcessor"}
+        | (RESIZE_NORMALIZE | RESCALE | CLIP)
+    )
+
+
+EXACT = {
+    "google/vit-base-patch16-224": {"image_processor_type": "ViTImageProcessor", "resample": 2, "size": square(224)}
+    | (RESIZE_NORMALIZE | RESCALE | HALF),
+    "google/vit-base-patch16-224-in21k": vit(224),
+    "google/vit-large-patch32-384": vit(384),
+    "facebook/dino-vitb16": vit(224, 2, IMAGENET),
+    "facebook/vit-mae-base": {"feature_extractor_type": "ViTFeatureExtractor", "size": 224}
+    | (RESIZE_NORMALIZE | IMAGENET),
+    "microsoft/trocr-base-printed": vit(384),
+    "microsoft/swin-tiny-patch4-window7-224": vit(224, 3, IMAGENET),
+    "microsoft/swinv2-tiny-patch4-window8-256": vit(256, 3, IMAGENET),
+    "facebook/ijepa_vith14_1k": {"image_processor_type": "ViTImageProcessorFast", "resample": 2, "size": square(224)}
+    | (FAST | RESIZE_NORMALIZE | RESCALE | IMAGENET),
+    "facebook/deit-base-distilled-patch16-224": deit(),
+    "facebook/deit-base-distilled-patch16-384": deit(size=438, crop_size=384),
+    "openai/clip-vit-base-patch32": {"feature_extractor_type": "CLIPFeatureExtractor", "resample": 3, "size": 224}
+    | {"crop_size": 224, "do_center_crop": True}
+    | (RESIZE_NORMALIZE | CLIP),
+    "openai/clip-vit-large-patch14-336": {"feature_extractor_type": "CLIPFeatureExtractor", "resample": 3, "size": 336}
+    | {"crop_size": 336, "do_center_crop": True}
+    | (RESIZE_NORMALIZE | CLIP),
+    "laion/CLIP-ViT-H-14-laion2B-s32B-b79K": clip(224),
+    "llava-hf/llava-1.5-7b-hf": clip(336) | {"processor_class": "LlavaProcessor"},
+    "microsoft/kosmos-2-patch14-224": clip(224) | {"size": square(224), "use_square_size": True},
+    "microsoft/Florence-2-base": clip(768)
+    | {"size": square(768), "crop_size": square(768), "do_center_crop": False, "image_seq_length": 577}
+    | {"auto_map": {"AutoProcessor": "processing_florence2.Florence2Processor"}, "_valid_processor_keys": ["images"]}
+    | IMAGENET,
+    "OFA-Sys/chinese-clip-vit-base-patch16": {"feature_extractor_type": "ChineseCLIPFeatureExtractor"}
+    | {"do_center_crop": False, "crop_size": square(224), "resample": 3, "size": square(224)}
+    | (RESIZE_NORMALIZE | CLIP),
+    "google/siglip-base-patch16-224": siglip(224),
+    "google/siglip-so400m-patch14-384": siglip(384),
+    "google/siglip2-base-patch16-224": siglip(224) | FAST | {"image_processor_type": "SiglipImageProcessorFast"},
+    "google/paligemma-3b-pt-224": siglip(224) | {"image_seq_length": 256, "do_convert_rgb": None},
+    "facebook/dinov2-base": bit(256, 224),
+    "facebook/dinov2-with-registers-small": bit(256, 224) | {"image_processor_type": "BitImageProcessorFast"},
+    "google/bit-50": bit(448, 448, HALF) | {"resample": 2},
+    "microsoft/focalnet-tiny": bit(256, 224) | {"do_convert_rgb": None},
+    "facebook/hiera-tiny-224-hf": bit(256, 224),
+    "facebook/convnext-tiny-224": convnext(224),
+    "facebook/convnext-base-384": convnext(384),
+    "facebook/convnextv2-tiny-1k-224": convnext({"shortest_edge": 224}, **RESCALE),
+    "microsoft/resnet-50": convnext(224),
+    "microsoft/cvt-13": convnext(224),
+    "facebook/regnet-y-040": convnext(224),
+    "google/efficientnet-b0": efficientnet(224, 289),
+    "google/efficientnet-b3": efficientnet(300, 289),
+    "kakaobrain/align-base": efficientnet(346, 289)
+    | {"do_center_crop": True, "do_normalize": False, "include_top": False, "resample": 2}
+    | {"rescale_factor": 0.00784313725490196, "rescale_offset": True}
+    | HALF,
+    "google/mobilenet_v1_1.0_224": mobilenet("V1"),
+    "google/mobilenet_v1_0.75_192": mobilenet("V1", 219, 192),
+    "google/mobilenet_v2_1.0_224": mobilenet("V2"),
+    "google/deeplabv3_mobilenet_v2_1.0_513": mobilenet("V2", 513, 513),
+    "apple/mobilevit-small": mobilevit(288, 256),
+    "apple/mobilevitv2-1.0-imagenet1k-256": mobilevit({"shortest_edge": 288}, square(256))
+    | {"image_processor_type": "MobileViTImageProcessor"},
+    "facebook/levit-128S": {"feature_extractor_type": "LevitFeatureExtractor", "crop_size": square(224)}
+    | {"do_center_crop": True, "resample": 3, "size": {"shortest_edge": 224}}
+    | (RESIZE_NORMALIZE | IMAGENET),
+    "sail/poolformer_s12": {"feature_extractor_type": "PoolFormerFeatureExtractor", "crop_pct": 0.9, "size": 224}
+    | {"do_resize_and_center_crop": True, "do_center_crop": True, "crop_size": 224, "resample": 3}
+    | (RESIZE_NORMALIZE | IMAGENET),
+    "sail/poolformer_m36": {"image_processor_type": "PoolFormerImageProcessor", "crop_pct": 0.95}
+    | {"do_center_crop": True, "crop_size": square(224), "resample": 3, "size": {"shortest_edge": 224}}
+    | (RESIZE_NORMALIZE | RESCALE | IMAGENET),
+    "microsoft/beit-base-patch16-224": beit(),
+    "microsoft/beit-large-patch16-384": beit(384, 384),
+    "microsoft/dit-base-finetuned-rvlcdip": beit(do_reduce_labels=False),
+    "facebook/data2vec-vision-base-ft1k": beit(mean_std=IMAGENET, resample=3),
+    "Salesforce/blip-image-captioning-base": blip(384),
+    "Salesforce/blip2-opt-2.7b": blip(224),
+    "nvidia/mit-b0": segformer(512),
+    "Zetatech/pvt-tiny-224": {"image_processor_type": "PvtImageProcessor", "resample": 2, "size": square(224)}
+    | (RESIZE_NORMALIZE | RESCALE | IMAGENET),
+    "google/owlvit-base-patch32": {"feature_extractor_type": "OwlViTFeatureExtractor", "crop_size": 768}
+    | {"do_center_crop": False, "resample": 3, "size": [768, 768]}
+    | (RESIZE_NORMALIZE | CLIP),
+    "facebook/chameleon-7b": {"image_processor_type": "ChameleonImageProcessor", "crop_size": square(512)}
+    | {"do_center_crop": True, "resample": 1, "rescale_factor": 0.0078, "size": {"shortest_edge": 512}}
+    | {"image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0], "do_rescale": True}
+    | RESIZE_NORMALIZE,
+}
+"""What must be imported, and equal the processor."""
+
+REFUSED = {
+    "facebook/detr-resnet-50": (
+        {"feature_extractor_type": "DetrFeatureExtractor", "format": "coco_detection", "max_size": 1333, "size": 800},
+        "\"feature_extractor_type\": 'DetrFeatureExtractor'",
+    ),
+    "hustvl/yolos-tiny": (
+        {"image_processor_type": "YolosImageProcessor", "size": {"shortest_edge": 512, "longest_edge": 1333}},
+        "\"image_processor_type\": 'YolosImageProcessor'",
+    ),
+    "Qwen/Qwen2-VL-2B-Instruct": (
+        {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056},
+        "\"image_processor_type\": 'Qwen2VLImageProcessor'",
+    ),
+    "google/siglip2-base-patch16-naflex": (
+        {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": 256, "patch_size": 16},
+        "\"image_processor_type\": 'Siglip2ImageProcessor'",
+    ),
+    "facebook/dinov3-vits16-pretrain-lvd1689m": (
+        {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2, "size": square(224)} | FAST | IMAGENET,
+        "\"image_processor_type\": 'DINOv3ViTImageProcessorFast'",
+    ),
+    "Intel/dpt-large": (
+        {"feature_extractor_type": "DPTFeatureExtractor", "ensure_multiple_of": 1, "keep_aspect_ratio": False},
+        "\"feature_extractor_type\": 'DPTFeatureExtractor'",
+    ),
+    "facebook/sam-vit-base": (
+        {"image_processor_type": "SamImageProcessor", "pad_size": square(1024), "size": {"longest_edge": 1024}},
+        "\"image_processor_type\": 'SamImageProcessor'",
+    ),
+    "MCG-NJU/videomae-base": (
+        {"feature_extractor_type": "VideoMAEFeatureExtractor", "size": 224},
+        "\"feature_extractor_type\": 'VideoMAEFeatureExtractor'",
+    ),
+    "dandelin/vilt-b32-mlm": (
+        {"image_processor_type": "ViltImageProcessor", "size": {"shortest_edge": 384}, "size_divisor": 32},
+        "\"image_processor_type\": 'ViltImageProcessor'",
+    ),
+    "deepmind/vision-perceiver-conv": (
+        {"feature_extractor_type": "PerceiverFeatureExtractor", "crop_size": 256, "size": 224},
+        "\"feature_extractor_type\": 'PerceiverFeatureExtractor'",
+    ),
+    "microsoft/Phi-3-vision-128k-instruct": (
+        {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3VImageProcessor"}, "num_crops": 16} | CLIP,
+        '"auto_map": ',
+    ),
+    "llava-hf/llava-v1.6-mistral-7b-hf": (
+        {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": [[336, 672]]} | CLIP,
+        "\"image_processor_type\": 'LlavaNextImageProcessor'",
+    ),
+}
+"""What must be refused, and the field that the refusal names."""

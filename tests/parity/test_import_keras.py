@@ -1,0 +1,190 @@
+"""Against Keras itself: the table of its applications, its loaders and its preprocessing layers, to the last bit."""
+
+import inspect
+import io
+import json
+import os
+import re
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from images import jpeg, noise, photo, png, scene, with_exif
+from pixprep import Engine
+from pixprep.compiler import compile_pipeline
+from pixprep.importers.keras import APPLICATIONS, AUGMENTATIONS, from_keras
+
+if find_spec("keras") is None or find_spec("tensorflow") is None:
+    pytest.skip("NO KERAS: its importer was not compared with it", allow_module_level=True)
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import keras
+import tensorflow as tf
+
+LAYERS = keras.layers
+SIZES = [(224, 224), (427, 640), (640, 427), (333, 501), (37, 61), (5, 3), (1, 1), (1, 90), (501, 31), (448, 448)]
+IMAGES = {f"{make.__name__} {size}": png(make(*size)) for make in (scene, noise) for size in SIZES} | {
+    "photo": photo(),
+    "flower": photo("flower"),
+    "odd jpeg": jpeg(scene(333, 501)),
+    "turned": with_exif(6, size=(240, 400)),
+    "gray": png(scene(99, 140)[:, :, :1]),
+}
+TARGETS = [64, (96, 40), (150, 299)]
+
+
+def preprocess_input(application):
+    """That of the module of Keras which has the application."""
+    if application.startswith("MobileNetV3"):  # its module exports no more
+        return keras.applications.mobilenet_v3.preprocess_input
+    return next(
+        module.preprocess_input
+        for module in vars(keras.applications).values()
+        if hasattr(module, "preprocess_input") and hasattr(module, application)
+    )
+
+
+def loaded(encoded, size, **options):
+    """``load_img`` and ``img_to_array``: float32 (height, width, 3)."""
+    return keras.utils.img_to_array(keras.utils.load_img(io.BytesIO(encoded), target_size=size, **options))
+
+
+def decoded(encoded):
+    return tf.io.decode_image(encoded, channels=3, expand_animations=False)
+
+
+def run(pipeline, encoded):
+    with Engine(pipeline) as engine:
+        tensor = engine.run([encoded])[0]
+    assert isinstance(tensor, np.ndarray), tensor
+    return tensor
+
+
+def config(model):
+    return json.loads(model.to_json())
+
+
+def test_the_table_has_every_application():
+    assert set(APPLICATIONS) == {name for name in vars(keras.applications) if name[0].isupper()}
+
+
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_every_level_is_what_preprocess_input_makes_of_it(application):
+    levels = np.tile(np.arange(256, dtype=np.float32)[:, None, None], (1, 1, 3))
+    (plan,) = compile_pipeline(from_keras(application)).outputs.values()
+    expected = preprocess_input(application)(levels.copy())
+    assert_close(plan.table.T[:, None], expected)
+    assert_close(plan.table.T[:, None], preprocess_input(application)(tf.constant(levels)))
+
+
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_the_default_size_is_that_of_the_applications_weights(application):
+    make = getattr(keras.applications, application)
+    shape = from_keras(application).outputs["tensor"].spec.shape
+    if application.startswith("MobileNetV3"):  # which takes any shape; its weights are of 224
+        assert make(weights=None).input_shape == (None, None, None, 3)
+        assert shape == (224, 224, 3)
+        return
+    with pytest.raises(ValueError, match=re.escape(f"`input_shape` should be {shape}")):
+        make(weights="imagenet", input_shape=(999, 777, 3))
+
+
+@pytest.mark.parametrize("size", TARGETS, ids=str)
+@pytest.mark.parametrize("application", ["ResNet50", "MobileNetV2", "DenseNet121", "EfficientNetB0"])
+def test_load_img_and_preprocess_input_bit_for_bit(application, size):
+    target = (size, size) if isinstance(size, int) else size
+    with Engine(from_keras(application, size=size)) as engine:
+        for encoded in IMAGES.values():
+            expected = preprocess_input(application)(loaded(encoded, target))
+            assert_close(engine.run([encoded])[0], expected)
+
+
+@pytest.mark.parametrize("size", TARGETS, ids=str)
+@pytest.mark.parametrize("application", ["ResNet50", "EfficientNetB0"])
+def test_image_dataset_from_directory_and_preprocess_input_bit_for_bit(tmp_path, application, size):
+    target = (size, size) if isinstance(size, int) else size
+    for index, encoded in enumerate(IMAGES.values()):
+        (tmp_path / f"{index:02}.jpg").write_bytes(encoded)  # what is in a file decides
+    dataset = keras.utils.image_dataset_from_directory(
+        tmp_path, labels=None, image_size=target, shuffle=False, batch_size=1, verbose=False
+    )
+    with Engine(from_keras(application, loader="image_dataset", size=size)) as engine:
+        for batch, encoded in zip(dataset, IMAGES.values(), strict=True):
+            assert_close(engine.run([encoded])[0], preprocess_input(application)(batch[0].numpy()))
+
+
+HEADS = {
+    "stretched": [LAYERS.Resizing(64, 48)],
+    "antialiased": [LAYERS.Resizing(40, 50, antialias=True), LAYERS.Rescaling(1 / 255)],
+    "nearest": [LAYERS.Resizing(64, 48, interpolation="nearest")],
+    "cut to a square": [LAYERS.Resizing(64, 64, crop_to_aspect_ratio=True), LAYERS.Rescaling(1 / 127.5, offset=-1)],
+    "cropped": [LAYERS.Resizing(65, 48), LAYERS.CenterCrop(40, 48), LAYERS.Rescaling(0.017, offset=[-2.1, 0.3, 7])],
+    "normalized": [
+        LAYERS.Resizing(33, 47),
+        LAYERS.RandomFlip(),
+        LAYERS.Rescaling(1 / 255),
+        LAYERS.Normalization(mean=[0.485, 0.456, 0.406], variance=[0.229**2, 0.224**2, 0.225**2]),
+    ],
+    "flat": [LAYERS.Resizing(33, 47), LAYERS.Normalization(axis=None, mean=120, variance=0)],
+    "inside": [
+        keras.Sequential([LAYERS.RandomRotation(0.1), LAYERS.Resizing(30, 20)]),
+        LAYERS.Rescaling(np.float32(0.1), offset=np.array([1.0, 2.0, 3.0])),
+    ],
+}
+
+
+@pytest.mark.parametrize("loader", ["decode_image", "load_img"])
+@pytest.mark.parametrize("head", HEADS)
+def test_preprocessing_layers_bit_for_bit(head, loader):
+    model = keras.Sequential([keras.Input((None, None, 3)), *HEADS[head]])
+    with Engine(from_keras(config(model), loader=loader)) as engine:
+        for encoded in IMAGES.values():
+            pixels = loaded(encoded, None) if loader == "load_img" else decoded(encoded)
+            assert_close(engine.run([encoded])[0], np.asarray(model(pixels[None], training=False))[0])
+
+
+def test_a_saved_model_runs_its_layers_here_or_there(tmp_path):
+    inputs = keras.Input((64, 48, 3))
+    head = LAYERS.Rescaling(1 / 255, name="head")(LAYERS.RandomZoom(0.2)(inputs))
+    model = keras.Model(inputs, LAYERS.Conv2D(2, 3)(head))
+    model.save(tmp_path / "model.keras")
+    expected = keras.Model(inputs, head)(loaded(photo(), (64, 48))[None], training=False)[0]
+    pipeline = from_keras(tmp_path / "model.keras", layers="pipeline")
+    assert pipeline.source.version == keras.__version__
+    assert_close(run(pipeline, photo()), expected)
+    assert_close(run(from_keras(tmp_path / "model.keras", layers="model"), photo()), loaded(photo(), (64, 48)))
+
+
+@pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
+def test_an_augmentation_does_nothing_at_inference(name):
+    cls = getattr(LAYERS, name)
+    needed = {"factor": 1, "height_factor": 0.1, "width_factor": 0.1}
+    layer = cls(**{key: value for key, value in needed.items() if key in inspect.signature(cls).parameters})
+    pixels = scene(37, 61)[None].astype(np.float32)
+    assert_close(np.asarray(layer(pixels, training=False)), pixels)
+
+
+def test_another_loader_fails():
+    expected = preprocess_input("ResNet50")(loaded(photo(), (224, 224)))
+    with pytest.raises(AssertionError, match="largest difference"):
+        assert_close(run(from_keras("resnet50", loader="image_dataset"), photo()), expected)
+    expected = preprocess_input("ResNet50")(loaded(photo(), (224, 224), interpolation="bilinear"))
+    with pytest.raises(AssertionError, match="largest difference"):
+        assert_close(run(from_keras("resnet50"), photo()), expected)
+
+
+def test_another_mode_fails():
+    expected = preprocess_input("ResNet50V2")(loaded(photo(), (224, 224)))
+    with pytest.raises(AssertionError, match="largest difference"):
+        assert_close(run(from_keras("resnet50"), photo()), expected)
+
+
+def test_a_compiled_division_differs_in_the_last_bit():
+    """Why the docs say "eagerly": TensorFlow multiplies with the reciprocal inside a graph."""
+    levels = np.tile(np.arange(256, dtype=np.float32)[:, None, None], (1, 1, 3))
+    compiled = tf.function(preprocess_input("DenseNet121"))(tf.constant(levels)).numpy()
+    (plan,) = compile_pipeline(from_keras("DenseNet121")).outputs.values()
+    assert 0 < np.abs(plan.table.T[:, None] - compiled).max() < 1e-6

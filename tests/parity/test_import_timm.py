@@ -1,0 +1,171 @@
+"""Every ``pretrained_cfg`` of timm, imported, against timm's own transform on PIL images: equal to the last bit."""
+
+import json
+from collections import defaultdict
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from images import noise, photo, png, read
+from pixprep import Engine, PipelineError
+from pixprep.importers.timm import from_timm, load
+
+if find_spec("timm") is None:
+    pytest.skip("NO TIMM: its importer was not compared with it", allow_module_level=True)
+
+import timm
+from timm.data import create_transform, resolve_data_config
+
+EXACT_SHARE = 1.0
+"""Measured with timm 1.0.31: 1,826 of 1,826 configurations, 173 of them distinct; none is refused."""
+
+
+@cache
+def photos():
+    """Two photos, which mostly shrink, and a portrait of odd sides, which mostly grows."""
+    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
+    return [photo("china"), photo("flower"), png(portrait)]
+
+
+def ours(pipeline, images=None):
+    with Engine(pipeline) as engine:
+        return engine.run(images or photos())
+
+
+def theirs(config, images=None, **options):
+    transform = create_transform(**resolve_data_config({}, pretrained_cfg=config, **options))
+    return [transform(read(image).convert("RGB")).numpy() for image in images or photos()]
+
+
+@cache
+def configurations():
+    """Every model's name and its ``pretrained_cfg``, as a dictionary."""
+    return {name: timm.models.get_pretrained_cfg(name).to_dict() for name in timm.list_pretrained()}
+
+
+def sweep(configs, **options):
+    """Compare every configuration; those that make the same transform only once.
+
+    Returns:
+        The names that are exact, and those refused with the reason.
+    """
+    groups, refused = defaultdict(list), {}
+    for name, config in configs.items():
+        try:
+            pipeline = from_timm(config, name=name, **options)
+        except PipelineError as error:
+            refused[name] = str(error)
+            continue
+        resolved = resolve_data_config({}, pretrained_cfg=config, **options)
+        groups[repr(sorted(resolved.items())), pipeline.ops].append(name)
+    for names in groups.values():
+        pipeline = from_timm(configs[names[0]], **options)
+        for actual, expected in zip(ours(pipeline), theirs(configs[names[0]], **options), strict=True):
+            assert_close(actual, expected)
+    exact = [name for names in groups.values() for name in names]
+    print(
+        f"\ntimm {timm.__version__} {options or ''}: {len(exact)} of {len(configs)} configurations are exact "
+        f"({len(exact) / len(configs):.2%}; {len(groups)} distinct), {len(refused)} are refused: {refused}"
+    )
+    assert all(any(f'"{field}"' in why for field in configs[name]) for name, why in refused.items())
+    return exact, refused
+
+
+def test_every_configuration_is_exact_or_refused_by_a_named_field(capsys):
+    with capsys.disabled():
+        exact, refused = sweep(configurations())
+    assert len(exact) + len(refused) == len(configurations()) > 1800
+    assert len(exact) >= EXACT_SHARE * len(configurations())
+
+
+def test_the_sizes_for_tests_are_exact_too(capsys):
+    tested = {name: config for name, config in configurations().items() if config.get("test_input_size")}
+    assert len(tested) > 300
+    with capsys.disabled():
+        exact, _ = sweep(tested, use_test_size=True)
+    assert len(exact) >= EXACT_SHARE * len(tested)
+
+
+CONFIG = {"input_size": (3, 96, 96), "crop_pct": 0.9, "interpolation": "bicubic", "mean": (0.5, 0.4, 0.3)}
+VARIANTS = {
+    "squash": {"crop_mode": "squash"},
+    "squash whole": {"crop_mode": "squash", "crop_pct": 1.0},
+    "border": {"crop_mode": "border", "crop_pct": 1.0},
+    "border, not square": {"crop_mode": "border", "crop_pct": 1.0, "input_size": (3, 75, 131)},
+    "squash, not square": {"crop_mode": "squash", "input_size": (3, 75, 131)},
+    "center, not square": {"input_size": (3, 75, 131)},
+    "center, tall": {"input_size": (3, 131, 75)},
+    "center, nearly square": {"input_size": (3, 96, 97), "crop_pct": 4.0},
+    "a crop larger than the image": {"crop_pct": 1.15},
+    "no crop_pct": {"crop_pct": None},
+    "crop_pct 0": {"crop_pct": 0},
+    "no mean": {"mean": None, "std": ()},
+    **{name: {"interpolation": name} for name in ("nearest", "box", "bilinear", "hamming", "lanczos")},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_no_model_has_is_exact_too(variant):
+    config = CONFIG | VARIANTS[variant]
+    images = [*photos(), png(noise(97, 61)), png(noise(41, 300)), png(noise(96, 96)), png(noise(1, 7))]
+    for actual, expected in zip(ours(from_timm(config), images), theirs(config, images), strict=True):
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"crop_pct": 0.95},
+        {"interpolation": "bilinear"},
+        {"mean": (0.5, 0.4, 0.301)},
+        {"std": (0.2, 0.2, 0.2)},
+        {"crop_mode": "squash"},
+        {"crop_mode": "border", "crop_pct": 1.0},
+    ],
+    ids=str,
+)
+def test_another_configuration_gives_another_tensor(change):
+    for actual, expected in zip(ours(from_timm(CONFIG)), theirs(CONFIG | change), strict=True):
+        with pytest.raises(AssertionError, match="worst at"):
+            assert_close(actual, expected)
+
+
+def test_a_name_and_the_file_of_its_hub_give_the_same_ops(tmp_path):
+    name = "resnet50.a1_in1k"
+    config = configurations()[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"architecture": "resnet50", "num_classes": 1000, "pretrained_cfg": config}))
+    from_name, from_file = load(name), load(str(path))
+    assert from_name == from_file
+    assert from_name.source.name == name
+    assert from_name.source.version == timm.__version__
+    assert load(name, use_test_size=True).outputs["tensor"].spec.shape == (3, 288, 288)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"img_size": 160},
+        {"img_size": [64, 128]},
+        {"img_size": 160, "dynamic_img_size": True},
+        {"img_size": 160, "strict_img_size": False},
+        {"img_size": 160, "use_naflex": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_the_arguments_of_a_saved_model_change_its_size_as_in_timm(arguments, is_fixed, tmp_path):
+    config = CONFIG | {"fixed_input_size": is_fixed}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"architecture": "vit", "model_args": arguments, "pretrained_cfg": config}))
+    expected, _, _ = timm.models._hub.load_model_config_from_path(tmp_path)
+    assert load(str(path)).outputs["tensor"].spec.shape == tuple(expected["input_size"])
+
+
+@pytest.mark.parametrize("name", ["resnet_50", "resnet50.no_such_tag", "", "../resnet50"])
+def test_a_name_that_timm_does_not_know_is_refused(name):
+    with pytest.raises(PipelineError, match="timm has no model"):
+        load(name)

@@ -1,0 +1,298 @@
+"""torchvision's transforms, imported, against themselves on PIL images and on uint8 tensors: equal to the last bit."""
+
+from collections import defaultdict
+from functools import cache
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from images import jpegs, noise, others, photo, png, read, with_exif
+from pixprep import Engine, PipelineError
+from pixprep.importers.torchvision import from_torchvision, load
+
+if find_spec("torchvision") is None:
+    pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)
+
+import torch
+import torchvision
+from torchvision import models
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import transforms as v1
+
+INPUTS = ("pil", "tensor")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@cache
+def photos():
+    """Two photos, which mostly shrink, and a portrait of odd sides, which mostly grows."""
+    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
+    return [photo("china"), photo("flower"), png(portrait)]
+
+
+@cache
+def all_sizes():
+    """Also noise, in sizes where windows are cut off, grow long and are few."""
+    sizes = [(97, 61), (41, 300), (224, 224), (1, 7), (600, 33)]
+    return [*photos(), *(png(noise(height, width)) for height, width in sizes)]
+
+
+def ours(pipeline, images):
+    with Engine(pipeline) as engine:
+        return engine.run(images)
+
+
+def theirs(transforms, images, kind):
+    images = [read(image).convert("RGB") for image in images]
+    if kind == "tensor":
+        images = [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images]
+    return [np.asarray(transforms(image)) for image in images]
+
+
+def assert_exact(transforms, kind, images):
+    pipeline = from_torchvision(transforms, input=kind)
+    for actual, expected in zip(ours(pipeline, images), theirs(transforms, images, kind), strict=True):
+        assert actual.dtype == expected.dtype
+        assert_close(actual, expected)
+    return pipeline
+
+
+@cache
+def all_weights():
+    """Every entry of every enumeration of weights, by its name."""
+    found = {}
+    for model in models.list_models():
+        for weights in models.get_model_weights(model):
+            found[str(weights)] = weights
+    return found
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_all_weights_are_exact_or_refused_by_their_preset(kind, capsys):
+    groups, refused = defaultdict(list), {}
+    for name, weights in all_weights().items():
+        try:
+            pipeline = load(name, input=kind)
+        except PipelineError as error:
+            refused[name] = str(error).split()[1].rstrip(":")
+            continue
+        assert pipeline.source.name == name
+        groups[repr(vars(weights.transforms())), pipeline.ops].append(name)
+    for names in groups.values():
+        assert_exact(all_weights()[names[0]].transforms(), kind, photos())
+    exact = sum(map(len, groups.values()))
+    with capsys.disabled():
+        print(
+            f"\ntorchvision {torchvision.__version__}, input {kind}: {exact} of {len(all_weights())} weights are exact "
+            f"({exact / len(all_weights()):.1%}; {len(groups)} distinct), {len(refused)} are refused: "
+            f"{sorted(set(refused.values()))}"
+        )
+    classifiers = [w for w in all_weights().values() if type(w.transforms()).__name__ == "ImageClassification"]
+    assert exact == len(classifiers) > 100
+    assert set(refused.values()) == {"ObjectDetection", "OpticalFlow", "SemanticSegmentation", "VideoClassification"}
+
+
+MODES = {mode.value: mode for mode in InterpolationMode}
+
+
+def classic(*, size=64, crop=56, mode="bilinear", antialias=True, mean=MEAN, std=STD):
+    """What everyone writes, for PIL images."""
+    return v1.Compose(
+        [
+            v1.Resize(size, MODES[mode], antialias=antialias),
+            v1.CenterCrop(crop),
+            v1.ToTensor(),
+            v1.Normalize(mean, std),
+        ]
+    )
+
+
+def modern(*, size=64, crop=56, mode="bilinear", antialias=True):
+    return v2.Compose(
+        [
+            v2.Resize(size, MODES[mode], antialias=antialias),
+            v2.CenterCrop(crop),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
+
+
+@pytest.mark.parametrize("size", [64, [64], (50, 71), 300], ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_v1_on_pil_images(mode, size):
+    pipeline = assert_exact(classic(size=size, mode=mode), "pil", all_sizes())
+    assert pipeline.source.profile == "pillow"
+
+
+@pytest.mark.parametrize("size", [64, (50, 71), 300], ids=str)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_v1_on_tensors(mode, size):
+    """In float32: see ``profiles.torch``."""
+    transforms = v1.Compose([v1.Resize(size, MODES[mode]), v1.CenterCrop(56), v1.ConvertImageDtype(torch.float32)])
+    pipeline = assert_exact(transforms, "tensor", all_sizes())
+    assert pipeline.source.profile == ("torchvision" if mode.startswith("nearest") else "torch")
+
+
+@pytest.mark.parametrize("antialias", [True, False, None])
+@pytest.mark.parametrize("size", [64, (50, 71), 300], ids=str)
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "lanczos"])
+def test_v2_on_tensors(mode, size, antialias):
+    transforms = modern(mode=mode, size=size, antialias=antialias)
+    if mode == "lanczos" and not antialias:  # which torchvision has not either
+        with pytest.raises(PipelineError, match="lanczos"):
+            from_torchvision(transforms, input="tensor")
+        return
+    assert assert_exact(transforms, "tensor", all_sizes()).source.profile == "torchvision"
+
+
+FLOAT = v2.ToDtype(torch.float32, scale=True)
+CHAINS = {
+    "v2 on PIL images": ("pil", [v2.Resize(64), v2.CenterCrop(56), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)]),
+    "an image, then a resize": ("pil", [v2.ToImage(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
+    "PILToTensor, then a resize": ("pil", [v2.PILToTensor(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
+    "v1 PILToTensor, then a v2 resize": ("pil", [v1.PILToTensor(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
+    "no scale": ("tensor", [v2.Resize((40, 50)), v2.ToDtype(torch.float32), v2.Normalize((120.0,) * 3, (60.0,) * 3)]),
+    "no normalize": ("pil", [v1.Resize((40, 50)), v1.ToTensor()]),
+    "two normalizes": ("pil", [v1.Resize(64), v1.CenterCrop(56), v1.ToTensor(), *[v1.Normalize(MEAN, STD)] * 2]),
+    "a crop after ToTensor": ("pil", [v1.Resize(64), v1.ToTensor(), v1.CenterCrop((56, 51)), v1.Normalize(MEAN, STD)]),
+    "a crop that pads after ToTensor": ("pil", [v1.Resize(64), v1.ToTensor(), v1.CenterCrop(99)]),
+    "a crop after normalize": ("pil", [v1.Resize(64), v1.ToTensor(), v1.Normalize(MEAN, STD), v1.CenterCrop(56)]),
+    "levels": ("tensor", [v2.Resize(64), v2.CenterCrop(56)]),
+    "levels of a PIL image": ("pil", [v1.Resize(64), v1.CenterCrop(56), v1.PILToTensor()]),
+    "uint8 to uint8": ("tensor", [v2.Resize(64), v2.CenterCrop(56), v2.ToDtype(torch.uint8, scale=True)]),
+    "padding": ("pil", [v1.Resize((40, 50)), v1.Pad(3, fill=7), v1.ToTensor()]),
+    "padding of one colour": ("pil", [v1.Resize((40, 50)), v1.Pad((3, 5), fill=(1, 2, 3)), v1.ToTensor()]),
+    "odd padding": ("tensor", [v2.Resize((40, 50)), v2.Pad((3, 5, 4, 6), fill=9), FLOAT]),
+    "padding on one side": ("pil", [v1.Resize((40, 50)), v1.Pad((0, 0, 9, 1)), v1.ToTensor()]),
+    "padding after ToTensor": ("pil", [v1.Resize((40, 50)), v1.ToTensor(), v1.Pad(3), v1.Normalize(MEAN, STD)]),
+    "a Compose in a Compose": ("pil", [v1.Compose([v1.Resize(64), v1.CenterCrop(56)]), v1.ToTensor()]),
+    "a Sequential": ("tensor", [torch.nn.Sequential(v2.Resize(64), torch.nn.Identity(), v2.CenterCrop(56)), FLOAT]),
+    "no-ops": (
+        "pil",
+        [v2.Identity(), v2.RGB(), v1.Resize(64), v1.CenterCrop(56), v2.ToImage(), FLOAT, v2.ToPureTensor()],
+    ),
+    "v2 ConvertImageDtype": ("tensor", [v2.Resize(64), v2.CenterCrop(56), v2.ConvertImageDtype(torch.float32)]),
+    "numbers for Pillow's filters": ("pil", [v1.Resize(64, 3), v1.CenterCrop(56), v1.ToTensor()]),
+    "a number for a v2 filter": ("tensor", [v2.Resize(64, 3), v2.CenterCrop(56), FLOAT]),
+    "a mean in a tensor": (
+        "pil",
+        [v1.Resize((9, 9)), v1.ToTensor(), v1.Normalize(torch.tensor(MEAN), torch.tensor(STD))],
+    ),
+    "ToTensor of v2": ("pil", [v2.Resize(64), v2.CenterCrop(56), v1.ToTensor(), v2.Normalize(MEAN, STD)]),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_chain_of_transforms(chain):
+    kind, transforms = CHAINS[chain]
+    assert_exact(v2.Compose(transforms) if chain.startswith("v2") else v1.Compose(transforms), kind, all_sizes())
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_images_are_decoded_as_pil_does(kind):
+    """The EXIF orientation is not applied, alpha is dropped."""
+    images = [with_exif(6), others()["png alpha"], others()["png palette"], jpegs()["gray"], jpegs()["cmyk"]]
+    assert_exact(models.ResNet18_Weights.DEFAULT.transforms(), kind, images)
+
+
+@pytest.mark.parametrize(
+    ("kind", "transforms", "neighbour"),
+    [
+        ("pil", classic(), classic(size=65)),
+        ("pil", classic(), classic(crop=58)),
+        ("pil", classic(), classic(mode="bicubic")),
+        ("pil", classic(), classic(mean=(0.485, 0.456, 0.4061))),
+        ("pil", classic(), classic(std=(0.229, 0.224, 0.2251))),
+        ("tensor", modern(), modern(antialias=False)),
+        ("tensor", modern(), v1.Compose([classic().transforms[0], *modern().transforms[1:]])),
+        (
+            "tensor",
+            modern(),
+            v1.Compose([*modern().transforms[:2], v1.ConvertImageDtype(torch.float32), v1.Normalize(MEAN, STD)]),
+        ),
+    ],
+)
+def test_another_transform_gives_another_tensor(kind, transforms, neighbour):
+    pipeline = from_torchvision(transforms, input=kind)
+    for actual, expected in zip(ours(pipeline, photos()), theirs(neighbour, photos(), kind), strict=True):
+        with pytest.raises(AssertionError, match=r"worst at|shape"):
+            assert_close(actual, expected)
+
+
+def test_the_input_kind_matters():
+    weights = models.ResNet50_Weights.IMAGENET1K_V2.transforms()
+    expected = theirs(weights, photos(), "tensor")
+    for actual, expect in zip(ours(from_torchvision(weights, input="pil"), photos()), expected, strict=True):
+        with pytest.raises(AssertionError, match="worst at"):
+            assert_close(actual, expect)
+
+
+COMPOSE = [v1.Resize(64), v1.CenterCrop(56)]
+REFUSED = {
+    'transforms[0] Resize: "max_size": 99 is not understood': [v1.Resize(64, max_size=99)],
+    "transforms[0] RandomResizedCrop: is not understood (it is random)": [v1.RandomResizedCrop(224)],
+    "transforms[1] RandomHorizontalFlip: is not understood (it is random)": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
+    "transforms[0] Grayscale: is not understood": [v1.Grayscale(3)],
+    "transforms[0] FiveCrop: is not understood": [v1.FiveCrop(9)],
+    "transforms[0] Lambda: is not understood": [v1.Lambda(abs)],
+    "transforms[2] Normalize: takes float32 values, but here is a PIL image": [*COMPOSE, v1.Normalize(MEAN, STD)],
+    "transforms[3] Normalize: takes float32 values, but here is a uint8 tensor": [
+        *COMPOSE,
+        v1.PILToTensor(),
+        v1.Normalize(MEAN, STD),
+    ],
+    "transforms[1] Resize: would resize float32 values: put it before ToTensor": [v1.ToTensor(), v1.Resize(64)],
+    "transforms[1] ToTensor: takes a PIL image, but here is a uint8 tensor": [v2.ToImage(), v1.ToTensor()],
+    "transforms[1] PILToTensor: takes a PIL image, but here is float32 values": [v1.ToTensor(), v1.PILToTensor()],
+    "transforms[0] ConvertImageDtype: does nothing to a PIL image": [v2.ConvertImageDtype(torch.float32)],
+    'transforms[1] ToDtype: "dtype": torch.float16 must be torch.float32': [v2.ToImage(), v2.ToDtype(torch.float16)],
+    'transforms[1] Resize: "antialias": False of v1 transforms': [v2.ToImage(), v1.Resize(64, antialias=False)],
+    "transforms[1] Resize: \"interpolation\": <InterpolationMode.BOX: 'box'> is not for a uint8 tensor": [
+        v2.ToImage(),
+        v2.Resize(64, InterpolationMode.BOX),
+    ],
+    'transforms[0] Pad: "padding": 3 of images of any size': [v1.Pad(3)],
+    'transforms[1] Pad: "padding": (9, 0, 0, 0) must be the same on opposite sides': [
+        v1.Resize((9, 9)),
+        v1.Pad((9, 0, 0, 0)),
+    ],
+    "transforms[1] Pad: \"padding_mode\": 'reflect'": [v1.Resize((9, 9)), v1.Pad(3, padding_mode="reflect")],
+    'transforms[2] Pad: "fill": 0.5 must be whole levels': [v1.Resize((9, 9)), v1.ToTensor(), v1.Pad(3, fill=0.5)],
+    "transforms: end with a PIL image": COMPOSE,
+    'ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
+    "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
+    "must come before normalize": [v1.Resize(64), v1.ToTensor(), v1.Normalize(MEAN, STD), v1.CenterCrop(99)],
+    "transforms[0] ReLU: is a class of torch.nn": [torch.nn.ReLU()],
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_understood_is_refused_by_name(message):
+    with pytest.raises(PipelineError) as error:
+        from_torchvision(v1.Compose(REFUSED[message]))
+    assert message in str(error.value)
+
+
+def test_a_subclass_may_do_anything_and_is_refused():
+    class Resize(v1.Resize):
+        pass
+
+    with pytest.raises(PipelineError, match=r"Resize: is a class of .*test_import_torchvision"):
+        from_torchvision(v1.Compose([Resize(64), v1.CenterCrop(56), v1.ToTensor()]))
+
+
+@pytest.mark.parametrize("name", ["ResNet50_Weights.V9", "NoSuch_Weights.DEFAULT", "resnet50", "", "a.b.c"])
+def test_unknown_weights_are_refused(name):
+    with pytest.raises(PipelineError, match="torchvision has no weights"):
+        load(name)
+
+
+def test_weights_by_name():
+    pipeline = load("ResNet50_Weights.IMAGENET1K_V2")
+    assert pipeline.source.library == "torchvision"
+    assert pipeline.source.name == "ResNet50_Weights.IMAGENET1K_V2"
+    assert torchvision.__version__.startswith(pipeline.source.version)
+    assert not pipeline.ops[0].apply_exif_orientation

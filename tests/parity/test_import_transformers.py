@@ -1,0 +1,239 @@
+"""The import of a transformers image processor equals the processor, bit for bit, or is refused by a field's name."""
+
+import io
+from functools import cache
+from importlib.util import find_spec
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from compare import assert_close
+from hub_configs import EXACT, REFUSED, clip, vit
+from images import noise, others, photo, png, read, scene, with_exif
+from pixprep import Engine, Pipeline, PipelineError
+from pixprep.importers.transformers import DEFAULTS, HARMLESS, UNUSED, from_transformers
+
+if find_spec("transformers") is None or find_spec("torchvision") is None:
+    pytest.skip("NO TRANSFORMERS: its importer was not compared with it", allow_module_level=True)
+
+import transformers
+from transformers.image_utils import load_image
+from transformers.processing_utils import ImagesKwargs
+
+BACKENDS = ("torchvision", "pil")
+
+
+def processor_class(config, backend):
+    name = config.get("image_processor_type") or config["feature_extractor_type"]
+    name = name.replace("FeatureExtractor", "ImageProcessor").removesuffix("Fast")
+    return getattr(transformers, name + ("Pil" if backend == "pil" else ""))
+
+
+def theirs(config, backend, images):
+    """What the processor makes of PIL images; of those that it would not turn into RGB itself, by ``load_image``."""
+    processor = processor_class(config, backend).from_dict(config)
+    loaded = [read(image) if processor.do_convert_rgb else load_image(read(image)) for image in images]
+    return [np.asarray(processor(image, return_tensors="np")["pixel_values"][0]) for image in loaded]
+
+
+def ours(pipeline, images):
+    with Engine(pipeline) as engine:
+        return engine.run(images)
+
+
+def changed(pipeline, op_name, **fields):
+    """The same pipeline with other values in every op of that name."""
+    ops = [msgspec.structs.replace(op, **fields) if op.__struct_config__.tag == op_name else op for op in pipeline.ops]
+    return Pipeline(ops)
+
+
+@cache
+def images():
+    """Two photos, which mostly shrink, a portrait of odd sides, one with alpha, and one that grows."""
+    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
+    pixels = np.dstack([scene(301, 259), noise(301, 259, 1)])
+    file = io.BytesIO()
+    Image.fromarray(pixels, "RGBA").save(file, "PNG")
+    return [photo("china"), photo("flower"), png(portrait), file.getvalue(), png(scene(37, 53))]
+
+
+def assert_equal(config, backend, encoded):
+    for actual, expected in zip(
+        ours(from_transformers(config, backend=backend), encoded), theirs(config, backend, encoded), strict=True
+    ):
+        assert actual.dtype == expected.dtype
+        assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", EXACT)
+def test_the_import_equals_the_processor_bit_for_bit(name, backend):
+    assert_equal(EXACT[name], backend, images())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_understood_is_refused_by_the_name_of_a_field(name):
+    config, field = REFUSED[name]
+    with pytest.raises(PipelineError, match=field):
+        from_transformers(config)
+
+
+def test_the_shares_of_exact_and_refused_configurations(capsys):
+    exact, refused = len(EXACT), len(REFUSED)
+    with capsys.disabled():
+        print(
+            f"\ntransformers {transformers.__version__}: of {exact + refused} configurations {exact} "
+            f"({exact / (exact + refused):.0%}) are imported, {refused} refused"
+        )
+    assert exact >= 30
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_defaults_are_those_of_the_class(name, backend):
+    cls = processor_class({"image_processor_type": name}, backend)
+    own = {field: getattr(cls, field, None) for field in DEFAULTS[name]}
+    own = {field: tuple(value) if isinstance(value, list) else value for field, value in own.items()}
+    assert own == DEFAULTS[name]
+    # and whatever else the class takes has no default that could change a pixel
+    general = {field for field in ImagesKwargs.__annotations__ if getattr(cls, field, None) is None}
+    assert set(cls.valid_kwargs.__annotations__) <= set(DEFAULTS[name]) | general | set(HARMLESS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_configuration_of_nothing_but_a_class_equals_it(name, backend):
+    config = {"image_processor_type": name}
+    if name == "MobileViTImageProcessor" and backend == "pil":
+        with pytest.raises(PipelineError, match=r'"crop_size": .* may pad the image'):
+            from_transformers(config, backend=backend)
+        return
+    assert_equal(config, backend, images()[:1])
+
+
+ODD = {
+    "no rescale": {"do_rescale": False},
+    "no normalize": {"do_normalize": False},
+    "no rescale, no normalize": {"do_rescale": False, "do_normalize": False},
+    "levels to -1 and 1": {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 1.0, 1.0], "image_std": 1.0},
+    "one mean": {"image_mean": 0.3, "image_std": [0.2, 0.3, 0.4]},
+    "no resize": {"do_resize": False, "size": None},
+    "an even margin on both sides": {"size": {"height": 200, "width": 180}},
+    "a pad to what is there already": {"do_pad": True},
+    "nearest": {"resample": 0},
+    "lanczos": {"resample": 1},
+    "bilinear": {"resample": 2},
+    "a null for what is on by default": {"do_normalize": None, "image_mean": None},
+    "nulls for everything else": {"do_pad": None, "pad_size": None, "data_format": None, "size_divisor": None},
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", ODD)
+def test_an_unusual_configuration_equals_the_processor(case, backend):
+    config = clip(224) | ODD[case]
+    large = [image for image in images() if min(read(image).size) >= 224]
+    if case == "no resize" and backend == "pil":
+        with pytest.raises(PipelineError, match=r'"crop_size": .* may pad the image'):
+            from_transformers(config, backend=backend)
+        return
+    assert_equal(config, backend, large)
+
+
+@pytest.mark.parametrize("filter_", [4, 5])
+def test_pils_box_and_hamming_are_exact_and_torchvisions_refused_as_there(filter_):
+    config = clip(224) | {"resample": filter_}
+    assert_equal(config, "pil", images())
+    with pytest.raises(PipelineError, match='"resample": '):
+        from_transformers(config)
+    with pytest.raises(Exception, match=r"(?i)interpolation|mode"):
+        theirs(config, "torchvision", images()[:1])
+
+
+def test_torchvision_pads_an_image_smaller_than_its_crop_by_the_smaller_half_above():
+    config = clip(224) | {"size": {"shortest_edge": 101}}
+    assert_equal(config, "torchvision", images())
+
+
+def test_pil_pads_otherwise_so_that_such_a_crop_is_refused():
+    config = clip(224) | {"size": {"shortest_edge": 101}}
+    with pytest.raises(PipelineError, match=r'"crop_size": .* may pad the image'):
+        from_transformers(config, backend="pil")
+    pipeline = from_transformers(config)
+    (above,) = ours(changed(pipeline, "resize", like="pillow"), [photo()])
+    (expected,) = theirs(config, "pil", [photo()])
+    assert (above != expected).mean() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["png alpha", "png gray alpha", "png palette alpha", "webp lossless alpha"])
+def test_a_transparent_image_is_laid_on_white_where_the_processor_converts_to_rgb(kind):
+    assert_equal(clip(16), "torchvision", [others()[kind]])
+    (dropped,) = ours(changed(from_transformers(clip(16)), "decode", alpha="drop"), [others()[kind]])
+    (expected,) = theirs(clip(16), "torchvision", [others()[kind]])
+    assert (dropped != expected).mean() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["png gray", "png 1 bit", "png palette", "gif", "tiff cmyk", "bmp palette"])
+def test_an_image_that_is_not_rgb_becomes_it(kind):
+    assert_equal(clip(16), "torchvision", [others()[kind]])
+
+
+def test_images_are_upright_as_load_image_makes_them_or_as_stored_if_asked():
+    encoded = with_exif(6, size=(30, 50))
+    config = vit(20)
+    assert_equal(config, "torchvision", [encoded])
+    (stored,) = ours(from_transformers(config, apply_exif_orientation=False), [encoded])
+    processor = processor_class(config, "torchvision").from_dict(config)
+    assert_close(stored, processor(read(encoded), return_tensors="np")["pixel_values"][0])
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_unused_fields_are_unused(name):
+    config = {"image_processor_type": name, "size": {"height": 200, "width": 200}, "do_center_crop": False}
+    values = {"do_normalize": True, "image_mean": 0.1, "image_std": 0.7, "do_center_crop": True, "crop_size": 100}
+    loud = config | {field: values[field] for field in UNUSED[name]}
+    (quiet,), (expected,) = theirs(config, "torchvision", [photo()]), theirs(loud, "torchvision", [photo()])
+    assert_close(expected, quiet)
+    assert_equal(loud, "torchvision", [photo()])
+
+
+# Negative controls: each of these must be told from the processor.
+
+
+def test_a_crop_that_rounds_to_even_is_told_at_margins_of_3_mod_4():
+    config = clip(224)
+    pipeline = from_transformers(config)
+    even = changed(pipeline, "center_crop", rounding="half_even")
+    encoded = {width: png(scene(224, width)) for width in (225, 227, 229, 231)}
+    differ = {}
+    for width, image in encoded.items():
+        (expected,) = theirs(config, "torchvision", [image])
+        assert_close(ours(pipeline, [image])[0], expected)
+        differ[width - 224] = float((ours(even, [image])[0] != expected).mean())
+    assert differ[1] == differ[5] == 0
+    assert min(differ[3], differ[7]) > 0.9
+
+
+@pytest.mark.parametrize("arithmetic", ["divide", "multiply", "fused_multiply", "float64"])
+def test_another_arithmetic_is_told_by_its_last_bits(arithmetic):
+    config = clip(224)
+    (expected,) = theirs(config, "torchvision", [photo()])
+    (other,) = ours(changed(from_transformers(config), "normalize", arithmetic=arithmetic), [photo()])
+    assert (other != expected).mean() > 0.1
+    assert np.abs(other - expected).max() < 1e-6
+
+
+def test_the_two_backends_are_told_apart():
+    (expected,) = theirs(clip(224), "torchvision", [photo()])
+    (other,) = ours(from_transformers(clip(224), backend="pil"), [photo()])
+    share = float((np.abs(other - expected) > 1e-3).mean())
+    assert 0 < share < 0.02
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_images_of_awkward_sizes_are_equal_too(backend):
+    sizes = [(1, 1), (1, 9), (300, 2), (223, 225), (224, 224), (448, 447), (257, 991)]
+    assert_equal(vit(224), backend, [png(noise(*size)) for size in sizes])
+    assert_equal(clip(64), backend, [png(noise(*size)) for size in sizes if max(size) / min(size) < 4])

@@ -1,0 +1,169 @@
+"""Against Ultralytics' own predictors: the pixels that they give a model, and the way back of its boxes."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+from compare import assert_close
+from images import jpeg, noise, photo, png, scene, with_exif
+from pixprep import Engine, Pipeline
+from pixprep.importers.ultralytics import TASKS, from_ultralytics
+from pixprep.ops import Letterbox, Resize
+
+if any(find_spec(name) is None for name in ("torch", "torchvision", "cv2", "ultralytics")):
+    pytest.skip("NO ULTRALYTICS: its importer was not compared with it", allow_module_level=True)
+
+import torch
+from torchvision import transforms
+
+SIZES = [(640, 640), (480, 640), (427, 640), (333, 500), (801, 599), (37, 61), (5, 3), (1, 1), (1, 300), (641, 639)]
+SIZES += [(64, 64), (128, 96), (192, 320), (900, 31)]
+CANVASES = [64, 96, (128, 96), (96, 160), 320]
+IMAGES = {f"{make.__name__} {size}": png(make(*size)) for make in (scene, noise) for size in SIZES} | {
+    "photo": photo(),
+    "flower": photo("flower"),
+    "odd jpeg": jpeg(scene(333, 501)),
+    "turned": with_exif(6, size=(240, 400)),
+    "mirrored": with_exif(7, size=(101, 77)),
+    "gray": png(scene(99, 140)[:, :, :1]),
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """What is used of Ultralytics; imported here, since at import it writes its settings into a folder."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
+        environment.setenv("YOLO_AUTOINSTALL", "false")
+        tasks = import_module("ultralytics.models.yolo")
+        predictors = {
+            task: next(v for k, v in vars(getattr(tasks, task)).items() if k.endswith("Predictor")) for task in TASKS
+        }
+        yield SimpleNamespace(
+            predictors=predictors | {"rtdetr": import_module("ultralytics.models.rtdetr").RTDETRPredictor},
+            classify_transforms=import_module("ultralytics.data.augment").classify_transforms,
+            imread=import_module("ultralytics.utils.patches").imread,
+            scale_boxes=import_module("ultralytics.utils.ops").scale_boxes,
+            model=import_module("ultralytics").YOLO,
+        )
+
+
+@pytest.fixture
+def read(library, tmp_path):
+    def read(encoded):
+        path = tmp_path / "image"
+        path.write_bytes(encoded)
+        return library.imread(path)
+
+    return read
+
+
+def predictor(library, task, imgsz, *, fp16=False):
+    """A predictor with what its ``preprocess`` asks of an exported model, and no model."""
+    cls = library.predictors[task]
+    made = cls.__new__(cls)
+    made.imgsz = list(canvas(imgsz))
+    made.args = SimpleNamespace(rect=True)
+    made.device = torch.device("cpu")
+    made.model = SimpleNamespace(format="onnx", dynamic=False, stride=32, fp16=fp16, channels=3)
+    if task == "classify":  # as its ``setup_source`` splits them
+        steps = library.classify_transforms(made.imgsz).transforms
+        made.host_transforms, made.device_transform = transforms.Compose(steps[:2]), steps[-1]
+    return made
+
+
+def canvas(imgsz):
+    return (imgsz, imgsz) if isinstance(imgsz, int) else imgsz
+
+
+def run(pipeline, encoded):
+    with Engine(pipeline) as engine:
+        return engine.run([encoded])[0]
+
+
+@pytest.mark.parametrize("imgsz", CANVASES, ids=str)
+@pytest.mark.parametrize("task", ["detect", "depth", "classify"])
+def test_the_tensor_is_the_predictors_bit_for_bit(library, read, task, imgsz):
+    reference = predictor(library, task, imgsz)
+    with Engine(from_ultralytics(task, imgsz=imgsz)) as engine:
+        for name, encoded in IMAGES.items():
+            tensor = engine.run([encoded])[0]
+            assert isinstance(tensor, np.ndarray), f"{name}: {tensor}"
+            assert_close(tensor, reference.preprocess([read(encoded)])[0].numpy())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_has_the_geometry_of_its_predictor(library, read, task):
+    expected = predictor(library, task, 320).preprocess([read(photo())])[0].numpy()
+    assert_close(run(from_ultralytics(task, imgsz=320), photo()), expected)
+
+
+def test_rtdetr_stretches(library, read):
+    expected = predictor(library, "rtdetr", 320).preprocess([read(photo())])[0].numpy()
+    metadata = {"task": "detect", "imgsz": 320, "head": "RTDETRDecoder"}
+    assert_close(run(from_ultralytics(metadata), photo()), expected)
+    with pytest.raises(AssertionError, match="largest difference"):
+        assert_close(run(from_ultralytics(metadata | {"head": "Detect"}), photo()), expected)
+
+
+def test_float16_is_the_predictors_too(library, read):
+    expected = predictor(library, "detect", 96, fp16=True).preprocess([read(photo())])[0].numpy()
+    tensor = run(from_ultralytics("detect", imgsz=96, dtype="float16"), photo())
+    assert tensor.dtype == expected.dtype == np.float16
+    assert_close(tensor, expected)
+
+
+@pytest.mark.parametrize("imgsz", CANVASES, ids=str)
+def test_boxes_come_back_where_scale_boxes_puts_them(library, read, imgsz):
+    rng = np.random.default_rng(3)
+    height, width = canvas(imgsz)
+    with Engine(from_ultralytics("detect", imgsz=imgsz)) as engine:
+        for encoded in IMAGES.values():
+            size = read(encoded).shape[:2]
+            outputs = engine.run_batch([encoded]).outputs
+            assert outputs["original_size"][0].tolist() == list(size)
+            scale_y, scale_x, offset_y, offset_x = outputs["transform"][0].tolist()
+            boxes = rng.uniform(0, [width, height] * 2, (20, 4))
+            back = (boxes - [offset_x, offset_y] * 2) / ([scale_x, scale_y] * 2)
+            back = np.clip(back, 0, [size[1], size[0]] * 2)  # as scale_boxes does
+            np.testing.assert_allclose(back, library.scale_boxes((height, width), boxes, size), rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize(("task", "like"), [("detect", "pillow"), ("depth", "pillow"), ("classify", "opencv")])
+def test_the_neighbouring_filter_fails(library, read, task, like):
+    """Pillow's antialiased bilinear in the place of OpenCV's, and the reverse."""
+    ops = [
+        msgspec.structs.replace(op, like=like, antialias=like == "pillow", exact=None)
+        if isinstance(op, Letterbox | Resize)
+        else op
+        for op in from_ultralytics(task, imgsz=320).ops
+    ]
+    expected = predictor(library, task, 320).preprocess([read(photo())])[0].numpy()
+    with pytest.raises(AssertionError, match="largest difference"):
+        assert_close(run(Pipeline(ops), photo()), expected)
+
+
+class _EnoughError(Exception):
+    """Ends an export where the metadata are complete and the work begins."""
+
+
+@pytest.mark.parametrize(("model", "task"), [("yolo11n.yaml", "detect"), ("yolo11n-cls.yaml", "classify")])
+def test_every_field_that_the_exporter_writes_is_understood(library, tmp_path, monkeypatch, model, task):
+    monkeypatch.chdir(tmp_path)
+    written = {}
+
+    def keep(exporter):
+        written.update(exporter.metadata)
+        raise _EnoughError
+
+    untrained = library.model(model)
+    untrained.add_callback("on_export_start", keep)
+    with pytest.raises(_EnoughError):
+        untrained.export(format="torchscript", imgsz=64)
+    pipeline = from_ultralytics(written)
+    assert pipeline.ops == from_ultralytics(task, imgsz=64).ops
+    assert pipeline.source.version == written["version"]

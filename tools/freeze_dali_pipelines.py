@@ -1,0 +1,190 @@
+"""Write tests/parity/frozen/dali: serialized DALI pipelines, and what DALI's CPU operators make of the two photos.
+
+    .venv-frozen/bin/python tools/freeze_dali_pipelines.py
+
+It needs nvidia-dali (2.4 wrote the committed files) and no GPU. The files keep everything but the paths and source
+lines of this script, which DALI puts into each operator.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn, types
+from nvidia.dali.pipeline import Pipeline
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "tests" / "parity" / "frozen" / "dali"
+PHOTOS = sorted((ROOT / "client_examples" / "images").glob("*.jpg"))
+MEAN, STD = ([255 * x for x in values] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+
+
+def classic(encoded: Any, device: str = "cpu") -> Any:
+    """What nearly every DALI pipeline for a classifier is."""
+    pixels = fn.decoders.image(encoded, device=device, output_type=types.RGB)
+    pixels = fn.resize(pixels, resize_shorter=256, interp_type=types.INTERP_LINEAR)
+    return fn.crop_mirror_normalize(
+        pixels, dtype=types.FLOAT, output_layout="CHW", crop=(224, 224), mean=MEAN, std=STD, mirror=0
+    )
+
+
+def classic_gpu(encoded: Any) -> Any:
+    """The same on a GPU."""
+    return classic(encoded, "mixed")
+
+
+def mirrored(encoded: Any) -> Any:
+    """Another filter, rounding, layout and dtype; a scale and a shift."""
+    pixels = fn.resize(fn.decoders.image(encoded), resize_longer=48, interp_type=types.INTERP_CUBIC)
+    return fn.crop_mirror_normalize(
+        pixels,
+        dtype=types.FLOAT16,
+        output_layout="HWC",
+        crop_h=25,
+        crop_w=33,
+        rounding="truncate",
+        mirror=1,
+        mean=MEAN,
+        std=STD,
+        scale=0.5,
+        shift=3,
+    )
+
+
+def cover(encoded: Any) -> Any:
+    """BGR levels; no antialias, so that the two filters are one."""
+    pixels = fn.decoders.image(encoded, output_type=types.BGR)
+    pixels = fn.resize(
+        pixels,
+        size=[30, 40],
+        mode="not_smaller",
+        min_filter=types.INTERP_LANCZOS3,
+        mag_filter=types.INTERP_LANCZOS3,
+        antialias=False,
+    )
+    return fn.crop(pixels, crop=(27, 34))
+
+
+def gray(encoded: Any) -> Any:
+    """One channel, a fast IDCT, both sides given; cast and transposed by operators of their own."""
+    pixels = fn.decoders.image(encoded, output_type=types.GRAY, use_fast_idct=True)
+    pixels = fn.resize(pixels, resize_x=29, resize_y=33, subpixel_scale=False)
+    return fn.transpose(fn.cast(pixels, dtype=types.FLOAT), perm=[2, 0, 1])
+
+
+def cropped(encoded: Any) -> Any:
+    """Cropped while it is decoded; flipped, and normalized by an operator of its own."""
+    pixels = fn.decoders.image_crop(encoded, crop=(300, 401))
+    pixels = fn.flip(fn.resize(pixels, size=[24, 24], interp_type=types.INTERP_TRIANGULAR), vertical=1)
+    return fn.normalize(fn.copy(pixels), mean=127.5, stddev=60, scale=2)
+
+
+def corner(encoded: Any) -> Any:
+    """The upper left corner of a nearest neighbour."""
+    pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=50, interp_type=types.INTERP_NN)
+    return fn.crop_mirror_normalize(pixels, crop=(20, 30), crop_pos_x=0, crop_pos_y=0, std=255.0)
+
+
+def two_outputs(encoded: Any) -> Any:
+    """Two that part after the resize."""
+    pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40)
+    thumbnail = fn.crop(pixels, crop=(16, 16), name="thumbnail")
+    return thumbnail, fn.crop_mirror_normalize(pixels, crop=(32, 32), mean=127, std=128.0)
+
+
+def random_mirror(encoded: Any) -> Any:
+    """As for training: an argument that another operator computes."""
+    pixels = fn.resize(fn.decoders.image(encoded), size=32)
+    return fn.crop_mirror_normalize(pixels, mirror=fn.random.coin_flip())
+
+
+PIPELINES: dict[str, Callable[[Any], Any]] = {
+    function.__name__: function
+    for function in (
+        classic,
+        classic_gpu,
+        mirrored,
+        cover,
+        gray,
+        cropped,
+        corner,
+        two_outputs,
+        random_mirror,
+    )
+}
+RUN = ("mirrored", "cover", "gray", "cropped", "corner", "two_outputs")  # small, and the same each time
+
+
+def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:
+    """A pipeline without a GPU; ``mixed`` operators can be written so, but not run."""
+    pipeline = Pipeline(batch_size=batch_size, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    with pipeline:
+        outputs = build(fn.external_source(device="cpu", name="DALI_INPUT_0", dtype=types.UINT8, ndim=1))
+        pipeline.set_outputs(*(outputs if isinstance(outputs, tuple) else (outputs,)))
+    return pipeline
+
+
+def without_traces(serialized: bytes) -> bytes:
+    """The message without the arguments that say where an operator was written."""
+    kept = b""
+    for number, field, value in fields(serialized):
+        if number != 5:  # an operator
+            kept += field
+            continue
+        body = b"".join(
+            part for key, part, inner in fields(value) if key != 4 or b"_origin_stack" not in inner[:20]
+        )  # an argument begins with its name
+        kept += b"\x2a" + varint(len(body)) + body
+    return kept
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Of each field the number, all its bytes, and those of its value."""
+    offset = 0
+    while offset < len(message):
+        start = offset
+        tag, offset = unvarint(message, offset)
+        if tag & 7 == 2:
+            size, value = unvarint(message, offset)
+            offset = value + size
+        else:
+            value = offset
+            offset = unvarint(message, offset)[1] if tag & 7 == 0 else offset + 4
+        yield tag >> 3, message[start:offset], message[value:offset]
+
+
+def varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first."""
+    low, high = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + varint(high) if high else bytes([low])
+
+
+def unvarint(data: bytes, offset: int) -> tuple[int, int]:
+    """The number, and where the next field begins."""
+    value = shift = 0
+    while True:
+        byte = data[offset]
+        value |= (byte & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+        if byte < 0x80:
+            return value, offset
+
+
+def run(pipeline: Pipeline, encoded: Sequence[bytes]) -> list[list[np.ndarray[Any, Any]]]:
+    """For each output what becomes of each image."""
+    pipeline.build()
+    pipeline.feed_input("DALI_INPUT_0", [np.frombuffer(image, np.uint8) for image in encoded])
+    return [[np.array(array) for array in output] for output in pipeline.run()]
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    expected = {}
+    for name, build in PIPELINES.items():
+        (FOLDER / f"{name}.dali").write_bytes(without_traces(make(build).serialize()))
+        if name in RUN:
+            for index, output in enumerate(run(make(build), [photo.read_bytes() for photo in PHOTOS])):
+                for photo, array in zip(PHOTOS, output, strict=True):
+                    expected[f"{name}/{index}/{photo.stem}"] = array
+    np.savez_compressed(FOLDER / "expected.npz", **expected)
