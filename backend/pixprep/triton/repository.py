@@ -21,6 +21,7 @@ from pixprep.pipeline import Pipeline
 from pixprep.triton import config as model_config
 from pixprep.triton.check import Problem, check, check_pipeline
 from pixprep.triton.classifier import Classifier, Tensor, connect, parse_io, read_onnx
+from pixprep.triton.lookahead import look_ahead
 
 __all__ = ["Built", "Problem", "build", "check", "check_pipeline"]
 
@@ -125,6 +126,7 @@ def build(
                 **_texts(pipeline, model, labels, kind=classifier, on_error=on_error, max_batch_size=max_batch_size)
             }
             if onnx:
+                notes += look_ahead(onnx, pipeline, connect(model, pipeline, max_batch_size=max_batch_size))
                 files[f"{CLASSIFIER}/1/{ONNX_FILE}"] = onnx
                 files |= {f"{CLASSIFIER}/1/{name}": onnx.parent / name for name in model.data_files}
             if plan:

