@@ -19,6 +19,7 @@ import numpy as np
 from pixprep.errors import PixprepError
 from pixprep.triton import client, repository
 from pixprep.triton.server import Server
+from pixprep.triton.supervisor import watch
 
 STEPS = ("preprocess", "classifier")
 
@@ -59,7 +60,7 @@ def main() -> int:
                     f"       -H 'Content-Type: application/octet-stream' {server.http_url}/v2/models/ensemble/infer "
                     "| wc -c"
                 )
-                server.wait()
+                watch(server, ["preprocess"])
         say("\nstopped")
     except PixprepError as error:
         sys.stderr.write(f"pixprep: {error}\n")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import PixprepError, SetupError
 
 Protocol = Literal["http", "grpc"]
@@ -108,6 +109,31 @@ def send(
                 done += 1
                 if on_progress:
                     on_progress(done, len(paths))
+
+
+def health(
+    *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
+) -> float:
+    """Send one small image through a model: Triton calls a model ready whose process has died.
+
+    A model that refuses the image, since its crop does not fit inside, say, is healthy.
+
+    Returns:
+        Milliseconds from sending to the answer.
+
+    Raises:
+        SetupError: no server there, or no such model.
+        RequestError: the model fails, or does not answer in time.
+    """
+    with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
+        model_input = triton.model_input(model)
+        start = time.perf_counter()
+        try:
+            triton.infer(model, model_input, [sample_jpeg(64, 64)])
+        except RequestError as error:
+            if not error.is_refusal:
+                raise
+        return 1e3 * (time.perf_counter() - start)
 
 
 def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
@@ -211,22 +237,29 @@ class Triton:
         """The model's complete configuration, as the server has it.
 
         Raises:
-            SetupError: no such model; the message lists those that there are.
+            SetupError: no such model; the message lists those that there are, if the server tells (ours does not).
         """
         if model not in self._configs:
             as_json = {"as_json": True} if self.protocol == "grpc" else {}
             try:
                 config = self._client.get_model_config(model, **as_json, **self._deadline)
             except self._failure as error:
-                index = self._client.get_model_repository_index(**as_json, **self._deadline)
-                models = index if isinstance(index, list) else index.get("models", [])
-                names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
-                reason = f"there are {names}" if names else _message(error)
+                reason = self._ready_models() or _message(error)
                 raise SetupError(f'no model "{model}" is ready on {self.url}: {reason}') from None
             except ValueError:  # not JSON: Triton's metrics port answers 200 to whatever it is asked
                 raise SetupError(f"what answers at {self.url} is no inference port: is it the metrics port?") from None
             self._configs[model] = config.get("config", config)
         return self._configs[model]
+
+    def _ready_models(self) -> str:
+        as_json = {"as_json": True} if self.protocol == "grpc" else {}
+        try:
+            index = self._client.get_model_repository_index(**as_json, **self._deadline)
+        except self._failure:  # who may load models may list them, and nobody else
+            return ""
+        models = index if isinstance(index, list) else index.get("models", [])
+        names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
+        return f"there are {names}" if names else ""
 
     def model_input(self, model: str) -> ModelInput:
         """The input of the model that takes encoded images: BYTES [1] or UINT8 [-1].

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import http.client
 import ipaddress
+import logging
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+from urllib.parse import quote
 
 from pixprep.errors import SetupError
 from pixprep.triton.failure import failure, still_loading
@@ -31,10 +33,13 @@ from pixprep.triton.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_logger = logging.getLogger(__name__)
+
 # Ends the process group $1 as soon as nobody holds the other end of its stdin, and removes what that group left.
 _GUARD = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"* "$3"'
-# What lets a client write files on this machine; shared memory is for clients that live on it.
-_ADMIN = "logging,trace"
+# What lets a client write files or load code on this machine; shared memory is for clients that live on it.
+_ADMIN = "model-repository,logging,trace"
+_KEY_HEADER = "admin-key"
 _ADMIN_FROM_AFAR = f"{_ADMIN},shared-memory"
 
 
@@ -95,6 +100,7 @@ class Server:
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
         self._extra_args = extra_args
+        self._key = uuid.uuid4().hex
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
         self._given_log_file = log_file
         self._log_file = log_file
@@ -173,6 +179,7 @@ class Server:
                 start_new_session=True,
             )
             self._wait_until_ready(timeout_s)
+            _hide(self.pid, self._key)
         except OSError as error:
             self.stop()
             raise SetupError(f"{error.filename}: {error.strerror}: Triton cannot be started") from None
@@ -191,7 +198,8 @@ class Server:
         """The command line of tritonserver."""
         is_ipv6 = ":" in self._address
         http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
-        restricted = f"{_ADMIN if _is_loopback(self._address) else _ADMIN_FROM_AFAR}:admin-key={uuid.uuid4().hex}"
+        admin = _ADMIN if _is_loopback(self._address) else _ADMIN_FROM_AFAR
+        restricted = f"{admin}:{_KEY_HEADER}={self._key}"
         return [
             str(wheel.server),
             f"--model-repository={repository}",
@@ -201,7 +209,8 @@ class Server:
             f"--grpc-address={_bracketed(self._address)}",
             f"--metrics-address={http_address}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
-            "--model-control-mode=none",
+            "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
+            "--load-model=*",
             "--exit-timeout-secs=8",
             "--allow-vertex-ai=false",
             "--allow-sagemaker=false",
@@ -248,6 +257,35 @@ class Server:
         # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
         return is_ready and all(self.pid in listeners(port) for port in self._ports.values())
 
+    def control(self, path: str, *, timeout_s: float = 120) -> tuple[int, bytes]:
+        """Ask the model repository API, which is open to this object alone: ``index``, ``models/NAME/load``.
+
+        Returns:
+            The HTTP status and body; 0 if there was no answer.
+        """
+        return self._post(f"/v2/repository/{quote(path)}", b"", {_KEY_HEADER: self._key}, timeout_s)
+
+    def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
+        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time."""
+        headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
+        return self._post(f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s)[0]
+
+    def _post(self, path: str, body: bytes, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=timeout_s)
+        try:
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
+        finally:
+            connection.close()
+
+    def poll(self) -> int | None:
+        """Triton's exit code if it has ended, else None."""
+        assert self._process is not None
+        return self._process.poll()
+
     def wait(self) -> int:
         """Block until Triton ends by itself; its exit code."""
         assert self._process is not None
@@ -288,6 +326,24 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _hide(pid: int, secret: str) -> None:
+    """Write over a secret in the command line of a child of ours, which every user of this machine may read.
+
+    Triton takes its keys there and nowhere else. It has copied them by the time it is ready.
+    """
+    try:
+        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
+            # 48, 49: arg_start, arg_end (proc(5)); the name in parentheses may hold spaces
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            begin, end = int(fields[45]), int(fields[46])
+            memory.seek(begin)
+            words = memory.read(end - begin)
+            memory.seek(begin)
+            memory.write(words.replace(secret.encode(), b"x" * len(secret)))
+    except OSError as error:
+        _logger.warning("other users of this machine can read the server's admin key: %s", error.strerror)
 
 
 def _kill_group(group: int) -> None:
