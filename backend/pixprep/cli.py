@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ import numpy as np
 from pixprep import __version__, presets
 from pixprep.decoders import Limits
 from pixprep.engine import Engine
-from pixprep.errors import ImageError, PixprepError
+from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.explain import explain
 from pixprep.pipeline import Pipeline
 
@@ -43,13 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(arguments.command(arguments))
         sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
     except PixprepError as error:
-        print(f"pixprep: {error}", file=sys.stderr)
+        lines = (printable(line) for line in str(error).split("\n"))
+        print("pixprep: " + "\n".join(lines), file=sys.stderr)
     except KeyboardInterrupt:
         print("pixprep: interrupted", file=sys.stderr)
     except OSError as error:  # the user's: no permission, a full disk, a folder in place of a file
         if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with ``| head``
             where = f"{error.filename}: " if error.filename else ""
-            print(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
+            print(f"pixprep: {printable(where)}{error.strerror or error}", file=sys.stderr)
     else:
         return code
     _forget_output()
@@ -85,6 +87,29 @@ def _build(arguments: argparse.Namespace) -> int:
     for note in built.notes:
         print(note, file=sys.stderr)
     return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    importers = import_module("pixprep.importers")
+    if arguments.file.exists() and not arguments.force:
+        raise PixprepError(f"{arguments.file}: exists already; --force writes over it")
+    pipeline = importers.import_pipeline(arguments.source, **dict(arguments.option))
+    with _naming(arguments.file, "cannot be written"):
+        pipeline.save(arguments.file)
+    source = pipeline.source
+    version = "" if source.version == "unknown" else f" {source.version}"
+    print(f"{arguments.file}: {source.name} of {source.library}{version}, pixels as in {source.profile}")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    verify = import_module("pixprep.verify")
+    paths = import_module("pixprep.triton.client").expand(arguments.images) if arguments.images else []
+    pipeline = Pipeline.load(arguments.pipeline)
+    with _progress("images") as progress:
+        certificate = verify.verify(pipeline, images=paths, on_progress=progress.to)
+    print(certificate.to_json() if arguments.json else certificate)
+    return 0 if certificate.holds else 1
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -182,9 +207,10 @@ def _print_row(row: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(row))
     elif "error" in row:
-        print(f"{row['file']}: {row['error']}", file=sys.stderr)
+        print(f"{printable(row['file'])}: {row['error']}", file=sys.stderr)
     else:
-        print(f"{row['file']}: {_summary_text(row)}" + (f"  -> {row['output']}" if "output" in row else ""))
+        where = f"  -> {printable(row['output'])}" if "output" in row else ""
+        print(f"{printable(row['file'])}: {_summary_text(row)}{where}")
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -208,13 +234,16 @@ def _serve(arguments: argparse.Namespace) -> int:
         log_file=arguments.log_file,
         extra_args=pool_arguments,
     )
+    logging.basicConfig(format="pixprep: %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
         signal.signal(number, _interrupt)
     try:
         with server:
             ready = f"ready  http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
             print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", flush=True)
-            code = int(server.wait())
+            code = import_module("pixprep.triton.supervisor").watch(
+                server, _pipeline_models(arguments.model_repository)
+            )
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 0
@@ -223,12 +252,15 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _curl(model_repository: Path, http_url: str) -> str:
     """The line to try: it asks the ensemble, or else the first model that has a pipeline."""
-    models = ["ensemble"] * (model_repository / "ensemble").is_dir()
-    models += sorted(path.parents[1].name for path in model_repository.glob("*/*/pipeline.json"))
+    models = ["ensemble"] * (model_repository / "ensemble").is_dir() + _pipeline_models(model_repository)
     return (
         "try    curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{[*models, 'MODEL'][0]}/infer -o answer.bin"
     )
+
+
+def _pipeline_models(model_repository: Path) -> list[str]:
+    return sorted({path.parents[1].name for path in model_repository.glob("*/*/pipeline.json")})
 
 
 def _interrupt(*_: object) -> None:
@@ -261,12 +293,12 @@ def _print_answer(answer: Any, *, as_json: bool) -> None:
         outputs = {name: _json_value(array) for name, array in answer.outputs.items()}
         print(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
     elif answer.error:
-        print(f"{answer.path}: {answer.error}", file=sys.stderr)
+        print(f"{printable(answer.path)}: {printable(answer.error)}", file=sys.stderr)
     else:
-        print(f"{answer.path}  {answer.latency_ms:.1f} ms")
+        print(f"{printable(answer.path)}  {answer.latency_ms:.1f} ms")
         for name, array in answer.outputs.items():
             for line in _lines(array):
-                print(f"    {name}  {line}")
+                print(f"    {printable(name)}  {printable(line)}")
 
 
 def _json_value(array: Any) -> Any:
@@ -293,6 +325,14 @@ def _lines(array: Any) -> Iterator[str]:
 
 def _texts(array: Any) -> list[str]:
     return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in array.reshape(-1)]
+
+
+def _health(arguments: argparse.Namespace) -> int:
+    latency_ms = import_module("pixprep.triton.client").health(
+        url=arguments.url, protocol=arguments.protocol, model=arguments.model, timeout_s=arguments.timeout
+    )
+    print(f"ok  {arguments.model}  {latency_ms:.1f} ms")
+    return 0
 
 
 def _bench(arguments: argparse.Namespace) -> int:
@@ -389,6 +429,16 @@ def _install_backend(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as input=tensor")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
@@ -482,6 +532,30 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="print a list of objects: where, what, remedy")
 
     sub = add(
+        "import",
+        _import,
+        "Write a model's own preprocessing as a pipeline file: torchvision, timm, transformers, Keras, Ultralytics, DALI.",
+        "pixprep import timm:resnet50.a1_in1k pipeline.json",
+    )
+    text = "LIBRARY:NAME, or a file such as preprocessor_config.json, config.json, model.dali, model.onnx"
+    sub.add_argument("source", metavar="SOURCE", help=text)
+    sub.add_argument("file", type=Path, metavar="FILE", help="the pipeline file to write")
+    text = "of the library's importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated"
+    sub.add_argument("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=text)
+    sub.add_argument("--force", action="store_true", help="write over what lies there")
+
+    sub = add(
+        "verify",
+        _verify,
+        "Compare a pipeline with the library whose pixels it claims to give, stage by stage.",
+        "pixprep verify pipeline.json --images photos",
+    )
+    sub.add_argument("pipeline", type=Path, metavar="PIPELINE", help="a pipeline file")
+    text = "compare with these too: images, or folders of them"
+    sub.add_argument("--images", type=Path, nargs="+", default=[], metavar="FILE", help=text)
+    sub.add_argument("--json", action="store_true", help="print the certificate as JSON")
+
+    sub = add(
         "explain",
         _explain,
         "Say what a pipeline does: ops, plan, shapes.",
@@ -535,6 +609,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="print an object a line")
 
     sub = add(
+        "health",
+        _health,
+        "Send one image through a model: exit code 0 if it answers in time. For Kubernetes and load balancers.",
+        "pixprep health --model ensemble --timeout 2",
+    )
+    _add_server(sub)
+    text = "seconds that each call may take; default: %(default)g"
+    sub.add_argument("--timeout", type=_positive, default=5.0, metavar="S", help=text)
+
+    sub = add(
         "bench",
         _bench,
         "Measure a server with perf_analyzer: throughput and latency.",
@@ -566,8 +650,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_target(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("paths", type=Path, nargs="+", metavar="FILE", help="an image, or a folder of them")
+    _add_server(sub)
+    sub.add_argument("--batch", type=_whole(1), default=1, metavar="N", help="images a request; default: %(default)s")
+
+
+def _add_server(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--protocol", choices=("http", "grpc"), default="http", help="default: %(default)s")
     text = "HOST:PORT; default: localhost:8000 for HTTP, localhost:8001 for gRPC"
     sub.add_argument("--url", help=text)
     sub.add_argument("--model", default="ensemble", help="default: %(default)s")
-    sub.add_argument("--batch", type=_whole(1), default=1, metavar="N", help="images a request; default: %(default)s")

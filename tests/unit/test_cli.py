@@ -20,7 +20,10 @@ import pixprep as pp
 from images import photo
 from pixprep.cli import main
 
-COMMANDS = ("build", "check", "explain", "run", "serve", "send", "bench", "doctor", "install-backend")
+COMMANDS = (
+    *("build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
+    "install-backend",
+)
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
 PROGRAM = """\
 import signal, sys
@@ -30,10 +33,10 @@ sys.exit(main())
 """
 EXPLAINED = """\
 pipeline
-   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, decoder consistent)
-   1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, exact false)
-   2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224)
-   3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157)
+   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, alpha drop, decoder consistent)
+   1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, exact false, like pillow, rounding down)
+   2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224, rounding half_even)
+   3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64)
    4  tensor         output float32 [3, 224, 224] chw, values -2.118..2.64    (dtype float32, layout chw)
 
 plan

@@ -69,7 +69,7 @@ def test_the_geometry_of_a_crop_mode(changes, expected):
 def test_the_size_for_tests_is_taken_when_asked_for():
     assert list(from_timm(CONFIG, use_test_size=True).ops[1:-2]) == [resize(288), pp.center_crop(288)]
     without = {name: value for name, value in CONFIG.items() if not name.startswith("test_")}
-    assert from_timm(without, use_test_size=True) == from_timm(without)
+    assert from_timm(without, use_test_size=True).ops == from_timm(without).ops
 
 
 MISTAKES = [

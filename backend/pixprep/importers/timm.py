@@ -37,6 +37,8 @@ NO_PIXEL = (
     *("license", "description", "origin_url", "paper_name", "paper_ids", "notes"),
 )
 """The fields of a ``pretrained_cfg`` that say where weights lie and what a model is made of."""
+TEST_SIZE = " (use_test_size)"
+"""What follows the name of the model in ``source`` where its ``test_input_size`` and ``test_crop_pct`` were taken."""
 
 
 def load(source: str, *, use_test_size: bool = False) -> Pipeline:
@@ -81,7 +83,8 @@ def _pipeline(config: Mapping[str, Any], where: str, name: str | None = None, *,
     name = name or ".".join(part for part in parts if isinstance(part, str) and part) or where
     _override(inner, outer.take("model_args", Mapping, default={}), where)
     ops = _ops(Fields(inner, where), use_test_size=use_test_size)
-    source = Source(library="timm", version=installed_version("timm"), name=name[:200], profile="pillow")
+    name = name[:180] + TEST_SIZE if use_test_size else name[:200]
+    source = Source(library="timm", version=installed_version("timm"), name=name, profile="pillow")
     return Pipeline([Decode(apply_exif_orientation=False), *ops, Tensor()], source=source)
 
 

@@ -355,3 +355,6 @@ def _reals(fields: Fields, field: str) -> Reals:
     if len(values) not in (1, 3) or not all(type(x) in (int, float) and isfinite(x) for x in values):
         fields.refuse(field, "must be a number or three")
     return tuple(float(x) for x in values) if len(values) == 3 else float(values[0])
+
+
+load = from_transformers

@@ -1,0 +1,16 @@
+"""The certificate: a pipeline against the libraries whose pixels it claims, stage by stage.
+
+The original of a stage gets what pixprep made in the stage before, so that a difference shows where it arises; the
+last rows compare end to end::
+
+    encoded ─► decode ─► resize ─► tensor      pixprep (stages), each against the library (originals)
+                                               or, where that cannot be used, against frozen vectors (frozen)
+"""
+
+from __future__ import annotations
+
+from pixprep.verify.comparison import verify
+from pixprep.verify.originals import Originals
+from pixprep.verify.report import Absence, Certificate, Refusal, Row
+
+__all__ = ["Absence", "Certificate", "Originals", "Refusal", "Row", "verify"]

@@ -1,0 +1,169 @@
+"""The certificate against the real libraries, those of them that are here; and the frozen results against them too."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import PHOTOS, noise
+from pixprep import ops
+from pixprep.importers import import_pipeline
+from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.verify import frozen, originals, verify
+from pixprep.verify.libraries import find
+from pixprep.verify.originals import Originals
+
+MODULES = {"torchvision": "torch", "torch": "torch", "opencv": "cv2", "tensorflow": "tensorflow", "dali": "nvidia.dali"}
+LIKES = ("pillow", *MODULES)
+PHOTO_FILES = [PHOTOS / "china.jpg", PHOTOS / "flower.jpg"]
+NEIGHBOURS = {
+    "pillow": "torchvision",
+    "torchvision": "torch",
+    "torch": "pillow",
+    "opencv": "dali",
+    "tensorflow": "opencv",
+    "dali": "pillow",
+}
+
+
+def need(like):
+    """Skip, loudly, where the library is not here."""
+    if like in MODULES:
+        name = MODULES[like]
+        pytest.importorskip(name, reason=f"NO {name.upper()}: pip install it", exc_type=ImportError)
+
+
+def pipeline(like, **fields):
+    resize = {"exact": True} if like == "pillow" else {}
+    return pp.Pipeline(
+        [
+            pp.decode(idct="fast" if like == "tensorflow" else "accurate"),
+            pp.resize(200, like=like, **resize | fields),
+            pp.center_crop(192, rounding="half_away" if like == "dali" else "half_even"),
+            pp.normalize(
+                mean=IMAGENET_MEAN,
+                std=IMAGENET_STD,
+                arithmetic={"dali": "fused_multiply", "torch": "multiply", "opencv": "fused"}.get(like, "divide"),
+            ),
+            pp.tensor(),
+        ]
+    )
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_each_profile_keeps_its_claim_end_to_end_against_its_own_library(like):
+    need(like)
+    certificate = verify(pipeline(like), images=PHOTO_FILES, frozen=False)
+    assert certificate.holds, certificate
+    assert certificate.is_exact == (like != "dali"), certificate
+    assert [row.stage for row in certificate.rows] == ["decode", "resize", "tensor", "end to end"]
+    assert not any(row.frozen for row in certificate.rows)
+    assert {row.images for row in certificate.rows} == {28}
+
+
+class Neighbour(Originals):
+    """The library of another profile in the place of the right one."""
+
+    def __init__(self, like):
+        super().__init__()
+        self._like = like
+
+    def resizer(self, op):
+        return super().resizer(ops.Resize(op.size, filter=op.filter, like=self._like))
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_the_library_of_a_neighbouring_profile_is_told_apart(like):
+    other = NEIGHBOURS[like]
+    need(other)
+    if like == "tensorflow":
+        need(like)
+    certificate = verify(pipeline(like), originals=Neighbour(other))
+    assert not certificate.holds, certificate
+    (row,) = [row for row in certificate.rows if row.stage == "resize"]
+    assert row.differing > 0.0005
+    assert row.worst is not None
+
+
+@pytest.mark.parametrize("op", ops.FILTERS, ids=lambda key: f"{key[0]}-{key[1]}")
+def test_the_frozen_results_are_what_the_library_here_gives(op):
+    like, antialias = op
+    need(like)
+    for name in ops.FILTERS[op]:
+        resize = ops.Resize(height=1, width=1, like=like, antialias=antialias, filter=name)
+        vectors = frozen.resized(resize)
+        if vectors is None:
+            assert (like, antialias) == ("pillow", False)
+            continue
+        library = Originals().resizer(resize).library
+        if vectors.library != str(library):
+            pytest.skip(f"FROZEN WITH {vectors.library}, and here is {library}")
+        for index, (_, (height, width)) in enumerate(frozen.CASES):
+            sized = ops.Resize(height=height, width=width, like=like, antialias=antialias, filter=name)
+            actual = Originals().resizer(sized).run(frozen.source(index))
+            assert np.array_equal(actual, vectors.outputs[index]), (name, index)
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("timm:resnet50.a1_in1k", {}),
+        ("timm:tf_efficientnet_lite0.in1k", {}),
+        ("torchvision:ResNet50_Weights.IMAGENET1K_V2", {}),
+        ("torchvision:ResNet50_Weights.IMAGENET1K_V2", {"input": "tensor"}),
+        ("keras:resnet50", {}),
+        ("keras:mobilenet_v2", {"loader": "image_dataset"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value.values()),
+)
+def test_an_imported_pipeline_equals_the_whole_transform_of_its_library(source, options):
+    library, _, name = source.partition(":")
+    pytest.importorskip(library, reason=f"NO {library.upper()}: pip install {library}", exc_type=Exception)
+    certificate = verify(import_pipeline(source, **options), images=PHOTO_FILES)
+    assert certificate.is_exact, certificate
+    assert certificate.rows[-1].stage == "source"
+    assert certificate.rows[-1].original.endswith(name)
+    assert certificate.rows[-1].images == 28
+
+
+def test_the_transform_of_another_model_is_told_apart():
+    pytest.importorskip("timm", reason="NO TIMM: pip install timm", exc_type=Exception)
+    source = pp.Source(library="timm", version="1", name="resnet50.a1_in1k", profile="pillow")
+    wrong = pp.Pipeline(pp.presets.imagenet().ops, source=source)
+    certificate = verify(wrong)
+    assert certificate.rows[-1].stage == "source"
+    assert not certificate.rows[-1].holds
+
+
+def test_the_crop_of_the_originals_is_torchvisions_at_every_margin():
+    need("torch")
+    functional = importlib.import_module("torchvision.transforms.v2.functional")
+    torch = importlib.import_module("torch")
+    for height in range(1, 24):
+        for width in (1, 8, 13, 30):
+            pixels = noise(height, width)
+            for window in ((8, 8), (9, 6), (1, 12)):
+                planes = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
+                expected = functional.center_crop(planes, list(window)).numpy().transpose(1, 2, 0)
+                op = ops.CenterCrop(*window)
+                assert np.array_equal(originals.geometry([op], np.asarray, pixels), expected), (height, width, window)
+
+
+@pytest.mark.parametrize("side", ["shorter", "longer"])
+def test_the_size_rule_of_the_originals_is_torchvisions(side):
+    need("torch")
+    transforms = importlib.import_module("torchvision.transforms.functional")
+    rule = transforms._compute_resized_output_size
+    for height in (1, 3, 37, 256, 427):
+        for width in (1, 2, 50, 255, 640):
+            op = ops.Resize(size=64, side=side)
+            size = originals.size_of(op, np.zeros((height, width, 3), np.uint8))
+            arguments = {"size": [64]} if side == "shorter" else {"size": None, "max_size": 64, "allow_size_none": True}
+            assert size == tuple(max(1, side) for side in rule((height, width), **arguments)), (height, width)
+
+
+def test_a_library_knows_its_version():
+    need("torch")
+    assert find("torchvision").version.startswith(importlib.import_module("torchvision").__version__.partition("+")[0])
+    assert "PyTorch" in str(find("torchvision"))
