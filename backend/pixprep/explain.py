@@ -22,6 +22,9 @@ from pixprep.plan import (
     Window,
 )
 
+_LIBRARIES = {"pillow": "Pillow", "torch": "PyTorch", "opencv": "OpenCV", "tensorflow": "TensorFlow", "dali": "DALI"}
+_SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
+
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
     """What a pipeline does, for a reader; the numbers are worked out for one image of ``height`` x ``width``."""
@@ -52,16 +55,21 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if isinstance(output, TensorPlan):
         for index, channel in enumerate(output.channels):
             name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
-            yield f"{name}: level{''.join(_steps(output.arithmetic, index))}"
+            yield f"{name}: {_formula(output.arithmetic, index)}"
 
 
-def _steps(arithmetic: Sequence[Affine | Step], channel: int) -> Iterator[str]:
+def _formula(arithmetic: Sequence[Affine | Step], channel: int) -> str:
+    """What becomes of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    text, is_sum = "level", False
     for step in arithmetic:
+        if is_sum and not (isinstance(step, Step) and step.kind == "subtract"):
+            text = f"({text})"
         if isinstance(step, Affine):
-            yield f"{_times(step.scale[channel])}{_plus(step.offset[channel])}"
+            text += f"{_times(step.scale[channel])}{_plus(step.offset[channel])}"
         else:
-            sign = {"subtract": "-", "multiply": "*", "divide": "/"}[step.kind]
-            yield f" {sign} {step.by[channel]:.6g} (float32)"
+            text += f" {_SIGNS[step.kind]} {step.by[channel]:.6g}"
+        is_sum = isinstance(step, Affine) or step.kind == "subtract"
+    return text + (", in float32" if any(isinstance(step, Step) for step in arithmetic) else "")
 
 
 def _times(scale: float) -> str:
@@ -106,9 +114,7 @@ def _resize(resize: Resize) -> str:
         "shrink": f"to fit into {size}, never enlarging",
     }[resize.rule]
     antialias = ", antialiased" if resize.antialias and resize.filter != "nearest" else ""
-    library = {"pillow": "Pillow", "opencv": "OpenCV", "tensorflow": "TensorFlow", "dali": "DALI"}.get(
-        resize.like, resize.like
-    )
+    library = _LIBRARIES.get(resize.like, resize.like)
     is_exact = resize.exact or resize.filter == "nearest"
     exact = f"exactly {library}'s values" if is_exact else f"within one level of {library}"
     return f"resize {to} ({resize.filter}{antialias}; {exact})"

@@ -276,6 +276,16 @@ def test_explain_prints_the_pipeline_its_plan_and_every_shape(pixprep):
     assert pixprep("explain", "pipeline.json") == (0, EXPLAINED, "")
 
 
+def test_explain_writes_the_steps_of_float32_arithmetic_out(pixprep, folder):
+    normalize = pp.normalize(mean=(0.485, 0.5, 0), std=(0.229, 0.5, 1), arithmetic="divide")
+    resize = pp.resize(height=8, width=8, like="tensorflow")
+    pp.Pipeline([pp.decode(), resize, normalize, pp.tensor()]).save(folder / "steps.json")
+    out = pixprep("explain", "steps.json")[1]
+    assert "    resize to 8 x 8 (bilinear; exactly TensorFlow's values)\n" in out
+    assert "    red: (level / 255 - 0.485) / 0.229, in float32\n" in out
+    assert "    green: (level / 255 - 0.5) / 0.5, in float32\n" in out
+
+
 def test_explain_works_its_numbers_out_for_the_size_that_is_asked_for(pixprep):
     code, out, err = pixprep("explain", "pipeline.json", "--size", "256x256")
     example = "    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed\n"
