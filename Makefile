@@ -41,7 +41,7 @@ parity-tensorflow: .venv-tensorflow/.done
 	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions \
-	    transformers==5.23.0 matplotlib polars psutil requests opencv-python-headless --editable ".[test]"
+	    onnx onnxruntime transformers==5.23.0 matplotlib polars psutil requests opencv-python-headless --editable ".[test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml
