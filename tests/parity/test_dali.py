@@ -14,7 +14,8 @@ DALI = Tolerance(1, 0.97, "ties, of which checkerboards and small factors have m
 TIE = 1e-4
 """How far from a half a float32 value below 256 may be for its rounding to depend on the last bits."""
 MODES = tuple((name, aa) for name in FILTERS for aa in (False, True) if name != "nearest" or not aa)
-live = pytest.mark.skipif(find_spec("nvidia.dali") is None, reason="NO DALI: its resize was compared frozen only")
+HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
+live = pytest.mark.skipif(not HAS_DALI, reason="NO DALI: its resize was compared frozen only")
 
 
 def dali(pixels, rule, size, filter_name, *, like="dali", antialias=True, subpixel=True):
