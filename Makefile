@@ -33,7 +33,7 @@ corpora: .venv/.dev
 	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py
 
 fuzz: .venv/.dev
-	$(VENV)/python tools/fuzz.py --count 20000
+	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
 parity: .venv-parity/.done
 	.venv-parity/bin/pytest tests/parity tests/unit/test_torch_classifier.py

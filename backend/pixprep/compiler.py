@@ -31,6 +31,7 @@ def compile_pipeline(pipeline: Pipeline) -> Plan:
         decoder=decode.decoder,
         idct=decode.idct,
         alpha=decode.alpha,
+        damage=decode.damage,
         outputs={name: _output(output, decode) for name, output in pipeline.outputs.items()},
     )
 
@@ -95,7 +96,8 @@ def _float32_steps(op: ops.Normalize, count: int) -> list[Affine | plan.Step]:
 
 def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
     """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
-    return tuple(float(np.float32(value) * np.float32(factor)) for value in values)
+    with np.errstate(all="ignore"):  # TensorPlan refuses what is not finite
+        return tuple(float(np.float32(value) * np.float32(factor)) for value in values)
 
 
 def _fold(chain: Sequence[ops.AnyOp], image: ImageSpec) -> tuple[Geometry, tuple[float, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from threading import Lock
 from time import perf_counter
@@ -28,12 +28,14 @@ class Batch:
         outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
         errors: for each image None, or why it has no result.
         decode_s, transform_s: for each image the seconds spent on it; 0 for a stage it did not reach.
+        recovered: how many of the images are damaged JPEGs that were decoded all the same (``"damage": "lenient"``).
     """
 
     outputs: dict[str, Array]
     errors: list[ImageError | None]
     decode_s: list[float] = field(repr=False)
     transform_s: list[float] = field(repr=False)
+    recovered: int = 0
 
 
 class Engine:
@@ -105,7 +107,7 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        count = len(encoded)
+        count, recovered = len(encoded), self._decoder.recovered
         batch = Batch({name: self._array(name, count) for name in names}, [None] * count, [0.0] * count, [0.0] * count)
         chunks = self._device.chunks(encoded)
         lock = Lock()  # a generator may not be asked by two threads at once
@@ -116,8 +118,11 @@ class Engine:
 
         def work() -> None:  # whoever is free takes the next chunk
             while (chunk := take()) is not None:
-                with self._device.lane():
-                    self._chunk(chunk, encoded, batch)
+                try:
+                    with self._device.lane():
+                        self._chunk(chunk, encoded, batch)
+                finally:
+                    self._decoder.release()
 
         others = [self._pool.submit(work) for _ in range(min(self.lanes, count) - 1)] if self._pool else []
         try:
@@ -126,7 +131,7 @@ class Engine:
             wait(others)  # they write into this batch: none may be left behind when one has failed
         for other in others:
             other.result()
-        return batch
+        return replace(batch, recovered=self._decoder.recovered - recovered)
 
     def _array(self, name: str, count: int) -> Array:
         output = self.plan.outputs[name]

@@ -16,11 +16,17 @@ Reason = Literal[
     "CORRUPT",  # the bytes contradict their own format
     "UNSUPPORTED",  # a valid image of a kind pixprep does not decode
     "BAD_DIMENSIONS",  # a side of the image is outside the limits
-    "TOO_MANY_PIXELS",  # height x width is over the limit
+    "TOO_MANY_PIXELS",  # height x width is over the limit, alone or for so few bytes
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
+    "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
     "DOES_NOT_FIT",  # the image decoded, but the pipeline's fixed window is not inside it
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
+
+
+def printable(text: object) -> str:
+    """Words of others, such as a file's name, as a terminal and a log may show them: in one line, controls escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 class PixprepError(Exception):

@@ -21,6 +21,7 @@ from pixprep.spec import (
     Chroma,
     Codec,
     Color,
+    Damage,
     Filter,
     Idct,
     ImageSpec,
@@ -98,8 +99,12 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
             differ, by up to 18 levels); the CPU decodes such images on a GPU too.
         alpha: of transparent images: ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
             ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
+        damage: of a JPEG, where libjpeg-turbo warns that the data ends early or does not fit. ``strict``: an error;
+            ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it, and a counter goes up. Of the
+            other formats, what Pillow refuses is an error either way.
         decoder: on a GPU, what may decode. ``consistent``: the CUDA decoder alone, so that an image gets the same
-            pixels whatever the load; ``fastest``: the hardware engine beside it; ``cpu``: libjpeg-turbo.
+            pixels whatever the load; libjpeg-turbo looks for damage first, so that it gets the CPU's answer too.
+            ``fastest``: the hardware engine beside it, and damage is what nvImageCodec finds. ``cpu``: libjpeg-turbo.
     """
 
     color: Color = "rgb"
@@ -107,6 +112,7 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
     chroma: Chroma = "fancy"
     idct: Idct = "accurate"
     alpha: Alpha = "drop"
+    damage: Damage = "strict"
     decoder: Codec = "consistent"
 
     def infer(self) -> ImageSpec:
@@ -503,7 +509,8 @@ def as_tuple(value: Reals) -> tuple[float, ...]:
 
 
 def _shown(value: Reals) -> str:
-    return ", ".join(f"{v:g}" for v in as_tuple(value))
+    values = as_tuple(value)
+    return ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
 
 
 def _check_side(name: str, value: int) -> None:

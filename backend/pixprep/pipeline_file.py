@@ -62,7 +62,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     Raises:
         OSError: it cannot be read. Of a FIFO nobody writes to, or a device that never ends, that is the answer too.
     """
-    with path.open("rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
         return file.read(most + 1) or b""
@@ -235,7 +235,8 @@ def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[O
 
 
 def _choices(cls: type[Op], field: str) -> list[str]:
-    return list(get_args(get_type_hints(cls)[field]))
+    parts = get_args(get_type_hints(cls)[field])  # of ``Literal`` its words; of ``Literal | None`` a ``Literal`` first
+    return [word for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str)]
 
 
 def quoted(value: object) -> str:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import ImageError
-from pixprep.spec import Alpha, Chroma, Codec, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.errors import ImageError, PipelineError
+from pixprep.spec import Alpha, Chroma, Codec, Damage, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -294,6 +294,13 @@ class TensorPlan:
     channels: tuple[int, ...]
     arithmetic: tuple[Affine | Step, ...]
 
+    def __post_init__(self) -> None:
+        """Raise PipelineError where a step overflows: every step is monotone, so the darkest and the lightest tell."""
+        with np.errstate(all="ignore"):
+            ends = self.values(np.tile(np.array([0, 255], np.float32), (len(self.channels), 1)))
+        if not np.isfinite(ends).all():
+            raise PipelineError("normalize: a step of its arithmetic leaves the range of float32")
+
     @property
     def is_real(self) -> bool:
         """See above."""
@@ -352,7 +359,7 @@ class Plan:
     Attributes:
         is_gray: decode to one channel; else to RGB.
         apply_exif_orientation: turn the image upright.
-        chroma, idct, alpha, decoder: as in the ``decode`` op.
+        chroma, idct, alpha, damage, decoder: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
     """
 
@@ -362,4 +369,5 @@ class Plan:
     decoder: Codec
     idct: Idct = "accurate"
     alpha: Alpha = "drop"
+    damage: Damage = "strict"
     outputs: dict[str, OutputPlan]

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from compare import EQUAL, assert_close
 from images import JUNK, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
-from pixprep.decoders import Limits
+from pixprep.decoders import FORMATS, Limits
 from pixprep.decoders.header import read_jpeg_header, sniff
 from pixprep.devices import device_for
 from pixprep.errors import REASONS, ImageError, SetupError
@@ -88,6 +89,24 @@ def test_exif_orientation_counts_in_other_formats_too(orientation, kind):
     assert_close(decode(encoded, upright=False), expected_pixels(encoded, upright=False), EQUAL)
 
 
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_exif_orientation_counts_where_imagemagick_writes_it_into_a_png(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    digits = (b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")).hex()
+    text = PngInfo()
+    text.add_text("Raw profile type exif", f"\nexif\n{len(digits) // 2:8}\n{digits[:72]}\n{digits[72:]}\n", zip=True)
+    encoded = save(Image.fromarray(scene(24, 40)), "PNG", pnginfo=text)
+    assert_close(decode(encoded), expected_pixels(encoded), EQUAL)
+    assert decode(encoded).shape[:2] == ((40, 24) if orientation == 6 else (24, 40))
+
+
+def test_text_that_is_no_exif_data_is_ignored():
+    text = PngInfo()
+    text.add_text("Raw profile type exif", "\nexif\n 4\nnot hexadecimal")
+    assert decode(save(Image.fromarray(scene(24, 40)), "PNG", pnginfo=text)).shape == (24, 40, 3)
+
+
 @pytest.mark.parametrize("orientation", [0, 9, 255, 65535])
 def test_a_senseless_exif_orientation_is_ignored(orientation):
     encoded = with_exif(orientation)
@@ -128,13 +147,58 @@ def test_the_first_bytes_name_the_format(name):
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"max_image_bytes": 1000}, "[TOO_LARGE_BYTES] 196,653 bytes; the limit is 1,000"),
-        ({"max_side": 639}, "[BAD_DIMENSIONS] 427 x 640 pixels; a side has 1 to 639"),
-        ({"max_pixels": 273_279}, "[TOO_MANY_PIXELS] 427 x 640 pixels; the limit is 273,279"),
+        ({"max_image_bytes": 1000}, "[TOO_LARGE_BYTES] 196,653 bytes; the limit is 1,000 (parameter max_image_bytes)"),
+        ({"max_side": 639}, "[BAD_DIMENSIONS] 427 x 640 pixels; a side has 1 to 639 (parameter max_side)"),
+        ({"max_pixels": 273_279}, "[TOO_MANY_PIXELS] 427 x 640 pixels; the limit is 273,279 (parameter max_pixels)"),
     ],
 )
 def test_limits_are_checked_before_decoding(limits, message):
     assert refusal(photo(), limits=Limits(**limits)) == message
+
+
+@pytest.mark.parametrize("name", ["baseline", *others()])
+def test_a_format_that_may_not_come_is_refused(name):
+    kind = sniff(ALL[name])
+    only = tuple(other for other in FORMATS if other != kind)
+    assert refusal(ALL[name], limits=Limits(formats=only)).startswith("[UNSUPPORTED] a ")
+    assert decode(ALL[name], limits=Limits(formats=(kind,))).shape == decode(ALL[name]).shape
+
+
+def test_the_refusal_of_a_format_names_those_that_may_come():
+    message = "[UNSUPPORTED] a WebP; only jpeg, png may come here (parameter formats)"
+    assert refusal(ALL["webp"], limits=Limits(formats=("jpeg", "png"))) == message
+
+
+@pytest.mark.parametrize("name", ["baseline", "png", "webp", "gif", "tiff lzw"])
+def test_few_bytes_may_be_kept_from_becoming_many_pixels(name):
+    encoded = ALL[name]
+    height, width, _ = decode(encoded).shape
+    times = 3 * height * width // len(encoded)
+    assert decode(encoded, limits=Limits(max_expansion=times + 1)).shape == (height, width, 3)
+    message = (
+        f"[TOO_MANY_PIXELS] {height} x {width} pixels in {len(encoded):,} bytes, {times:,} times as many; the limit is "
+    )
+    if times > 1:
+        assert refusal(encoded, limits=Limits(max_expansion=times - 1)).startswith(message)
+
+
+def test_a_flat_image_expands_a_thousandfold_and_is_honest():
+    """The reason why no limit of that kind is a default."""
+    blank = save(Image.new("1", (4960, 7016), 1), "PNG")
+    assert len(blank) < 20_000
+    assert decode(blank).shape == (7016, 4960, 3)
+    assert refusal(blank, limits=Limits(max_expansion=1000)).endswith("the limit is 1,000 (parameter max_expansion)")
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_animations_may_be_refused(kind):
+    frames = [Image.fromarray(scene(20, 31, seed)) for seed in range(3)]
+    encoded = save(frames[0], kind, save_all=True, append_images=frames[1:])
+    for most, is_read in ((0, True), (1, False), (2, False), (3, True)):
+        pixels = decode(encoded, limits=Limits(max_frames=most))
+        assert isinstance(pixels, np.ndarray) == is_read, (most, pixels)
+    assert refusal(encoded, limits=Limits(max_frames=2)) == "[UNSUPPORTED] over 2 frames (parameter max_frames)"
+    assert decode(save(frames[0], kind), limits=Limits(max_frames=1)).shape == (20, 31, 3)
 
 
 def test_limits_hold_for_every_format():
@@ -189,6 +253,13 @@ def test_a_jpeg_with_twelve_bits_a_sample_is_unsupported():
     assert refusal(encoded) == "[UNSUPPORTED] a JPEG of 12 bits a sample; pixprep reads lossy ones of 8 bits a sample"
 
 
+@pytest.mark.parametrize("components", [0, 2, 5, 16, 255])
+def test_a_jpeg_of_a_strange_number_of_components_is_unsupported(components):
+    encoded = bytearray(jpeg(scene(48, 64)))
+    encoded[encoded.index(b"\xff\xc0") + 9] = components
+    assert refusal(bytes(encoded)) == (f"[UNSUPPORTED] a JPEG of {components} components; pixprep reads 1, 3 and 4")
+
+
 def test_a_lossless_jpeg_is_unsupported():
     encoded = jpeg(scene(48, 64)).replace(b"\xff\xc0\x00\x11\x08", b"\xff\xc3\x00\x11\x08")
     assert refusal(encoded) == "[UNSUPPORTED] a lossless JPEG; pixprep reads lossy ones of 8 bits a sample"
@@ -201,7 +272,7 @@ def test_32_bits_a_sample_are_unsupported(mode):
 
 def test_a_jpeg_of_zero_rows_is_refused():
     encoded = jpeg(scene(48, 64)).replace(b"\x00\x11\x08\x00\x30", b"\x00\x11\x08\x00\x00")
-    assert refusal(encoded) == "[BAD_DIMENSIONS] 0 x 64 pixels; a side has 1 to 16384"
+    assert refusal(encoded) == "[BAD_DIMENSIONS] 0 x 64 pixels; a side has 1 to 16384 (parameter max_side)"
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff", b"\xff\xd0", b"\xff\x00", b"\xff\xe0\0\2", b"\xff\xd8"])
@@ -216,8 +287,14 @@ def test_a_header_of_20_mb_of_nothing_is_refused_at_once(filler):
 def test_a_jpeg_of_hundreds_of_scans_is_refused_at_once(between):
     encoded = save(Image.fromarray(scene(48, 64)), "JPEG", progressive=True)
     start, end = encoded.rindex(b"\xff\xda"), encoded.rindex(b"\xff\xd9")
-    assert refusal(encoded[:end] + (between + encoded[start:end]) * 100) == "[UNSUPPORTED] a JPEG of over 100 scans"
+    assert refusal(encoded[:end] + (between + encoded[start:end]) * 100) == (
+        "[TOO_MANY_SCANS] a JPEG of over 100 scans (parameter max_scans)"
+    )
     assert encoded.count(b"\xff\xda") == 10
+    assert (
+        refusal(encoded, limits=Limits(max_scans=9)) == "[TOO_MANY_SCANS] a JPEG of over 9 scans (parameter max_scans)"
+    )
+    assert decode(encoded, limits=Limits(max_scans=10)).shape == (48, 64, 3)
     assert decode(encoded + encoded[start:end] * 100).shape == (48, 64, 3)
 
 
@@ -258,7 +335,10 @@ def test_exif_data_in_several_segments_is_refused_where_pillow_would_join_them()
 def test_a_tile_of_a_tiff_counts_as_pixels():
     sizes = [(256, 3, 1, 16), (257, 3, 1, 16), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1), (277, 3, 1, 1)]
     tile = [(322, 4, 1, 16000), (323, 4, 1, 4000), (324, 4, 1, 200), (325, 4, 1, 10)]
-    assert refusal(tiff(sizes + tile)) == "[TOO_MANY_PIXELS] 4000 x 16000 pixels; the limit is 50,000,000"
+    assert (
+        refusal(tiff(sizes + tile))
+        == "[TOO_MANY_PIXELS] 4000 x 16000 pixels; the limit is 50,000,000 (parameter max_pixels)"
+    )
 
 
 @pytest.mark.parametrize("name", ["sampling 420", "progressive", "gray", "cmyk", "restart markers", "trailing junk"])

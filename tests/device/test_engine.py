@@ -255,7 +255,10 @@ def test_a_missing_library_of_a_device_is_a_setup_error(monkeypatch):
 
 def test_limits_reach_the_decoder():
     with pp.Engine(PIPELINE, limits=pp.Limits(max_pixels=100)) as engine:
-        assert str(engine.run([photo()])[0]) == "[TOO_MANY_PIXELS] 427 x 640 pixels; the limit is 100"
+        assert (
+            str(engine.run([photo()])[0])
+            == "[TOO_MANY_PIXELS] 427 x 640 pixels; the limit is 100 (parameter max_pixels)"
+        )
 
 
 @pytest.mark.parametrize(
@@ -286,6 +289,27 @@ def test_any_bytes_after_a_known_beginning_give_a_tensor_or_an_image_error(magic
     with pp.Engine(PIPELINE, threads=1, limits=pp.Limits(max_pixels=1_000_000)) as engine:
         (result,) = engine.run([magic + rest])
     assert isinstance(result, pp.ImageError | np.ndarray)
+
+
+@pytest.mark.parametrize(("most", "together"), [(1, 1), (24 * 24 * 3, 3), (1_000_000, 4)])
+def test_so_many_pixels_are_in_flight_at_once(monkeypatch, most, together):
+    images = [jpeg(noise(24, 24, seed=seed)) for seed in range(12)] + [b"junk", jpeg(noise(24, 24))[:400]]
+    with pp.Engine(PIPELINE, threads=4, limits=pp.Limits(max_pixels_in_flight=most)) as engine:
+        budget, refuse, peak = engine._decoder._budget, engine._refuse_misfits, []
+        meeting = threading.Barrier(together)
+
+        def refuse_together(decoded):
+            if not any(isinstance(pixels, pp.ImageError) for pixels in decoded.values()):
+                meeting.wait(timeout=10)  # so many come here at once
+                peak.append(budget._used)
+                meeting.wait(timeout=10)
+            refuse(decoded)
+
+        monkeypatch.setattr(engine, "_refuse_misfits", refuse_together)
+        batch = engine.run_batch(images)
+        assert max(peak) == together * 24 * 24
+        assert budget._used == 0
+    assert [error is None for error in batch.errors] == [True] * 12 + [False] * 2
 
 
 def test_an_image_error_survives_pickling():

@@ -155,12 +155,49 @@ def test_exif_orientations_equal_the_cpu_engines(engine, orientation):
         same(engine.run_batch(images), cpu.run_batch(images))
 
 
+def damaged():
+    """A hundred JPEGs with flipped bits or cut off, between good ones."""
+    numbers = np.random.default_rng(2)
+    images = [photo(), jpeg(60, 50, 1)]
+    for index in range(100):
+        encoded = bytearray(jpeg(40 + index % 7, 56, index % 5, progressive=index % 3 == 0, subsampling=index % 3))
+        for _ in range(3):
+            encoded[numbers.integers(20, len(encoded))] = numbers.integers(256)
+        images.append(bytes(encoded[: -1 - index * 3] if index % 4 == 0 else encoded))
+    return images
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("damage", ["strict", "lenient"])
+def test_a_damaged_jpeg_gets_the_cpus_answer_alone_and_in_a_batch(damage):
+    pipeline = pp.Pipeline([replace_decode(damage=damage), *PIPELINE.ops[1:]])
+    images = damaged()
+    with pp.Engine(pipeline, device="gpu") as ours, pp.Engine(pipeline) as theirs:
+        expected = theirs.run_batch(images)
+        batch = ours.run_batch(images)
+        same(batch, expected)
+        assert batch.recovered == expected.recovered
+        assert (batch.recovered > 20) == (damage == "lenient")
+        for index in range(0, len(images), 7):
+            same(ours.run_batch([images[index]]), theirs.run_batch([images[index]]))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_without_the_check_nvimagecodec_decodes_what_the_cpu_refuses(monkeypatch):
+    """The negative control, and the reason: this is what ``"decoder": "fastest"`` gives up."""
+    images = damaged()
+    with pp.Engine(PIPELINE, device="gpu") as ours, pp.Engine(PIPELINE) as theirs:
+        monkeypatch.setattr(ours._decoder, "_readers", None)
+        refused = [sum(error is not None for error in each.run_batch(images).errors) for each in (ours, theirs)]
+    assert refused[0] < refused[1] / 2
+
+
 @pytest.mark.usefixtures("gpu")
 def test_limits_are_kept_before_anything_is_decoded():
     with pp.Engine(PIPELINE, device="gpu", limits=pp.Limits(max_pixels=4000)) as engine:
         batch = engine.run_batch([jpeg(50, 70), jpeg(100, 100)])
     assert batch.errors[0] is None
-    assert str(batch.errors[1]) == "[TOO_MANY_PIXELS] 100 x 100 pixels; the limit is 4,000"
+    assert str(batch.errors[1]) == "[TOO_MANY_PIXELS] 100 x 100 pixels; the limit is 4,000 (parameter max_pixels)"
 
 
 @pytest.mark.usefixtures("gpu")

@@ -33,7 +33,7 @@ sys.exit(main())
 """
 EXPLAINED = """\
 pipeline
-   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, alpha drop, decoder consistent)
+   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, alpha drop, damage strict, decoder consistent)
    1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, exact false, like pillow, rounding down)
    2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224, rounding half_even)
    3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64)
@@ -162,8 +162,14 @@ def test_the_version_is_the_packages(pixprep):
         ("explain", "the following arguments are required: PIPELINE"),
         ("explain pipeline.json --size 480", "argument --size: '480' is not HEIGHTxWIDTH, such as 480x640"),
         ("explain pipeline.json --size 480x-1", "argument --size: '480x-1' is not HEIGHTxWIDTH, such as 480x640"),
-        ("explain pipeline.json --size 0x9", "argument --size: 0 x 9 pixels; a side has 1 to 16384"),
-        ("explain pipeline.json --size 9x99999", "argument --size: 9 x 99999 pixels; a side has 1 to 16384"),
+        (
+            "explain pipeline.json --size 0x9",
+            "argument --size: 0 x 9 pixels; a side has 1 to 16384 (parameter max_side)",
+        ),
+        (
+            "explain pipeline.json --size 9x99999",
+            "argument --size: 9 x 99999 pixels; a side has 1 to 16384 (parameter max_side)",
+        ),
         ("build --preset resnet", "argument --preset: invalid choice: 'resnet'"),
         ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
         ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),

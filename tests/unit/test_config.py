@@ -82,6 +82,14 @@ def test_on_error_zero_adds_the_status_output():
             {"parameters": {"max_pixels": {"string_value": "-1"}}},
             'parameters: max_pixels is a whole number of at least 1, not "-1"',
         ),
+        (
+            {"parameters": {"formats": {"string_value": "jpeg, jpg"}}},
+            'parameters: formats are some of jpeg, png, webp, bmp, tiff, gif, not "jpg"',
+        ),
+        (
+            {"parameters": {"formats": {"string_value": ""}}},
+            'parameters: formats are some of jpeg, png, webp, bmp, tiff, gif, not ""',
+        ),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
@@ -91,6 +99,24 @@ def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
 def test_parameters_of_triton_itself_are_left_alone():
     given = {"EXECUTION_ENV_PATH": {"string_value": "x"}, "threads": {"string_value": "3"}}
     assert model_config.options({"parameters": given}).threads == 3
+
+
+def test_every_limit_is_a_parameter():
+    texts = {name: str(index + 1) for index, name in enumerate(pp.Limits.__dataclass_fields__)} | {
+        "formats": "png,jpeg"
+    }
+    given = {name: {"string_value": text} for name, text in texts.items()} | {
+        "max_request_bytes": {"string_value": "9"}
+    }
+    options = model_config.options({"parameters": given})
+    assert options.max_request_bytes == 9
+    assert {name: str(value) for name, value in vars(options.limits).items()} == texts | {"formats": "('jpeg', 'png')"}
+    assert model_config.options({}).limits == pp.Limits()
+
+
+@pytest.mark.parametrize("name", ["max_frames", "max_expansion"])
+def test_zero_turns_off_what_may_be_off(name):
+    assert getattr(model_config.options({"parameters": {name: {"string_value": "0"}}}).limits, name) == 0
 
 
 def test_instances_share_the_cores(monkeypatch):

@@ -88,7 +88,7 @@ def test_the_pipeline_of_every_dali_tutorial_becomes_five_ops():
         '  "source": {"library": "dali", "version": "unknown", "name": "classic_gpu.dali", "profile": "dali"},\n'
         '  "ops": [\n'
         '    {"op": "decode", "color": "rgb", "apply_exif_orientation": true, "chroma": "fast", "idct": "accurate",'
-        ' "alpha": "drop", "decoder": "consistent"},\n'
+        ' "alpha": "drop", "damage": "strict", "decoder": "consistent"},\n'
         '    {"op": "resize", "size": 256, "side": "shorter", "filter": "bilinear", "antialias": true,'
         ' "exact": false, "like": "dali", "rounding": "half_away", "subpixel": true},\n'
         '    {"op": "center_crop", "height": 224, "width": 224, "rounding": "half_away"},\n'

@@ -249,8 +249,36 @@ def test_pillows_remarks_on_a_file_stay_out_of_the_log(start):
 def test_limits_are_parameters_of_the_model(start):
     model = start(**zero(max_pixels="500", max_image_bytes="5000"))
     many, large = model.execute([FakeRequest([jpeg(20, 30)]), FakeRequest([b"\xff" * 5001])])
-    assert many.error.message == "[TOO_MANY_PIXELS] image 1 of 1: 20 x 30 pixels; the limit is 500"
-    assert large.error.message == "[TOO_LARGE_BYTES] image 1 of 1: 5,001 bytes; the limit is 5,000"
+    assert (
+        many.error.message == "[TOO_MANY_PIXELS] image 1 of 1: 20 x 30 pixels; the limit is 500 (parameter max_pixels)"
+    )
+    assert (
+        large.error.message
+        == "[TOO_LARGE_BYTES] image 1 of 1: 5,001 bytes; the limit is 5,000 (parameter max_image_bytes)"
+    )
+
+
+def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
+    encoded = jpeg()
+    model = start(**zero(max_request_bytes=str(2 * len(encoded))))
+    two, three = model.execute([FakeRequest([encoded] * 2), FakeRequest([encoded] * 3)])
+    assert len(two["tensor"]) == 2
+    assert three.error.code == "INVALID_ARG"
+    assert three.error.message == (
+        f"[TOO_LARGE_BYTES] the images of the request have {3 * len(encoded):,} bytes; the limit is "
+        f"{2 * len(encoded):,} (parameter max_request_bytes)"
+    )
+
+
+def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
+    model = start(pp.Pipeline([pp.decode(damage="lenient"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")]))
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], b"junk"])])
+    assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
+    (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], jpeg()[:-3]])])
+    assert len(response["tensor"]) == 3
+    model._metrics.close()
+    (recovered,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_recovered_total"]
+    assert recovered.values == [1, 2]
 
 
 def test_everything_is_counted(start):

@@ -95,6 +95,9 @@ MISTAKES = {
     HEAD + '{"op": "flip", "axis": "both"}, ' + TAIL: (
         'ops[1] "flip": axis: "both" is not a choice; there are horizontal, vertical'
     ),
+    HEAD + '{"op": "resize", "size": 8, "rounding": "up"}, ' + TAIL: (
+        'ops[1] "resize": rounding: "up" is not a choice; there are down, half_even, half_away'
+    ),
     HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
         'ops[1] "normalize": mean[1]: expected `float`, got `str`'
     ),
@@ -170,7 +173,7 @@ def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
 
 def test_every_default_is_written_out():
     line = json.loads(pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()]).to_json())["ops"][0]
-    flags = {"chroma": "fancy", "idct": "accurate", "alpha": "drop", "decoder": "consistent"}
+    flags = {"chroma": "fancy", "idct": "accurate", "alpha": "drop", "damage": "strict", "decoder": "consistent"}
     flags["apply_exif_orientation"] = True
     assert line == {"op": "decode", "color": "rgb", **flags}
 

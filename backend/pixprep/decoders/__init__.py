@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from pixprep.errors import ImageError
 
+Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+NAMES: dict[Format, str] = {kind: {"webp": "WebP"}.get(kind, kind.upper()) for kind in FORMATS}
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
 """On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that Pillow
@@ -16,31 +19,65 @@ and cykooz-resizer read it without a copy; or (height, width, 1) gray."""
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is refused from the header, before anything is allocated.
+    """What is refused from the header, before anything is allocated; each is a parameter of the Triton model too.
 
     Attributes:
+        formats: which may come at all.
         max_image_bytes: of one encoded image.
         max_side: of either side, in pixels.
         max_pixels: height x width.
+        max_expansion: bytes of pixels, three a pixel, for each encoded byte; 0: any. No default refuses bombs alone: a
+            blank page of 35 megapixels takes 18 kB as a PNG of one bit, which is 6,000. ``max_pixels`` bounds what a
+            bomb costs; a JPEG with less data than its header needs is refused whatever this says.
+        max_scans: of a progressive JPEG: each costs 30 ms at 50 megapixels, however few bytes it has; encoders write
+            about 10.
+        max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded.
+        max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
+            image over it goes alone. A GPU has a budget of bytes of its own.
     """
 
+    formats: tuple[Format, ...] = FORMATS
     max_image_bytes: int = 20 << 20
     max_side: int = 16384
     max_pixels: int = 50_000_000
+    max_expansion: int = 0
+    max_scans: int = 100
+    max_frames: int = 0
+    max_pixels_in_flight: int = 256_000_000
 
     def check_bytes(self, n_bytes: int) -> None:
         """Raise ImageError EMPTY or TOO_LARGE_BYTES."""
         if n_bytes == 0:
             raise ImageError("EMPTY", "no bytes")
         if n_bytes > self.max_image_bytes:
-            raise ImageError("TOO_LARGE_BYTES", f"{n_bytes:,} bytes; the limit is {self.max_image_bytes:,}")
+            raise ImageError(
+                "TOO_LARGE_BYTES",
+                f"{n_bytes:,} bytes; the limit is {self.max_image_bytes:,} (parameter max_image_bytes)",
+            )
 
-    def check_size(self, height: int, width: int) -> None:
-        """Raise ImageError BAD_DIMENSIONS or TOO_MANY_PIXELS."""
+    def check_format(self, kind: Format) -> None:
+        """Raise ImageError UNSUPPORTED."""
+        if kind not in self.formats:
+            raise ImageError(
+                "UNSUPPORTED", f"a {NAMES[kind]}; only {', '.join(self.formats)} may come here (parameter formats)"
+            )
+
+    def check_size(self, height: int, width: int, n_bytes: int | None = None) -> None:
+        """Raise ImageError BAD_DIMENSIONS or TOO_MANY_PIXELS; ``n_bytes`` is what the image takes encoded."""
         if not (1 <= height <= self.max_side and 1 <= width <= self.max_side):
-            raise ImageError("BAD_DIMENSIONS", f"{height} x {width} pixels; a side has 1 to {self.max_side}")
+            raise ImageError(
+                "BAD_DIMENSIONS", f"{height} x {width} pixels; a side has 1 to {self.max_side} (parameter max_side)"
+            )
         if height * width > self.max_pixels:
-            raise ImageError("TOO_MANY_PIXELS", f"{height} x {width} pixels; the limit is {self.max_pixels:,}")
+            raise ImageError(
+                "TOO_MANY_PIXELS", f"{height} x {width} pixels; the limit is {self.max_pixels:,} (parameter max_pixels)"
+            )
+        if self.max_expansion and n_bytes and 3 * height * width > self.max_expansion * n_bytes:
+            raise ImageError(
+                "TOO_MANY_PIXELS",
+                f"{height} x {width} pixels in {n_bytes:,} bytes, {3 * height * width // n_bytes:,} times as many; "
+                f"the limit is {self.max_expansion:,} (parameter max_expansion)",
+            )
 
 
 class Decoder(Protocol):
@@ -52,6 +89,10 @@ class Decoder(Protocol):
 
     fallbacks: int
 
+    @property
+    def recovered(self) -> int:
+        """How many damaged JPEGs so far were decoded all the same, which ``"damage": "lenient"`` allows."""
+
     def decode(self, encoded: Sequence[Encoded]) -> list[Pixels | ImageError]:
         """Decode images.
 
@@ -59,3 +100,6 @@ class Decoder(Protocol):
             For each, in order, its pixels on the decoder's device or the reason why there are none. The memory belongs
             to the decoder and is reused by the next call from the same thread.
         """
+
+    def release(self) -> None:
+        """The calling thread is done with the pixels of its last call."""

@@ -2,6 +2,9 @@
 
 Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose their IDCT: with ``"idct": "fast"`` they are
 refused.
+
+A JPEG is damaged if libjpeg-turbo warns: its data ends early, or does not fit. ``strict`` refuses it; ``lenient`` takes
+what libjpeg-turbo makes of it, which is what Pillow, OpenCV and browsers show.
 """
 
 from __future__ import annotations
@@ -9,22 +12,22 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from pixprep.decoders import Encoded, Limits
-from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_jpeg_header, sniff
+from pixprep.decoders import NAMES, Encoded, Format, Limits
+from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header
 from pixprep.errors import ImageError, PixprepError
 from pixprep.plan import Plan
 
 U8 = npt.NDArray[np.uint8]
 
-PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
+_END_OF_IMAGE = b"\xff\xd9"
 KEPT_BYTES = 64 << 20
 """A thread keeps its pixel buffer for the next image up to this size: a fresh 36 MB costs 10 % of the decode."""
 
@@ -35,99 +38,219 @@ class CpuDecoder:
     fallbacks = 0
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
+        self.recovered = 0
         self._is_gray = plan.is_gray
         self._is_upright = plan.apply_exif_orientation
         self._is_fast = plan.chroma == "fast"
         self._is_fast_idct = plan.idct == "fast"
         self._is_on_white = plan.alpha == "white"
+        self._is_lenient = plan.damage == "lenient"
         self._limits = limits
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self._budget = _Budget(limits.max_pixels_in_flight)
 
     def decode(self, encoded: Sequence[Encoded]) -> list[U8 | ImageError]:
         """See ``Decoder.decode``; the buffer is one a thread, so only one image a call keeps its pixels valid."""
         results: list[U8 | ImageError] = []
         for image in encoded:
+            self.release()
             try:
                 results.append(self._decode(image))
             except ImageError as error:
                 results.append(error)
         return results
 
+    def release(self) -> None:
+        """See ``Decoder``: other threads may have as many pixels in flight."""
+        self._budget.give(getattr(self._local, "pixels", 0))
+        self._local.pixels = 0
+
+    def _take(self, pixels: int) -> None:
+        """Wait until so many pixels may be in memory, before they are."""
+        self._budget.take(pixels)
+        self._local.pixels = pixels
+
     def _decode(self, encoded: Encoded) -> U8:
         data = memoryview(encoded).cast("B")
-        self._limits.check_bytes(len(data))
-        kind = sniff(data)
-        if kind is None:
-            raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
-        turn = 1
-        if kind == "jpeg":
-            header = read_jpeg_header(data)
-            self._limits.check_size(header.height, header.width)
-            if header.precision != 8 or header.frame == 0xC3:
-                what = "a lossless JPEG" if header.frame == 0xC3 else f"a JPEG of {header.precision} bits a sample"
-                raise ImageError("UNSUPPORTED", f"{what}; pixprep reads lossy ones of 8 bits a sample")
-            if header.components in (1, 3):
-                pixels = self._turbo(encoded, header)
-                if pixels is not None:
-                    return pixels
-            if self._is_fast_idct:
-                raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
-            turn = header.orientation
-            # Pillow joins the segments, and before 13 copies what their tags claim: unchecked, up to 20 GB.
-            if bytes(data).count(b"Exif\0\0") > 1:
-                raise ImageError("UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG")
-        elif kind == "tiff":
-            check_tags(data)
-        return self._pillow(encoded, kind, turn)
+        kind, header = read_header(data, self._limits, is_strict=not self._is_lenient)
+        if header is None:
+            if kind == "tiff":
+                check_tags(data)
+            return self._pillow(encoded, kind)
+        self._take(header.height * header.width)
+        if header.components in (1, 3):
+            pixels = self._turbo(encoded, header)
+            if pixels is not None:
+                return pixels
+        return self._rare(encoded, header)
 
     def _turbo(self, encoded: Encoded, header: JpegHeader) -> U8 | None:
         """libjpeg-turbo through simplejpeg; None for the rare kinds that its TurboJPEG layer cannot describe."""
-        channels = 1 if self._is_gray else 4
         turn = header.orientation if self._is_upright else 1
+        buffer = self._buffer(header.height * header.width * (1 if self._is_gray else 4))
         try:
-            pixels: U8 = simplejpeg.decode_jpeg(
-                encoded,
-                "GRAY" if self._is_gray else "RGBX",
-                fastdct=self._is_fast_idct,
-                fastupsample=self._is_fast,
-                buffer=self._buffer(header.height * header.width * channels),
-            )
+            pixels = self._turbojpeg(encoded, buffer, is_strict=True)
         except ValueError as error:
             message = str(error)
-            if "subsampling" in message or "color conversion" in message:
+            if _is_rare(message):
                 return None
-            raise _jpeg_error(message, len(encoded)) from None
+            damage = _jpeg_error(message, len(encoded))
+            if not self._is_lenient:
+                raise damage from None
+            try:
+                pixels = self._remains(encoded, buffer)
+            except ValueError:
+                return self._recovered(encoded, header, damage)
+            self._count_recovered()
         return pixels if turn == 1 else _turned(pixels, turn)
+
+    def _turbojpeg(self, encoded: Encoded, buffer: U8, *, is_strict: bool) -> U8:
+        pixels: U8 = simplejpeg.decode_jpeg(
+            encoded,
+            "GRAY" if self._is_gray else "RGBX",
+            fastdct=self._is_fast_idct,
+            fastupsample=self._is_fast,
+            buffer=buffer,
+            strict=is_strict,
+        )
+        return pixels
+
+    def _remains(self, encoded: Encoded, buffer: U8) -> U8:
+        """What libjpeg-turbo makes of a damaged JPEG.
+
+        It reports an error that follows a warning as a warning, and simplejpeg then gives the buffer back as it was:
+        another client's image. So the last byte has to change, at the latest from another value.
+
+        Raises:
+            ValueError: it gave up.
+        """
+        for level in (0, 255):
+            buffer[-1] = level
+            pixels = self._turbojpeg(encoded, buffer, is_strict=False)
+            if buffer[-1] != level:
+                return pixels
+        raise ValueError("the last row was not written")
+
+    def _rare(self, encoded: Encoded, header: JpegHeader) -> U8:
+        """A JPEG that only Pillow reads; the damage of CMYK is found by libjpeg-turbo, and that of others by Pillow."""
+        if self._is_fast_idct:
+            raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
+        warning = _warning(encoded, "CMYK") if header.components == 4 else None
+        if warning is None or _is_rare(warning):
+            try:
+                return self._pillow(encoded, "jpeg", header.orientation)
+            except ImageError as error:
+                damage = error
+        else:
+            damage = _jpeg_error(warning, len(encoded))
+        if not self._is_lenient or damage.reason not in ("TRUNCATED", "CORRUPT"):
+            raise damage
+        return self._recovered(encoded, header, damage)
+
+    def _recovered(self, encoded: Encoded, header: JpegHeader, damage: ImageError) -> U8:
+        """A damaged JPEG by Pillow: it refuses data that ends early, but at a marker libjpeg-turbo goes on."""
+        if self._is_fast or self._is_fast_idct:  # Pillow has neither
+            raise damage
+        try:
+            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", header.orientation)
+        except ImageError:
+            raise damage from None
+        self._count_recovered()
+        return pixels
+
+    def _count_recovered(self) -> None:
+        with self._lock:  # every thread counts
+            self.recovered += 1
 
     def _buffer(self, n_bytes: int) -> U8:
         buffer: U8 | None = getattr(self._local, "buffer", None)
         if buffer is None or len(buffer) < n_bytes:
             buffer = np.empty(n_bytes, np.uint8)
             self._local.buffer = buffer if n_bytes <= KEPT_BYTES else None
-        return buffer
+        return buffer[:n_bytes]
 
-    def _pillow(self, encoded: Encoded, kind: str, turn: int) -> U8:
-        name = {"jpeg": "JPEG", "webp": "WebP"}.get(kind, kind.upper())
+    def _pillow(self, encoded: Encoded, kind: Format, turn: int = 1) -> U8:
+        # It joins the segments of a JPEG, and before 13 copies what their tags claim: unchecked, up to 20 GB.
+        if kind == "jpeg" and bytes(encoded).count(b"Exif\0\0") > 1:
+            raise ImageError("UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG")
         try:
-            with Image.open(io.BytesIO(encoded), formats=PILLOW_FORMATS) as image:
-                self._limits.check_size(image.height, image.width)
+            with Image.open(io.BytesIO(encoded), formats=[kind.upper()]) as image:
+                self._limits.check_size(image.height, image.width, len(encoded))
                 if kind == "tiff":  # a tile is decoded whole, however little of it the image shows
                     tags = image.tag_v2  # type: ignore[attr-defined]
                     self._limits.check_size(tags.get(_TILE_LENGTH, 1), tags.get(_TILE_WIDTH, 1))
-                if self._is_gray and kind == "jpeg":
-                    image.draft("L", None)
+                if kind == "jpeg":
+                    if self._is_gray:
+                        image.draft("L", None)
+                else:
+                    self._take(image.height * image.width)
+                    self._check_frames(encoded, kind)
                 pixels = _array(image, is_gray=self._is_gray, is_on_white=self._is_on_white)
                 if kind in ("png", "webp"):  # a PNG may say it after its pixels; a TIFF has been turned by Pillow
-                    turn = exif_orientation(image.info.get("exif", b""))
+                    turn = exif_orientation(_exif(image))
                 return _turned(pixels, turn) if self._is_upright and turn in range(2, 9) else pixels
         except PixprepError:
             raise
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            raise ImageError("TOO_MANY_PIXELS", f"the limit is {self._limits.max_pixels:,}") from None
+            raise ImageError("TOO_MANY_PIXELS", "more than Pillow decodes (PIL.Image.MAX_IMAGE_PIXELS)") from None
         except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
             if "truncated" in str(error).lower():
-                raise ImageError("TRUNCATED", f"the {name} ends after {len(encoded):,} bytes") from None
-            raise ImageError("CORRUPT", f"a damaged {name}, or a kind that Pillow does not read") from None
+                raise ImageError("TRUNCATED", f"the {NAMES[kind]} ends after {len(encoded):,} bytes") from None
+            raise ImageError("CORRUPT", f"a damaged {NAMES[kind]}, or a kind that Pillow does not read") from None
+
+    def _check_frames(self, encoded: Encoded, kind: Format) -> None:
+        """Refuse an animation, if there is a limit; a second object, for to seek is to decode."""
+        if not self._limits.max_frames:
+            return
+        with Image.open(io.BytesIO(encoded), formats=[kind.upper()]) as image:
+            try:
+                image.seek(self._limits.max_frames)
+            except EOFError:
+                return
+        raise ImageError("UNSUPPORTED", f"over {self._limits.max_frames} frames (parameter max_frames)")
+
+
+class _Budget:
+    """So many pixels may be in memory at once; an image that is larger alone."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._changed = threading.Condition()
+
+    def take(self, pixels: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._used == 0 or self._used + pixels <= self._limit)
+            self._used += pixels
+
+    def give(self, pixels: int) -> None:
+        if pixels:
+            with self._changed:
+                self._used -= pixels
+                self._changed.notify_all()
+
+
+def is_whole(encoded: Encoded) -> bool:
+    """Whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
+
+    By its decode to an eighth of the size, in gray: the same warnings, at 0.7 to 0.9 of the cost of all its pixels.
+    """
+    return _warning(encoded, "GRAY") is None
+
+
+def _warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
+    """The first warning or error of libjpeg-turbo, if there is one."""
+    try:
+        simplejpeg.decode_jpeg(encoded, space, min_factor=8)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _is_rare(message: str) -> bool:
+    """Whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
+    return "subsampling" in message or "color conversion" in message
 
 
 def sample_jpeg(height: int, width: int) -> bytes:
@@ -157,6 +280,18 @@ def _array(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     return pixels.reshape(image.height, image.width, 4)
 
 
+def _exif(image: Image.Image) -> bytes:
+    """EXIF data where the format has a place for it, or as ImageMagick writes it into a PNG, in hexadecimal text."""
+    exif: bytes | None = image.info.get("exif")
+    if exif is None:
+        lines = str(image.info.get("Raw profile type exif", "")).split("\n")
+        try:
+            exif = bytes.fromhex("".join(lines[3:]))  # after an empty line, the name and the length
+        except ValueError:
+            exif = b""
+    return exif
+
+
 def _turned(pixels: U8, orientation: int) -> U8:
     """The upright image, in memory of its own (EXIF 2.32, tag Orientation: where row 0 and column 0 are seen)."""
     height, width, channels = pixels.shape
@@ -176,6 +311,6 @@ def _jpeg_error(message: str, n_bytes: int) -> ImageError:
     """libjpeg-turbo's words as one of our reasons; warnings count, since they mean that pixels were invented."""
     if message.startswith("Premature end of JPEG file"):
         return ImageError("TRUNCATED", f"the JPEG ends after {n_bytes:,} bytes, before its last row")
-    if message.startswith("Unsupported"):
+    if message.startswith("Unsupported") and "marker" not in message:
         return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
     return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}")

@@ -2,19 +2,25 @@
 
 So the CPU decoder has the last word on a bad image, and the reason is the same on every device. No CUDA decoder has the
 fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-turbo.
+
+nvImageCodec does not say that a JPEG is damaged. Unless the plan asks for the fastest decoder, libjpeg-turbo reads its
+data first, on the cores of the host: only a JPEG without damage reaches nvImageCodec, and images and errors are those
+of the CPU.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nvidia import nvimgcodec
 
 from pixprep.decoders import Encoded, Limits, Pixels
-from pixprep.decoders.cpu import CpuDecoder
-from pixprep.decoders.header import JpegHeader, read_jpeg_header, sniff
+from pixprep.decoders.cpu import CpuDecoder, is_whole
+from pixprep.decoders.header import JpegHeader, read_header
 from pixprep.errors import ImageError, SetupError
 from pixprep.plan import Plan
 
@@ -56,6 +62,8 @@ class GpuDecoder:
         self.fallbacks = 0
         self._cpu = CpuDecoder(plan, limits)
         self._limits = limits
+        self._is_strict = plan.damage == "strict"
+        self._readers = None if plan.decoder == "fastest" else ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         self._to_array = to_array
         self._stream = stream
         is_fast_idct = plan.idct == "fast"
@@ -75,6 +83,14 @@ class GpuDecoder:
         self._lock = threading.Lock()  # nvImageCodec: one call at a time for each decoder
         self._local = threading.local()
 
+    @property
+    def recovered(self) -> int:
+        """See ``Decoder``."""
+        return self._cpu.recovered
+
+    def release(self) -> None:
+        """See ``Decoder``: the device has a budget of bytes for each chunk."""
+
     def decode(self, encoded: Sequence[Encoded]) -> list[Pixels | ImageError]:
         """See ``Decoder.decode``: the pixels are valid until the same thread's next call."""
         results: list[Pixels | ImageError | None] = [None] * len(encoded)
@@ -85,6 +101,9 @@ class GpuDecoder:
                     batch.append(index)
             except ImageError as error:
                 results[index] = error
+        if self._readers:
+            are_whole = self._readers.map(is_whole, [encoded[index] for index in batch])
+            batch = [index for index, whole in zip(batch, list(are_whole), strict=True) if whole]
         for index, decoded in zip(batch, self._batch([encoded[index] for index in batch]), strict=True):
             results[index] = None if decoded is None else self._to_array(decoded)
         return [self._on_cpu(encoded[index]) if result is None else result for index, result in enumerate(results)]
@@ -110,20 +129,14 @@ class GpuDecoder:
 
     def _header(self, encoded: Encoded) -> JpegHeader | None:
         """The header of a JPEG within the limits; None for other formats."""
-        data = memoryview(encoded).cast("B")
-        self._limits.check_bytes(len(data))
-        if sniff(data) != "jpeg":
-            return None
-        header = read_jpeg_header(data)
-        self._limits.check_size(header.height, header.width)
-        return header
+        return read_header(memoryview(encoded).cast("B"), self._limits, is_strict=self._is_strict)[1]
 
     def _is_for_nvimgcodec(self, encoded: Encoded) -> bool:
         """Whether the CUDA decoder reads it; a file that has no end is left to libjpeg-turbo, which refuses it."""
         header = self._header(encoded)
-        if header is None or header.components not in (1, 3) or header.precision != 8:
+        if header is None or header.components not in (1, 3):
             return False
-        return header.frame in _LOSSY_HUFFMAN and bytes(encoded).rfind(_END_OF_IMAGE) > header.scan
+        return header.frame in _LOSSY_HUFFMAN and bytes(encoded).rfind(_END_OF_IMAGE) >= header.scan
 
     def _batch(self, encoded: list[Encoded]) -> list[Any]:
         """Images of nvImageCodec, None where it failed; buffers of this thread's last call are used again."""
@@ -140,6 +153,7 @@ class GpuDecoder:
 
     def _on_cpu(self, encoded: Encoded) -> Pixels | ImageError:
         (pixels,) = self._cpu.decode([encoded])
+        self._cpu.release()
         if isinstance(pixels, ImageError):
             return pixels
         with self._lock:  # both lanes count

@@ -7,9 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import Literal
 
+from pixprep.decoders import Format, Limits
 from pixprep.errors import ImageError
-
-Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
 
 # Start-of-frame markers: every C0..CF that is not DHT (C4), JPG (C8) or DAC (CC); ITU-T T.81, table B.1.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -17,10 +16,11 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 _MAX_SEGMENTS = 4096  # an ICC profile takes at most 255 of them
-# A progressive JPEG of 50 megapixels takes 30 ms a scan, however few bytes that has; encoders write about 10.
-_MAX_SCANS = 100
 _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
-_START_OF_SCAN, _END_OF_IMAGE, _APP1 = 0xDA, 0xD9, 0xE1
+# The fewest bits that the first scan spends on a block of 8 x 8 values: a Huffman code for its mean, and unless others
+# follow, one for "nothing else". Arithmetic coding has no such bound.
+_BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
+_START_OF_SCAN, _END_OF_IMAGE, _APP1, _LOSSLESS = 0xDA, 0xD9, 0xE1, 0xC3
 _EXIF = b"Exif\0\0"
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
 _DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interoperability
@@ -39,6 +39,7 @@ class JpegHeader:
             0xC9 and above arithmetic coding.
         orientation: EXIF, 1 to 8; 1 where nothing is said.
         scan: where the first scan begins, in bytes.
+        least: the bytes that the first scan has at least, if it is whole; 0 where that is not known.
     """
 
     height: int
@@ -48,6 +49,7 @@ class JpegHeader:
     frame: int
     orientation: int
     scan: int
+    least: int
 
 
 def sniff(encoded: bytes | memoryview) -> Format | None:
@@ -66,14 +68,50 @@ def sniff(encoded: bytes | memoryview) -> Format | None:
     return "bmp" if head.startswith(b"BM") else None
 
 
-def read_jpeg_header(encoded: bytes | memoryview) -> JpegHeader:
-    """Walk the segments of a JPEG up to the start of its first scan (ITU-T T.81, annex B).
+def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tuple[Format, JpegHeader | None]:
+    """The format of an image and, of a JPEG, its header: everything that is refused before the decoders see it.
+
+    The size of the other formats is left to whoever reads their headers.
+
+    Args:
+        encoded: the bytes.
+        limits: see there.
+        is_strict: refuse a JPEG that ends before the first scan of its frame can.
 
     Raises:
-        ImageError: TRUNCATED, CORRUPT or UNSUPPORTED.
+        ImageError: any but DOES_NOT_FIT.
+    """
+    limits.check_bytes(len(encoded))
+    kind = sniff(encoded)
+    if kind is None:
+        raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+    limits.check_format(kind)
+    if kind != "jpeg":
+        return kind, None
+    header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    limits.check_size(header.height, header.width, len(encoded))
+    if header.precision != 8 or header.frame == _LOSSLESS:
+        what = "a lossless JPEG" if header.frame == _LOSSLESS else f"a JPEG of {header.precision} bits a sample"
+        raise ImageError("UNSUPPORTED", f"{what}; pixprep reads lossy ones of 8 bits a sample")
+    if header.components not in (1, 3, 4):
+        raise ImageError("UNSUPPORTED", f"a JPEG of {header.components} components; pixprep reads 1, 3 and 4")
+    if is_strict and len(encoded) - header.scan < header.least:
+        raise ImageError(
+            "TRUNCATED",
+            f"the JPEG ends after {len(encoded):,} bytes: its {header.height} x {header.width} pixels take at least "
+            f"{header.scan + header.least:,}",
+        )
+    return kind, header
+
+
+def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max_scans) -> JpegHeader:
+    """Walk the segments of a JPEG up to the start of its first scan (ITU-T T.81, annex B), and count its scans.
+
+    Raises:
+        ImageError: TRUNCATED, CORRUPT or TOO_MANY_SCANS.
     """
     data = memoryview(encoded)
-    frame: tuple[int, int, int, int, int] | None = None
+    frame: tuple[int, memoryview] | None = None
     orientation = 1
     position = 2
     for _ in range(_MAX_SEGMENTS):
@@ -93,26 +131,26 @@ def read_jpeg_header(encoded: bytes | memoryview) -> JpegHeader:
         if len(segment) < length - 2:
             raise _cut_off(data)
         if marker in _FRAMES and len(segment) >= 6:
-            precision, components = segment[0], segment[5]
-            height, width = (int.from_bytes(segment[i : i + 2], "big") for i in (1, 3))
-            frame = (height, width, components, precision, marker)
+            frame = (marker, segment)
         elif marker == _APP1 and orientation == 1 and segment[:6] == _EXIF:
             orientation = exif_orientation(bytes(segment))
         elif marker == _START_OF_SCAN:
             if frame is None:
                 raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
-            height, width, components, precision, kind = frame
+            kind, fields = frame
+            components = fields[5]
             is_one_scan = kind in _SEQUENTIAL and len(segment) > 0 and segment[0] == components
-            if not is_one_scan and _has_many_scans(data, position):
-                raise ImageError("UNSUPPORTED", f"a JPEG of over {_MAX_SCANS} scans")
+            if not is_one_scan and _has_many_scans(data, position, max_scans):
+                raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
             return JpegHeader(
-                height=height,
-                width=width,
+                height=int.from_bytes(fields[1:3], "big"),
+                width=int.from_bytes(fields[3:5], "big"),
                 components=components,
-                precision=precision,
+                precision=fields[0],
                 frame=kind,
                 orientation=orientation,
-                scan=position,
+                scan=position + length,
+                least=(_blocks(fields, segment) * _BITS_A_BLOCK.get(kind, 0) + 7) // 8,
             )
         position += length
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
@@ -122,17 +160,35 @@ def _cut_off(data: memoryview) -> ImageError:
     return ImageError("TRUNCATED", f"the JPEG ends after {len(data):,} bytes, inside its header")
 
 
-def _has_many_scans(data: memoryview, position: int) -> bool:
-    """Whether more scans or segments follow than encoders write; the first scan's length stands at ``position``."""
+def _blocks(frame: memoryview, scan: memoryview) -> int:
+    """How many blocks of 8 x 8 values the components of a scan have; 0 where the headers make no sense.
+
+    A scan has more if it holds several components: it then fills its last row and column of units up.
+    """
+    sampling = {frame[at]: divmod(frame[at + 1], 16) for at in range(6, len(frame) - 2, 3)}
+    named = [scan[at] for at in range(1, 2 * (scan[0] if scan else 0), 2) if at < len(scan)]
+    starts_with_mean = len(scan) == 4 + 2 * len(named) and scan[-3] == 0
+    if not starts_with_mean or any(name not in sampling for name in named) or any(0 in s for s in sampling.values()):
+        return 0
+    height, width = (int.from_bytes(frame[at : at + 2], "big") for at in (1, 3))
+    most_across, most_down = (max(s[axis] for s in sampling.values()) for axis in (0, 1))
+    return sum(
+        -(-width * sampling[name][0] // (8 * most_across)) * -(-height * sampling[name][1] // (8 * most_down))
+        for name in set(named)
+    )
+
+
+def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
+    """Whether more scans or segments follow than may; the first scan's length stands at ``position``."""
     scans = 1
-    for _ in range(_MAX_SEGMENTS):
+    for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
         position += int.from_bytes(data[position : position + 2], "big")
         found = _MARKER.search(data, position)
         if found is None or data[found.end() - 1] == _END_OF_IMAGE:
             return False
         position = found.end()
         scans += data[position - 1] == _START_OF_SCAN
-        if scans > _MAX_SCANS:
+        if scans > max_scans:
             break
     return True
 

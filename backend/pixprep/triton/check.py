@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.compiler import compile_pipeline
-from pixprep.errors import PipelineError, SetupError
+from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline_file import read_bytes
 from pixprep.triton import config as model_config
 from pixprep.triton.classifier import Tensor, compatible, read_onnx
 
 _CONFIG_FILE = "config.pbtxt"
+_MAX_CONFIG_BYTES = 256 << 10  # of a larger one, parsing takes seconds
+_MAX_SCRIPT_BYTES = 1 << 20
+_MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
 _ONNX_FILE = "model.onnx"
 _CLASSIFIERS = [Path(__file__).parents[1] / "demo" / name for name in ("onnx_classifier.py", "torch_classifier.py")]
 # what Triton loads from a version directory, and who makes it
@@ -51,7 +56,8 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return ": ".join(filter(None, (self.where, self.what, self.remedy)))
+        parts = (printable(part) for part in (self.where, self.what, self.remedy) if part)
+        return ": ".join(part if len(part) <= 1000 else f"{part[:1000]} ..." for part in parts)
 
 
 @dataclass(frozen=True)
@@ -108,12 +114,38 @@ def check(repository: Path) -> list[Problem]:
         return [Problem(repository.name, "holds no model", "write one with `pixprep build`")]
     problems: list[Problem] = []
     models: dict[str, _Model | None] = {}  # None: exists, but there is no telling what it is
+    root = Path(os.path.realpath(repository))
     for folder in folders:
-        models[folder.name] = _read(folder, problems)
+        models[folder.name] = None
+        try:
+            strays = list(_strays(folder, root))
+            problems += [
+                Problem(path.relative_to(repository).as_posix(), "leads out of the repository", "put a copy there")
+                for path in strays
+            ]
+            if not strays:
+                models[folder.name] = _read(folder, problems)
+        except OSError as error:
+            problems.append(Problem(folder.name, f"cannot be read: {error.strerror}", f"{error.filename}"))
     for model in models.values():
         if model and "ensemble_scheduling" in model.config:
             problems += _check_ensemble(model, models)
     return problems
+
+
+def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
+    """What leads out of the repository: a copy of it, or a container where it is mounted, would not have that.
+
+    Args:
+        path: a model's directory.
+        root: the repository, resolved.
+        depth: a model's version directories are 1 below it, their files 2.
+    """
+    if not Path(os.path.realpath(path)).is_relative_to(root):
+        yield path
+    elif depth and path.is_dir():
+        for entry in sorted(path.iterdir()):
+            yield from _strays(entry, root, depth - 1)
 
 
 def check_pipeline(path: Path) -> list[Problem]:
@@ -142,7 +174,7 @@ def _read(folder: Path, problems: list[Problem]) -> _Model | None:
     if config.get("name", folder.name) != folder.name:
         remedy = f'write name: "{folder.name}", or leave it out'
         problems.append(Problem(where, f'name is "{config["name"]}", the directory {folder.name}', remedy))
-    versions = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isdigit() and int(path.name))
+    versions = sorted(path for path in folder.iterdir() if path.is_dir() and _is_version(path.name))
     if not versions:
         problems.append(Problem(folder.name, "has no version directory", f"make {folder.name}/1"))
     backend = _backend(folder.name, config, versions)
@@ -153,16 +185,14 @@ def _read(folder: Path, problems: list[Problem]) -> _Model | None:
         usual, remedy = _FILES[backend]
         file = usual if backend == "pixprep" else config.get("default_model_filename", usual)
         problems += [
-            Problem(f"{folder.name}/{version.name}/{file}", "is missing", remedy)
+            Problem(f"{folder.name}/{version.name}/{file}", *_absence(file, remedy))
             for version in versions
-            if not (version / file).exists()
+            if not _is_inside(file) or not (version / file).exists()
         ]
     problems += [
-        Problem(
-            f"{folder.name}/{entry['label_filename']}", "is missing", f'write the labels of "{entry["name"]}" there'
-        )
+        Problem(f"{folder.name}/{name}", *_absence(name, f'write the labels of "{entry["name"]}" there'))
         for entry in config.get("output", [])
-        if "label_filename" in entry and not (folder / entry["label_filename"]).is_file()
+        if (name := entry.get("label_filename", "")) and not (_is_inside(name) and (folder / name).is_file())
     ]
     if backend == "pixprep":
         return _read_pixprep(folder, config, versions, problems)
@@ -170,6 +200,20 @@ def _read(folder: Path, problems: list[Problem]) -> _Model | None:
     for version in versions:
         _check_onnx(model, backend, version, problems)
     return model
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdigit() and bool(name.strip("0"))
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name in a configuration stays in the directory that it is of."""
+    return not Path(name).is_absolute() and ".." not in Path(name).parts
+
+
+def _absence(name: str, remedy: str) -> tuple[str, str]:
+    """What is wrong with a file that is not where a configuration says, and what to do."""
+    return ("is missing", remedy) if _is_inside(name) else ("leads out of the model's directory", "put the file in it")
 
 
 def _backend(name: str, config: Mapping[str, Any], versions: Sequence[Path]) -> str:
@@ -190,13 +234,22 @@ def _read_config(folder: Path, problems: list[Problem]) -> dict[str, Any] | None
     except ImportError:
         raise SetupError('checking a config.pbtxt needs tritonclient: pip install "pixprep[client]"') from None
     path = folder / _CONFIG_FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
+    where = f"{folder.name}/{_CONFIG_FILE}"
     try:
-        message = text_format.Parse(path.read_text(encoding="utf-8"), model_config_pb2.ModelConfig())
+        text = read_bytes(path, most=_MAX_CONFIG_BYTES)
+    except OSError as error:
+        problems.append(Problem(where, f"cannot be read: {error.strerror}"))
+        return None
+    if len(text) > _MAX_CONFIG_BYTES:
+        problems.append(Problem(where, f"has over {_MAX_CONFIG_BYTES:,} bytes, which no configuration needs"))
+        return None
+    try:
+        message = text_format.Parse(text.decode(), model_config_pb2.ModelConfig())
     except (text_format.ParseError, UnicodeDecodeError) as error:
         remedy = "the fields are those of Triton's model_config.proto"
-        problems.append(Problem(f"{folder.name}/{_CONFIG_FILE}", f"cannot be parsed: {error}", remedy))
+        problems.append(Problem(where, f"cannot be parsed: {error}", remedy))
         return None
     config: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return config
@@ -242,7 +295,7 @@ def _check_onnx(model: _Model, backend: str, version: Path, problems: list[Probl
     where = f"{model.name}/{version.name}/{_ONNX_FILE}"
     script = version / "model.py"
     ours = [path.read_bytes() for path in _CLASSIFIERS]
-    is_ours = backend == "python" and script.is_file() and script.read_bytes() in ours
+    is_ours = backend == "python" and script.is_file() and read_bytes(script, most=_MAX_SCRIPT_BYTES) in ours
     if is_ours and not path.exists():
         problems.append(Problem(where, "is missing", "`pixprep build` writes it: it is too large for the repository"))
     if not path.exists() or not (is_ours or backend in _PLATFORMS.values()):
@@ -316,7 +369,8 @@ def _check_ensemble(ensemble: _Model, models: Mapping[str, _Model | None]) -> It
         if have and want and not _same(have, want):
             what = f'"{name}": {giver} is {_shown(have)}, {taker} is {_shown(want)}'
             yield Problem(where, what, "make them equal")
-    for name in [name for name in given if name not in {name for name, *_ in taken}]:
+    wanted = {name for name, *_ in taken}
+    for name in [name for name in given if name not in wanted]:
         yield Problem(where, f'nothing takes "{name}"', "leave it out, or make it an output of the ensemble")
     yield from _check_cycles(ensemble, models)
 
@@ -378,5 +432,7 @@ def _shown(tensor: Tensor) -> str:
 
 
 def _suggest(name: str, known: Mapping[str, Any]) -> str:
+    if len(known) > _MAX_SUGGESTED:
+        return f"it is none of {len(known):,} names"
     near = get_close_matches(name, list(known), n=1)
     return f'did you mean "{near[0]}"?' if near else f"there are {', '.join(known) or 'none'}"

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pixprep.errors import PipelineError, SetupError
+from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
 from pixprep.pipeline import Output, Pipeline
 from pixprep.spec import DType, Layout
@@ -30,6 +30,8 @@ _FROM_ONNX = {
         for kind in ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
     },
 }
+_MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
+_CODE = (".py", ".pyc", ".so")
 _IO_EXAMPLE = "input:FP32:3x224x224"
 
 
@@ -105,6 +107,10 @@ def read_onnx(path: Path) -> Classifier:
         import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
     except ImportError:
         raise SetupError('reading an ONNX file needs onnx: pip install "pixprep[classifier]"') from None
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise PipelineError(f"{path.name}: not a file")
+    if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
+        raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except OSError as error:
@@ -122,8 +128,12 @@ def read_onnx(path: Path) -> Classifier:
         if entry.key == "location"
     }
     for place in sorted(places):
-        if Path(place).name != place:
-            raise PipelineError(f'{path.name}: has weights in "{place}", which is not beside it: save it as one file')
+        if place in ("", "..") or Path(place).name != place or "\0" in place:
+            raise PipelineError(
+                f'{path.name}: has weights in "{printable(place)}", which is not beside it: save it as one file'
+            )
+        if Path(place).suffix in _CODE:  # beside a model.py, or in place of it, Python would run them
+            raise PipelineError(f'{path.name}: has weights in "{printable(place)}": save it as one file')
     names = onnx.TensorProto.DataType.Name
     return Classifier(
         path.name,

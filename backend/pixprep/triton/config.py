@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from pixprep.decoders import Limits
+from pixprep.decoders import FORMATS, Limits
 from pixprep.errors import PipelineError
-from pixprep.pipeline import Pipeline
+from pixprep.pipeline import MAX_OUTPUT_BYTES, Pipeline
+from pixprep.pipeline_file import quoted
 from pixprep.spec import DType
 
 Config = dict[str, Any]
@@ -30,7 +31,9 @@ TRITON_TYPES: dict[DType, str] = {
     "int32": "TYPE_INT32",
 }
 _LIMITS = tuple(Limits.__dataclass_fields__)
-_PARAMETERS = ("on_error", "outputs", "threads", *_LIMITS)
+_PARAMETERS = ("on_error", "outputs", "threads", "max_request_bytes", *_LIMITS)
+_OFF_AT_ZERO = ("max_expansion", "max_frames")
+_MOST_THREADS, _MOST = 1024, 999_999_999
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +44,14 @@ class Options:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
+        max_request_bytes: of all the images of one request.
         limits: what is refused from the header.
     """
 
     on_error: Literal["fail", "zero"]
     outputs: Literal["gpu", "cpu"]
     threads: int
+    max_request_bytes: int
     limits: Limits
 
 
@@ -61,26 +66,42 @@ def options(config: Mapping[str, Any]) -> Options:
         if key not in _PARAMETERS and not key.isupper():  # upper case: Triton's own, such as EXECUTION_ENV_PATH
             near = get_close_matches(key, _PARAMETERS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
-            raise PipelineError(f'parameters: no such parameter "{key}"; {hint}')
+            raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
     on_error, outputs = given.get("on_error", "fail"), given.get("outputs", "gpu")
     if on_error not in ("fail", "zero"):
-        raise PipelineError(f'parameters: on_error is "fail" or "zero", not "{on_error}"')
+        raise PipelineError(f'parameters: on_error is "fail" or "zero", not {quoted(on_error)}')
     if outputs not in ("gpu", "cpu"):
-        raise PipelineError(f'parameters: outputs is "gpu" or "cpu", not "{outputs}"')
+        raise PipelineError(f'parameters: outputs is "gpu" or "cpu", not {quoted(outputs)}')
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, len(os.sched_getaffinity(0)) // instances)
     return Options(
         on_error="zero" if on_error == "zero" else "fail",
         outputs="cpu" if outputs == "cpu" else "gpu",
         threads=_number(given, "threads", share),
-        limits=Limits(**{key: _number(given, key, getattr(Limits(), key)) for key in _LIMITS}),
+        max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
+        limits=_limits(given),
     )
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    defaults = Limits()
+    named = given.get("formats", " ".join(FORMATS)).replace(",", " ").split()
+    for name in named or [""]:
+        if name not in FORMATS:
+            raise PipelineError(f"parameters: formats are some of {', '.join(FORMATS)}, not {quoted(name)}")
+    numbers = {key: _number(given, key, getattr(defaults, key)) for key in _LIMITS if key != "formats"}
+    return Limits(formats=tuple(kind for kind in FORMATS if kind in named), **numbers)
 
 
 def _number(given: Mapping[str, str], key: str, default: int) -> int:
     text = given.get(key, str(default))
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise PipelineError(f'parameters: {key} is a whole number of at least 1, not "{text}"')
+    if key in _OFF_AT_ZERO and text == "0":
+        return 0
+    if not text.isascii() or not text.isdigit() or not text.strip("0"):
+        raise PipelineError(f"parameters: {key} is a whole number of at least 1, not {quoted(text)}")
+    most = _MOST_THREADS if key == "threads" else _MOST
+    if len(text) > len(str(_MOST)) or int(text) > most:
+        raise PipelineError(f"parameters: {key} is at most {most:,}, not {quoted(text)}")
     return int(text)
 
 
@@ -138,10 +159,20 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """The configuration with everything filled in that the pipeline implies.
 
+    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large.
+
     Raises:
-        PipelineError: what is written contradicts the pipeline.
+        PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
-    max_batch_size = config.get("max_batch_size") or DEFAULT_MAX_BATCH_SIZE
+    most = MAX_OUTPUT_BYTES // pipeline.n_bytes
+    max_batch_size = config.get("max_batch_size") or min(DEFAULT_MAX_BATCH_SIZE, most)
+    if max_batch_size < 0:
+        raise PipelineError(f"config.pbtxt: max_batch_size: {max_batch_size} is less than 1")
+    if max_batch_size > most:
+        raise PipelineError(
+            f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
+            f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {MAX_OUTPUT_BYTES:,}: set it to {most}"
+        )
     full = {
         **config,
         "max_batch_size": max_batch_size,

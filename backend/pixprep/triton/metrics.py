@@ -47,10 +47,14 @@ class Metrics:
         fallbacks = family("pixprep_fallback_cpu_total", "Images that only the CPU could decode", kinds.COUNTER)
         self._fallbacks = fallbacks.Metric(labels=self._labels)
         self._fallbacks_counted = 0
+        recovered = family(
+            "pixprep_recovered_total", "Damaged JPEGs decoded all the same, by damage: lenient", kinds.COUNTER
+        )
+        self._recovered = recovered.Metric(labels=self._labels)
         self._batch = histogram("pixprep_batch_images", "Images that one execution handled", IMAGES)
 
         self._log = pb_utils.Logger
-        self._queue: SimpleQueue[tuple[int, int, _Record] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, int, int, _Record] | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="pixprep-metrics", daemon=True)
         self._thread.start()
 
@@ -63,7 +67,8 @@ class Metrics:
             batch: the results.
         """
         # not the batch itself: its tensors would live as long as the queue is behind
-        self._queue.put((n_bytes, fallbacks, list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))))
+        images = list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))
+        self._queue.put((n_bytes, fallbacks, batch.recovered, images))
 
     def close(self) -> None:
         """Count what is waiting, then end."""
@@ -77,10 +82,12 @@ class Metrics:
             except Exception as error:  # noqa: BLE001  (a lost count must not end the counting)
                 self._log.log_warn(f"a metric could not be counted: {error}")
 
-    def _count(self, n_bytes: int, fallbacks: int, images: _Record) -> None:
+    def _count(self, n_bytes: int, fallbacks: int, recovered: int, images: _Record) -> None:
         if fallbacks > self._fallbacks_counted:
             self._fallbacks.increment(fallbacks - self._fallbacks_counted)
             self._fallbacks_counted = fallbacks
+        if recovered:
+            self._recovered.increment(recovered)
         for result, count in Counter(error.reason if error else "ok" for error, _, _ in images).items():
             if result not in self._by_result:
                 self._by_result[result] = self._images.Metric(labels={**self._labels, "result": result})

@@ -57,6 +57,7 @@ class TritonPythonModel:
         (self._input,) = (entry["name"] for entry in model_config.inputs(config))
         options = model_config.options(config)
         self._is_zeroing = options.on_error == "zero"
+        self._max_request_bytes = options.max_request_bytes
         self._outputs = tuple(pipeline.outputs)
         is_on_gpu = args["model_instance_kind"] == "GPU"
         # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
@@ -90,6 +91,15 @@ class TritonPythonModel:
             images = self._images(request)
             if not images:
                 refusal = _error("[EMPTY] the request has no image", pb_utils.TritonError.INVALID_ARG)
+                parts.append(_Part(refusal=refusal))
+                continue
+            n_bytes = sum(map(len, images))
+            if n_bytes > self._max_request_bytes:
+                refusal = _error(
+                    f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
+                    f"{self._max_request_bytes:,} (parameter max_request_bytes)",
+                    pb_utils.TritonError.INVALID_ARG,
+                )
                 parts.append(_Part(refusal=refusal))
                 continue
             start = len(encoded)

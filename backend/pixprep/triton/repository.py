@@ -18,6 +18,7 @@ from typing import Literal
 from pixprep import presets
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline_file import read_bytes
 from pixprep.triton import config as model_config
 from pixprep.triton.check import Problem, check, check_pipeline
 from pixprep.triton.classifier import Classifier, Tensor, connect, parse_io, read_onnx
@@ -321,7 +322,7 @@ def _refuse_foreign(output: Path, files: Iterable[str]) -> None:
     if not output.exists() or not any(output.iterdir()):
         return
     ensemble = output / ENSEMBLE / "config.pbtxt"
-    if not ensemble.is_file() or not ensemble.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+    if not ensemble.is_file() or not read_bytes(ensemble, most=len(_MARK)).startswith(_MARK.encode()):
         raise SetupError(f"{output}: holds what `pixprep build` did not write: take another folder, or --force")
     known = {*files, *(f"{model}/{name}" for model in (PREPROCESS, CLASSIFIER, ENSEMBLE) for name in _OURS)}
     for model in (PREPROCESS, CLASSIFIER, ENSEMBLE):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.engine import Engine
+from pixprep.pipeline import MAX_OUTPUT_BYTES
 
 
 def warm_up(engine: Engine) -> None:
     """Decode and transform a generated photo-sized JPEG on every thread of the engine."""
-    engine.run_batch([sample_jpeg(375, 500)] * (2 * engine.lanes))
+    most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
+    engine.run_batch([sample_jpeg(375, 500)] * min(2 * engine.lanes, most))

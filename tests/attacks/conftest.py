@@ -1,0 +1,57 @@
+"""What one image costs, measured in a process of its own."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an engine on one thread made of one image.
+
+    Attributes:
+        text: ``ok``, or the ImageError; anything else is a finding.
+        seconds: of processor time.
+        mib: that the process grew by at most.
+    """
+
+    text: str
+    seconds: float
+    mib: float
+
+    @property
+    def reason(self):
+        """``TRUNCATED`` of ``[TRUNCATED] …``, or the whole text."""
+        return self.text[1 : self.text.index("]")] if self.text.startswith("[") else self.text
+
+
+@pytest.fixture(scope="session")
+def measure_pipeline():
+    """A function from a pipeline, and an encoded image, to what they cost together."""
+    command = [sys.executable, "-W", "ignore", Path(__file__).parent / "measured.py"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # libtiff's remarks
+    with subprocess.Popen(command, **pipes) as process:
+
+        def cost(pipeline, encoded=None):
+            for part in (pipeline.to_json().encode(), jpeg(scene(16, 16)) if encoded is None else encoded):
+                process.stdin.write(len(part).to_bytes(8, "big") + part)
+            process.stdin.flush()
+            return Cost(**json.loads(process.stdout.readline()))
+
+        yield cost
+        process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def measure(measure_pipeline):
+    """A function from an encoded image to what its decoding costs."""
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(dtype="uint8")])
+    return partial(measure_pipeline, pipeline)

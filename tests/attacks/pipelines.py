@@ -1,0 +1,10 @@
+"""The text of pipeline files, of which a test spoils a part."""
+
+HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
+TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'
+VALID = HEAD + TAIL
+
+
+def with_op(fields):
+    """A pipeline whose second op has these fields, as JSON."""
+    return HEAD + "{" + fields + "}, " + TAIL

@@ -1,0 +1,63 @@
+"""A small model repository, of which a test spoils a part."""
+
+import os
+import signal
+from contextlib import contextmanager
+
+import pytest
+
+from attacks.pipelines import VALID
+from pixprep.triton import repository
+
+PIPELINE, CONFIG = "m/1/pipeline.json", "m/config.pbtxt"
+OUTPUT = 'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP32 dims: [ 3, 8, 8 ] '
+
+
+@pytest.fixture
+def models(tmp_path):
+    """A valid repository of one model."""
+    (tmp_path / "models" / "m" / "1").mkdir(parents=True)
+    (tmp_path / "models" / PIPELINE).write_text(VALID)
+    (tmp_path / "models" / CONFIG).write_text('backend: "pixprep"\n')
+    return tmp_path / "models"
+
+
+@contextmanager
+def patience(seconds=5):
+    """What hangs inside fails."""
+
+    def fail(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def problems(models):
+    """What ``pixprep check`` prints, in a few seconds and in lines that a terminal may show."""
+    with patience():
+        found = [str(problem) for problem in repository.check(models)]
+    assert all(line.isprintable() and len(line) < 3200 for line in found)
+    return found
+
+
+def put(path, make):
+    """Something else in the place of a file."""
+    if path.exists():
+        path.unlink()
+    make(path)
+
+
+def sparse(n_bytes):
+    """A function that makes a file of so many zeros, which take no room."""
+
+    def make(path):
+        path.touch()
+        os.truncate(path, n_bytes)
+
+    return make

@@ -1,0 +1,87 @@
+"""Attack: a JPEG of a kilobyte whose frame header promises 65500 x 65500 pixels, no rows, 16 components, odd samplings;
+several frames; a scan before the frame; a height that comes after the scan (DNL).
+
+Defence: the header is read without decoding, the last frame header before the first scan counts, and limits come first.
+Outcome: refused before anything is allocated; what stays under the limits costs what an honest image of its size
+costs, and data that is missing makes it an error, never grey.
+"""
+
+import pytest
+
+from attacks.forged import frame, parts, reframed, segment
+from images import cmyk, jpeg, noise
+
+SMALL = jpeg(noise(16, 16), subsampling=0)
+BEFORE, FRAME, AFTER = parts(SMALL)
+SCAN = AFTER[AFTER.index(b"\xff\xda") :]
+TOO_LARGE = {
+    "65500 x 65500": (65500, 65500, "BAD_DIMENSIONS"),
+    "20000 x 20000": (20000, 20000, "BAD_DIMENSIONS"),
+    "65535 x 1": (65535, 1, "BAD_DIMENSIONS"),
+    "16385 x 16": (16385, 16, "BAD_DIMENSIONS"),
+    "16384 x 16384": (16384, 16384, "TOO_MANY_PIXELS"),
+    "7072 x 7072": (7072, 7072, "TOO_MANY_PIXELS"),
+    "0 x 16": (0, 16, "BAD_DIMENSIONS"),
+    "16 x 0": (16, 0, "BAD_DIMENSIONS"),
+}
+
+
+@pytest.mark.parametrize("size", TOO_LARGE)
+@pytest.mark.parametrize("marker", [0xC0, 0xC1, 0xC2, 0xC9, 0xCA], ids=hex)
+@pytest.mark.parametrize("components", [1, 3, 4])
+def test_a_size_over_the_limits_is_refused_from_the_header(measure, size, marker, components):
+    height, width, reason = TOO_LARGE[size]
+    cost = measure(reframed(frame(height, width, components, marker=marker), progressive=marker in (0xC2, 0xCA)))
+    assert cost.reason == reason, cost
+    assert cost.seconds < 0.05
+    assert cost.mib < 2
+
+
+BROKEN = {
+    **{f"{count} components": reframed(frame(16, 16, count)) for count in (0, 1, 2, 5, 16, 255)},
+    **{f"sampling {s:02x}": reframed(frame(7071, 7071, sampling=s)) for s in (0x00, 0x10, 0x01, 0x44, 0xFF, 0x33)},
+    "a larger frame after": BEFORE + FRAME + frame(65500, 65500) + AFTER,
+    "a larger frame before": BEFORE + frame(65500, 65500) + FRAME + AFTER,
+    "a frame after the scan": BEFORE + FRAME + AFTER[:-2] + frame(65500, 65500) + SCAN,
+    "a scan before the frame": BEFORE + SCAN[:-2] + FRAME + AFTER,
+    "no frame": BEFORE + AFTER,
+    "no scan": BEFORE + FRAME + b"\xff\xd9",
+    "no tables": b"\xff\xd8" + FRAME + SCAN,
+    "a height after the scan": BEFORE + frame(0, 16) + AFTER[:-2] + segment(0xDC, b"\0\x10") + b"\xff\xd9",
+    "a short frame": BEFORE + segment(0xC0, FRAME[4:10]) + AFTER,
+    "a frame of two bytes": BEFORE + b"\xff\xc0\0\x02" + AFTER,
+    "a frame of no bytes": BEFORE + b"\xff\xc0\0\0" + AFTER,
+    "a frame beyond the file": BEFORE + b"\xff\xc0\xff\xff",
+    "Huffman tables of 4,000 codes": b"\xff\xd8" + segment(0xC4, bytes([0] + [255] * 16) + bytes(4080)) + SMALL[2:],
+    "12 bits": reframed(frame(16, 16, precision=12)),
+    "no bits": reframed(frame(16, 16, precision=0)),
+    "lossless": reframed(frame(16, 16, marker=0xC3)),
+    "arithmetic": reframed(frame(16, 16, marker=0xC9)),
+    "hierarchical": reframed(frame(16, 16, marker=0xC5)),
+    "CMYK of 50 megapixels": parts(cmyk())[0] + frame(7071, 7071, 4) + parts(cmyk())[2],
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_header_that_makes_no_sense_is_refused(measure, kind):
+    cost = measure(BROKEN[kind])
+    assert cost.reason in ("CORRUPT", "UNSUPPORTED", "BAD_DIMENSIONS", "TRUNCATED"), cost
+    assert cost.seconds < 0.5
+    assert cost.mib < 16
+
+
+@pytest.mark.parametrize("size", [(7071, 7071), (16384, 3051)], ids=str)
+@pytest.mark.parametrize("is_progressive", [False, True])
+def test_a_header_within_the_limits_with_little_data_is_refused_in_the_memory_of_its_size(
+    measure, size, is_progressive
+):
+    marker = 0xC2 if is_progressive else 0xC0
+    cost = measure(reframed(frame(*size, marker=marker), progressive=is_progressive))
+    assert cost.reason in ("CORRUPT", "TRUNCATED"), cost
+    assert cost.seconds < 1.5
+    assert cost.mib < 600
+
+
+def test_the_unspoiled_image_is_decoded(measure):
+    assert measure(SMALL).text == "ok"
+    assert measure(BEFORE + frame(16, 16) + AFTER).text == "ok"

@@ -1,0 +1,49 @@
+"""Attack: the largest image that the limits allow, and one byte or pixel more.
+
+Defence: 20 MiB encoded, 16,384 pixels a side, 50 megapixels; each can be set lower per model.
+Outcome: more is refused from the header. 50 megapixels cost up to 950 MiB a thread while they are decoded (WebP; 340
+MiB as JPEG), however few bytes they come in: that is what ``max_pixels`` is to be chosen by.
+"""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attacks.forged import bmp, chunk, png, vp8l, zeros
+from images import jpeg, noise, save
+
+SMALL = jpeg(noise(16, 16))
+LARGEST = {
+    "JPEG": lambda: jpeg(np.zeros((7071, 7071, 3), np.uint8)),
+    "progressive JPEG": lambda: jpeg(np.zeros((7071, 7071, 3), np.uint8), progressive=True),
+    "PNG": lambda: png(7071, 7071, chunk(b"IDAT", zeros(7071 * (7071 * 3 + 1)))),
+    "BMP of run lengths": lambda: bmp(7071, 7071, bits=8, compression=1, data=b"\0\2\xff\xff" * 200_000 + b"\0\1"),
+    "GIF": lambda: save(Image.new("P", (7071, 7071)), "GIF"),
+    "WebP of 34 bytes": lambda: vp8l(7071, 7071),
+}
+
+
+@pytest.mark.parametrize("kind", LARGEST)
+def test_50_megapixels_cost_less_than_a_gigabyte(measure, kind):
+    cost = measure(LARGEST[kind]())
+    assert cost.text == "ok", cost
+    assert 150 < cost.mib < 1024
+    assert cost.seconds < 4
+
+
+def test_one_pixel_more_is_refused_for_nothing(measure):
+    for encoded in (jpeg(np.zeros((7072, 7072, 3), np.uint8)), save(Image.new("L", (7072, 7072)), "PNG")):
+        cost = measure(encoded)
+        assert cost.reason == "TOO_MANY_PIXELS"
+        assert cost.mib < 4
+
+
+@pytest.mark.parametrize(("n_bytes", "reason"), [(20 << 20, "ok"), ((20 << 20) + 1, "TOO_LARGE_BYTES")])
+def test_the_limit_of_bytes_is_20_mebibytes_to_the_byte(measure, n_bytes, reason):
+    assert measure(SMALL + bytes(n_bytes - len(SMALL))).reason == reason
+
+
+@pytest.mark.parametrize(("side", "reason"), [(16384, "ok"), (16385, "BAD_DIMENSIONS")])
+def test_the_limit_of_a_side_is_16384_to_the_pixel(measure, side, reason):
+    assert measure(jpeg(np.zeros((1, side, 3), np.uint8))).reason == reason
+    assert measure(save(Image.new("L", (1, side)), "PNG")).reason == reason

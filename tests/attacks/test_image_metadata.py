@@ -1,0 +1,69 @@
+"""Attack: what an image says about itself: EXIF directories in a circle, 65,535 entries, profiles of 16 MB, Photoshop
+blocks that claim gigabytes, an index of frames that are not there.
+
+Defence: of EXIF only the orientation is read, from one directory, of at most 512 entries; the rest is skipped. Kinds of
+JPEG that Pillow reads may have one EXIF segment.
+Outcome: decoded, or refused, at once.
+"""
+
+import zlib
+
+import pytest
+
+from attacks.forged import chunk, png, segment
+from images import cmyk, jpeg, noise
+
+SMALL = jpeg(noise(16, 16), subsampling=0)
+START, DIRECTORY = b"Exif\0\0II*\0\x08\0\0\0", b"\x69\x87\x04\0\1\0\0\0\x08\0\0\0"
+
+
+def before(segments, encoded=SMALL):
+    return b"\xff\xd8" + segments + encoded[2:]
+
+
+def orientation(value):
+    return segment(0xE1, START + b"\1\0\x12\1\3\0\1\0\0\0" + value.to_bytes(4, "little") + bytes(4))
+
+
+HARMLESS = {
+    "a directory that is its own": before(segment(0xE1, START + b"\1\0" + DIRECTORY + b"\x08\0\0\0")),
+    "a directory of 65,535 entries": before(segment(0xE1, START + b"\xff\xff" + DIRECTORY * 5_000)),
+    "a directory beyond the segment": before(segment(0xE1, b"Exif\0\0II*\0\xff\xff\xff\xff")),
+    "an orientation of 65535": before(orientation(65535)),
+    "an orientation of 0": before(orientation(0)),
+    "another 4,000 segments": before(orientation(6) + segment(0xE1, START) * 4_000),
+    "CMYK and a directory that is its own": before(segment(0xE1, START + b"\xff\x0f" + DIRECTORY * 4_095), cmyk()),
+    "CMYK and frames that are not there": before(
+        segment(0xE2, b"MPF\0II*\0\x08\0\0\0\xff\xff" + bytes(60_000)), cmyk()
+    ),
+    "CMYK and Photoshop blocks of 4 GB": before(
+        segment(0xED, b"Photoshop 3.0\0" + b"8BIM\4\4\0\0\xff\xff\xff\xff") * 4_000, cmyk()
+    ),
+    "PNG and a directory that is its own": png(
+        4, 4, chunk(b"IDAT", zlib.compress(bytes(52))), chunk(b"eXIf", START[6:] + b"\xff\xff" + DIRECTORY * 65_535)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_what_an_image_says_about_itself_costs_nothing(measure, kind):
+    cost = measure(HARMLESS[kind])
+    assert cost.text == "ok"
+    assert cost.seconds < 0.5
+    assert cost.mib < 8
+
+
+@pytest.mark.parametrize("numbers", ["in order", "one number"])
+def test_a_profile_of_16_mb_is_no_more_than_its_bytes(measure, numbers):
+    number = (lambda i: i + 1) if numbers == "in order" else (lambda _: 1)
+    profile = b"".join(segment(0xE2, b"ICC_PROFILE\0" + bytes([number(i), 255]) + bytes(65_000)) for i in range(255))
+    cost = measure(before(profile))
+    assert cost.text == "ok" or cost.reason == "CORRUPT"
+    assert cost.seconds < 1
+    assert cost.mib < 48
+
+
+def test_exif_in_several_segments_of_a_jpeg_that_pillow_reads_is_refused(measure):
+    cost = measure(before(segment(0xE1, START + b"\xff\xff" + DIRECTORY * 5_000) * 100, cmyk()))
+    assert cost.reason == "UNSUPPORTED"
+    assert cost.mib < 8

@@ -1,0 +1,38 @@
+"""Attack: a file that is an image to one reader and something else to another: HTML, PDF, ZIP, two images in one.
+
+Defence: the first bytes decide, and decide once; what decodes is what they announced.
+Outcome: one format or none.
+"""
+
+import zlib
+
+import pytest
+
+from attacks.forged import chunk, gif, png
+from images import jpeg, noise
+
+JPEG = jpeg(noise(16, 16))
+PNG = png(4, 4, chunk(b"IDAT", zlib.compress(bytes(52))))
+FILES = {
+    "HTML before": (b"<html>" + JPEG, "UNKNOWN_FORMAT"),
+    "a PDF before": (b"%PDF-1.7\n" + JPEG, "UNKNOWN_FORMAT"),
+    "a script before": (b"#!/bin/sh\n" + JPEG, "UNKNOWN_FORMAT"),
+    "a GIF's first bytes": (b"GIF89a" + JPEG, "CORRUPT"),
+    "a BMP's first bytes": (b"BM" + JPEG, "TRUNCATED"),
+    "a TIFF's first bytes": (b"II*\0" + JPEG, "CORRUPT"),
+    "a ZIP behind": (JPEG + b"PK\3\4" + bytes(999), "ok"),
+    "a PNG behind": (JPEG + PNG, "ok"),
+    "a JPEG behind": (PNG + JPEG, "ok"),
+    "a GIF behind": (PNG + gif(65535, 65535), "ok"),
+    "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "UNKNOWN_FORMAT"),
+    "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>", "UNKNOWN_FORMAT"),
+    "a format that only Pillow knows": (b"P6\n9 9\n255\n" + bytes(243), "UNKNOWN_FORMAT"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_first_bytes_decide(measure, kind):
+    encoded, reason = FILES[kind]
+    cost = measure(encoded)
+    assert cost.reason == reason, cost
+    assert cost.mib < 8

@@ -1,0 +1,86 @@
+"""Attack: a model's file, from a hub, that is to be imported: a .keras that inflates to gigabytes, JSON bombs, Protocol
+Buffers that claim 2 GiB or nest without an end.
+
+Defence: every file is read up to a limit, archives as well, and lengths are compared with what is left.
+Outcome: refused in one line and in little memory. (Each importer's own tests go further, and mutate real files.)
+"""
+
+import os
+import tracemalloc
+import zipfile
+
+import pytest
+
+from attacks.repositories import patience, sparse
+from pixprep.errors import PixprepError
+from pixprep.importers import import_pipeline
+
+DEEP = '{"a":' * 100_000
+FILES = {
+    "deep JSON": ("preprocessor_config.json", DEEP.encode()),
+    "half a surrogate pair": ("preprocessor_config.json", b'{"image_processor_type": "\\ud800\\u001b[31m"}'),
+    "NaN": ("preprocessor_config.json", b'{"image_processor_type": "ViTImageProcessor", "size": {"height": NaN}}'),
+    "UTF-16": ("preprocessor_config.json", "{}".encode("utf-16")),
+    "a list": ("config.json", b"[]"),
+    "a number of 5,000 digits": ("config.json", b'{"pretrained_cfg": {"input_size": [3, %s, 8]}}' % (b"9" * 5000)),
+    "an archive that is none": ("m.keras", b"PK\3\4" + bytes(999)),
+    **{
+        f"{what} {name}": (name, content)
+        for name in ("m.dali", "m.onnx")
+        for what, content in {
+            "zeros in": bytes(999),
+            "a number without an end in": b"\xff" * 999,
+            "2 GiB that are not in": b"\x0a\xff\xff\xff\xff\x07" + bytes(99),
+            "groups in groups in": b"\x0b" * 999_999,
+            "messages in messages in": b"\x3a\x80\x80\x10" * 99_999,
+        }.items()
+    },
+}
+
+
+def refusal(path):
+    """What ``pixprep import`` says, and the peak of Python's memory in MiB."""
+    tracemalloc.start()
+    try:
+        with patience(), pytest.raises(PixprepError) as caught:
+            import_pipeline(str(path))
+        return str(caught.value), tracemalloc.get_traced_memory()[1] / (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_makes_no_sense_is_one_line(tmp_path, kind):
+    name, content = FILES[kind]
+    (tmp_path / name).write_bytes(content)
+    text, peak = refusal(tmp_path / name)
+    assert name in text
+    assert text.isprintable()
+    assert peak < 32
+
+
+@pytest.mark.parametrize("name", ["config.json", "metadata.json"])
+def test_an_archive_that_inflates_to_128_mb_is_read_as_far_as_its_limit(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "m.keras", "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+        for _ in range(128):
+            file.write(b" " * (1 << 20))
+    text, peak = refusal(tmp_path / "m.keras")
+    assert text.startswith("m.keras: ")
+    assert peak < 64
+
+
+def test_an_archive_writes_nothing(tmp_path):
+    (tmp_path / "inside").mkdir()
+    with zipfile.ZipFile(tmp_path / "inside" / "m.keras", "w") as archive:
+        archive.writestr("../config.json", "{}")
+        archive.writestr("config.json", DEEP)
+    refusal(tmp_path / "inside" / "m.keras")
+    assert [path.name for path in tmp_path.iterdir()] == ["inside"]
+
+
+@pytest.mark.parametrize("name", ["m.dali", "m.onnx", "m.json"])
+def test_gigabytes_are_not_read(tmp_path, name):
+    sparse(3 << 30)(tmp_path / name)
+    assert os.path.getsize(tmp_path / name) > 1 << 31  # noqa: PTH202
+    _, peak = refusal(tmp_path / name)
+    assert peak < 64

@@ -1,0 +1,88 @@
+"""Attack: a small file whose tensors need terabytes: sides of 16384, float32, 250 outputs, batches of 64.
+
+Defence: the outputs of one image, and of one batch, take at most 2 GiB less one byte. That is what one gRPC answer
+carries, so nothing that could be used is refused; and it is known before anything is allocated. A ``max_batch_size``
+that nobody wrote becomes smaller by itself.
+Outcome: a PipelineError that says how large a batch may be. Before the mend such a file passed every check, and its
+model took all memory while it loaded.
+"""
+
+import pytest
+
+import pixprep as pp
+from pixprep.pipeline import MAX_OUTPUT_BYTES
+from pixprep.triton import config, repository
+from pixprep.triton.warm_up import warm_up
+
+
+def square(side, *, dtype="uint8", outputs=1):
+    tensors = [pp.tensor(dtype=dtype, name=f"t{number}") for number in range(outputs)]
+    return [pp.decode(), pp.resize(height=side, width=side), *tensors]
+
+
+def test_outputs_of_hundreds_of_gigabytes_are_refused_with_both_numbers():
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline(square(16384, dtype="float32", outputs=250))
+    assert str(caught.value) == (
+        "ops: the outputs of one image take 805,306,368,000 bytes; at most 2,147,483,647 leave the server in one answer"
+    )
+
+
+def test_the_limit_counts_all_outputs_of_an_image():
+    each = 8192 * 8192 * 3
+    most = MAX_OUTPUT_BYTES // each
+    assert pp.Pipeline(square(8192, outputs=most)).n_bytes == most * each
+    with pytest.raises(pp.PipelineError, match="the outputs of one image"):
+        pp.Pipeline(square(8192, outputs=most + 1))
+
+
+def test_a_batch_that_nobody_wrote_is_made_to_fit_and_one_that_is_written_is_refused():
+    pipeline = pp.Pipeline(square(8192))
+    assert config.complete({}, pipeline)["max_batch_size"] == 10
+    assert config.complete({"max_batch_size": 10}, pipeline)["max_batch_size"] == 10
+    for size in (11, 64, 2**31 - 1):
+        with pytest.raises(pp.PipelineError, match="an answer has at most 2,147,483,647: set it to 10"):
+            config.complete({"max_batch_size": size}, pipeline)
+    assert config.complete({}, pp.Pipeline(square(224)))["max_batch_size"] == 64
+
+
+def test_a_batch_of_less_than_none_is_refused():
+    with pytest.raises(pp.PipelineError, match="max_batch_size: -5 is less than 1"):
+        config.complete({"max_batch_size": -5}, pp.Pipeline(square(8)))
+
+
+def test_check_says_so_before_anything_is_loaded(tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 64\n')
+    pp.Pipeline(square(8192)).save(tmp_path / "m" / "1" / "pipeline.json")
+    (problem,) = repository.check(tmp_path)
+    assert str(problem).startswith("m/config.pbtxt: max_batch_size: the outputs of 64 images take 12,884,901,888 bytes")
+
+
+def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_holds():
+    counts = []
+
+    class Engine:
+        lanes = 64
+        pipeline = pp.Pipeline(square(8192))
+
+        def run_batch(self, encoded):
+            counts.append(len(encoded))
+
+    warm_up(Engine())
+    Engine.pipeline = pp.Pipeline(square(8))
+    warm_up(Engine())
+    assert counts == [10, 128]
+
+
+@pytest.mark.parametrize("threads", ["1025", "999999999", "9" * 5000])
+def test_threads_by_the_billion_are_refused(threads):
+    with pytest.raises(pp.PipelineError, match="threads is at most 1,024"):
+        config.options({"parameters": {"threads": {"string_value": threads}}})
+
+
+def test_a_crop_of_an_absurd_resize_costs_what_the_crop_costs(measure_pipeline):
+    ops = [pp.decode(), pp.resize(height=16384, width=16384, exact=True), pp.center_crop(8), pp.tensor()]
+    cost = measure_pipeline(pp.Pipeline(ops))
+    assert cost.text == "ok"
+    assert cost.mib < 64

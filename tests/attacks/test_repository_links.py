@@ -1,0 +1,91 @@
+"""Attack: links and names that lead out of the repository, so that whoever checks or serves it reads files of theirs.
+
+Defence: ``check`` follows no link that leaves the repository, and no name in a configuration that is absolute or has
+``..`` in it. ``serve`` checks first. (Triton itself follows links: ``--no-check`` leaves it to it.)
+Outcome: named, not read. Before the mend a link was followed: a line of the file could show in the message.
+"""
+
+import pytest
+
+from attacks.repositories import CONFIG, OUTPUT, PIPELINE, models, problems, put
+
+__all__ = ["models"]  # a fixture
+
+LINE = "root:x:0:0:secret"
+
+
+@pytest.fixture
+def secret(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text(LINE)
+    return path
+
+
+@pytest.mark.parametrize("file", [PIPELINE, CONFIG, "m/labels.txt", "m/1/model.onnx"])
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_a_file_outside_is_named_and_not_read(models, secret, file, is_relative):
+    target = "../" * (file.count("/") + 1) + secret.name if is_relative else secret
+    put(models / file, lambda path: path.symlink_to(target))
+    assert (models / file).read_text() == LINE
+    assert problems(models) == [f"{file}: leads out of the repository: put a copy there"]
+
+
+@pytest.mark.parametrize("place", ["x", "m/2"])
+def test_a_directory_outside_is_not_entered(models, tmp_path, place):
+    (tmp_path / "outside" / "1").mkdir(parents=True)
+    (tmp_path / "outside" / "config.pbtxt").write_text(LINE)
+    (models / place).symlink_to(tmp_path / "outside")
+    assert problems(models) == [f"{place}: leads out of the repository: put a copy there"]
+
+
+def test_a_link_by_way_of_a_link_is_followed_to_its_end(models, secret):
+    (models / "m" / "hop").symlink_to(secret)
+    put(models / CONFIG, lambda path: path.symlink_to("hop"))
+    assert f"{CONFIG}: leads out of the repository: put a copy there" in problems(models)
+
+
+def test_links_inside_are_fine(models):
+    """As Kubernetes mounts a ConfigMap: ``pipeline.json -> ..data/pipeline.json``."""
+    (models / "m" / "1" / "..data").mkdir()
+    (models / PIPELINE).rename(models / "m" / "1" / "..data" / "pipeline.json")
+    (models / PIPELINE).symlink_to("..data/pipeline.json")
+    (models / "again").symlink_to("m")
+    assert problems(models) == []
+
+
+def test_a_repository_that_is_a_link_is_fine(models, tmp_path):
+    (tmp_path / "link").symlink_to(models)
+    assert problems(tmp_path / "link") == []
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "1/../../../secret"])
+@pytest.mark.parametrize("field", ["label_filename", "default_model_filename"])
+def test_a_name_that_leads_out_is_refused_whatever_lies_there(models, secret, name, field):
+    assert secret.exists()
+    (models / "c" / "1").mkdir(parents=True)
+    labels = f' label_filename: "{name}"' if field == "label_filename" else ""
+    default = f'default_model_filename: "{name}"\n' if not labels else ""
+    (models / "c" / "1" / "model.py").touch()
+    text = f'backend: "python"\n{default}output {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ]{labels} }}\n'
+    (models / "c" / "config.pbtxt").write_text(text)
+    where = f"c/{name}" if labels else f"c/1/{name}"
+    assert problems(models) == [f"{where}: leads out of the model's directory: put the file in it"]
+
+
+@pytest.mark.parametrize("name", ["../m", "..", "/", "x/../../y"])
+def test_a_models_name_is_its_directorys_and_no_path(models, name):
+    (models / CONFIG).write_text(f'backend: "pixprep"\nname: "{name}"\n')
+    assert problems(models) == [f'{CONFIG}: name is "{name}", the directory m: write name: "m", or leave it out']
+    (models / "e" / "1").mkdir(parents=True)
+    step = f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "a" value: "i" }} }}'
+    (models / "e" / "config.pbtxt").write_text(f'platform: "ensemble"\nensemble_scheduling {{ {step} }}\n')
+    assert any(
+        line.startswith(f'e/config.pbtxt: step 1 ("{name}"): there is no such model') for line in problems(models)
+    )
+
+
+def test_labels_in_the_models_directory_are_found(models):
+    (models / CONFIG).write_text(f'{OUTPUT} label_filename: "labels.txt" }}\n')
+    assert problems(models) == ['m/labels.txt: is missing: write the labels of "tensor" there']
+    (models / "m" / "labels.txt").touch()
+    assert problems(models) == []

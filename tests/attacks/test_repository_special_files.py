@@ -1,0 +1,91 @@
+"""Attack: a FIFO, a socket, a directory, a loop of links or gigabytes in the place of a file of the repository.
+
+Defence: files are opened without waiting, must be regular, and are read up to a limit.
+Outcome: one line each. Before the mend a FIFO named pipeline.json hung ``check``, ``build``, ``serve`` and the loading
+model for ever; one named config.pbtxt was taken for no file, and hung Triton; 2 GB of config.pbtxt were read.
+"""
+
+import os
+import socket
+
+import pytest
+
+import pixprep as pp
+from attacks.repositories import CONFIG, PIPELINE, models, patience, problems, put, sparse
+from pixprep.errors import SetupError
+from pixprep.triton import pool, repository
+
+__all__ = ["models"]  # a fixture
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(path.parent)  # its address has at most 107 bytes
+        server.bind(path.name)
+
+
+SPECIAL = {
+    "a FIFO": (os.mkfifo, "cannot be read: Not a regular file"),
+    "a socket": (make_socket, "cannot be read: No such device or address"),
+    "a directory": (lambda path: path.mkdir(), "cannot be read: Is a directory"),
+}
+
+
+@pytest.mark.parametrize("file", [PIPELINE, CONFIG])
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_no_file_is_said_to_be_none(models, monkeypatch, file, kind):
+    monkeypatch.chdir(models)
+    make, message = SPECIAL[kind]
+    put(models / file, make)
+    assert problems(models) == [f"{file}: {message}"]
+
+
+def test_a_loop_of_links_ends(models):
+    for file in (PIPELINE, CONFIG):
+        put(models / file, lambda path: path.symlink_to(path))
+    (models / "loop").symlink_to(models / "loop")
+    assert problems(models) == [f"{CONFIG}: cannot be read: Too many levels of symbolic links"]
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (PIPELINE, "the file has 1,048,577 bytes; a pipeline file has at most 1,048,576"),
+        (CONFIG, "has over 262,144 bytes, which no configuration needs"),
+    ],
+)
+def test_gigabytes_are_not_read(models, file, message):
+    put(models / file, sparse(8 << 30))
+    assert problems(models) == [f"{file}: {message}"]
+
+
+@pytest.mark.parametrize("load", [pp.load, lambda path: list(pool._pipelines(path.parents[2]))])
+def test_loading_a_fifo_ends_at_once(models, load):
+    put(models / PIPELINE, os.mkfifo)
+    with patience(), pytest.raises(pp.PipelineError, match=r"^pipeline\.json: cannot be read: Not a regular file$"):
+        load(models / PIPELINE)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/mem", "/proc/kmsg"])
+def test_a_device_is_no_pipeline(path):
+    with patience(), pytest.raises(pp.PipelineError):
+        pp.load(path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, sparse((2 << 30) + 1)], ids=["a FIFO", "3 GB"])
+def test_an_onnx_file_that_is_none_is_not_read(models, make):
+    (models / "c" / "1").mkdir(parents=True)
+    make(models / "c" / "1" / "model.onnx")
+    (models / "c" / "config.pbtxt").write_text('backend: "onnxruntime"\n')
+    (line,) = problems(models)
+    assert line.startswith("c/1/model.onnx: ")
+
+
+def test_build_reads_no_fifo_either(models, tmp_path):
+    put(models / "fifo.onnx", os.mkfifo)
+    with patience(), pytest.raises(SetupError, match="no such file"):
+        repository.build(tmp_path / "out", pipeline=pp.load(models / PIPELINE), onnx=models / "fifo.onnx")
+
+
+def test_the_unspoiled_repository_has_no_problem(models):
+    assert problems(models) == []

@@ -1,0 +1,247 @@
+"""Damaged JPEGs: refused by default; with ``"damage": "lenient"`` what libjpeg-turbo makes of them."""
+
+import time
+from dataclasses import replace
+from functools import partialmethod
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+
+import pixprep as pp
+from compare import EQUAL, assert_close
+from images import cmyk, expected_pixels, jpeg, jpegs, noise, others, photo, scene, with_exif, ycck
+from pixprep.decoders.cpu import CpuDecoder, is_whole
+from pixprep.decoders.header import read_jpeg_header
+from pixprep.plan import Plan
+
+END = b"\xff\xd9"
+PLAN = Plan(is_gray=False, apply_exif_orientation=True, chroma="fancy", decoder="consistent", outputs={})
+SMALL = {name: encoded for name, encoded in jpegs().items() if name not in ("photo", "icc profile", "1x1")}
+PIPELINE = [pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")]
+
+
+def decode(encoded, damage="strict", **changes):
+    """The pixels or the ImageError, and how many damaged JPEGs were counted."""
+    decoder = CpuDecoder(replace(PLAN, damage=damage, **changes), pp.Limits())
+    (pixels,) = decoder.decode([encoded])
+    return pixels if isinstance(pixels, pp.ImageError) else pixels[:, :, :3].copy(), decoder.recovered
+
+
+def cut(encoded, share):
+    """The first part of a JPEG, past its header."""
+    start = read_jpeg_header(encoded).scan
+    return encoded[: start + int((encoded.rindex(END) - start) * share)]
+
+
+def flipped(encoded, seed, count=3):
+    """A JPEG with some bytes of its scans changed."""
+    numbers = np.random.default_rng(seed)
+    changed = bytearray(encoded)
+    start, end = read_jpeg_header(encoded).scan, encoded.rindex(END)
+    for _ in range(count):
+        changed[numbers.integers(start, end)] ^= 1 << int(numbers.integers(8))
+    return bytes(changed)
+
+
+def odd_sampling(encoded):
+    """Chroma planes sampled unlike each other, as many blocks as 4:2:0: TurboJPEG has no name for it."""
+    changed = bytearray(encoded)
+    frame = changed.index(b"\xff\xc0")
+    changed[frame + 11], changed[frame + 14], changed[frame + 17] = 0x12, 0x21, 0x12
+    return bytes(changed)
+
+
+DAMAGED = {f"{name}, cut at {share}": cut(SMALL[name], share) for name in SMALL for share in (0.0, 0.4, 0.99)}
+# A progressive JPEG has headers between its scans: cut inside one of them, libjpeg-turbo gives up.
+CUT_IN_TABLES = [DAMAGED.pop(f"{name}, cut at 0.4") for name in ("progressive", "gray progressive")]
+DAMAGED |= {"odd sampling, cut": cut(odd_sampling(jpeg(scene(48, 64))), 0.2)}
+JUNK_IN_THE_HEADER = jpeg(scene(24, 33)).replace(b"\xff\xdb", b"\0\0\0\xff\xdb", 1)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_jpeg_that_ends_early_is_refused_or_what_libjpeg_turbo_makes_of_it(name):
+    error, _ = decode(DAMAGED[name])
+    assert error.reason == "TRUNCATED"
+    pixels, recovered = decode(DAMAGED[name], "lenient")
+    assert_close(pixels, expected_pixels(DAMAGED[name] + END), EQUAL)  # at a marker, Pillow's libjpeg-turbo goes on
+    assert recovered == 1
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_flipped_bits_are_refused_or_what_libjpeg_turbo_makes_of_them(name):
+    found = 0
+    for seed in range(12):
+        encoded = flipped(SMALL[name], seed)
+        (strict, _), (lenient, recovered) = decode(encoded), decode(encoded, "lenient")
+        if isinstance(lenient, pp.ImageError):
+            assert isinstance(strict, pp.ImageError)
+            continue
+        assert recovered == isinstance(strict, pp.ImageError)
+        if "Unsupported marker" in str(strict):  # after the last row: TurboJPEG has all of them, and Pillow refuses
+            continue
+        assert_close(lenient, expected_pixels(encoded + END), EQUAL)
+        found += recovered
+    assert found
+
+
+@pytest.mark.parametrize("name", [*jpegs(), *others()])
+def test_a_whole_image_is_the_same_either_way_and_not_counted(name):
+    encoded = {**jpegs(), **others()}[name]
+    pixels, recovered = decode(encoded, "lenient")
+    assert_close(pixels, decode(encoded)[0], EQUAL)
+    assert recovered == 0
+
+
+def test_damage_of_other_formats_is_an_error_either_way():
+    for name in ("png", "webp", "tiff lzw", "gif"):
+        encoded = others()[name]
+        assert isinstance(decode(encoded[: len(encoded) * 2 // 3], "lenient")[0], pp.ImageError), name
+
+
+def test_a_recovered_image_is_upright_and_in_the_colours_that_were_asked_for():
+    encoded = cut(with_exif(6), 0.7)
+    for changes in ({}, {"apply_exif_orientation": False}, {"is_gray": True}):
+        pixels, _ = decode(encoded, "lenient", **changes)
+        assert pixels.shape[:2] == ((24, 40) if changes.get("apply_exif_orientation") is False else (40, 24))
+    assert_close(decode(encoded, "lenient")[0], expected_pixels(encoded + END), EQUAL)
+
+
+@pytest.mark.parametrize("fast", [{"idct": "fast"}, {"chroma": "fast"}])
+def test_the_fast_ways_recover_too(fast):
+    encoded = cut(jpegs()["sampling 420"], 0.6)
+    expected = simplejpeg.decode_jpeg(encoded, fastdct="idct" in fast, fastupsample="chroma" in fast, strict=False)
+    assert_close(decode(encoded, "lenient", **fast)[0], expected, EQUAL)
+    assert not np.array_equal(decode(encoded, "lenient")[0], expected)
+
+
+def test_junk_between_the_segments_of_a_header_is_damage():
+    """Pillow reads it; but where a byte of Adobe's segment is lost, the colours are other ones."""
+    error, _ = decode(JUNK_IN_THE_HEADER)
+    assert str(error) == "[CORRUPT] libjpeg-turbo: 3 extraneous bytes before marker 0xdb"
+    pixels, recovered = decode(JUNK_IN_THE_HEADER, "lenient")
+    assert_close(pixels, expected_pixels(JUNK_IN_THE_HEADER), EQUAL)
+    assert recovered == 1
+    for fast in ({"idct": "fast"}, {"chroma": "fast"}):  # here only Pillow goes on, which has neither
+        assert str(decode(JUNK_IN_THE_HEADER, "lenient", **fast)[0]) == str(error)
+
+
+@pytest.mark.parametrize("encoded", [cmyk(), ycck()], ids=["cmyk", "ycck"])
+def test_damage_of_cmyk_is_refused_although_pillow_says_nothing(encoded):
+    damaged = next(d for d in (flipped(encoded, seed) for seed in range(50)) if decode(d)[0].reason == "CORRUPT")
+    assert_close(decode(damaged, "lenient")[0], expected_pixels(damaged), EQUAL)
+
+
+def test_what_cannot_be_recovered_stays_an_error():
+    no_tables = jpegs()["baseline"].replace(b"\xff\xc4", b"\xff\xc5")
+    for encoded in (b"\xff\xd8\xff", jpeg(scene(24, 33))[:150], no_tables, *CUT_IN_TABLES):
+        error, recovered = decode(encoded, "lenient")
+        assert str(error) == str(decode(encoded)[0])
+        assert recovered == 0
+
+
+def warned_then_failed():
+    """JPEGs that libjpeg-turbo warns of first and then gives up."""
+    broken = []
+    for seed in range(200):
+        encoded = flipped(jpegs()["progressive"], seed, count=12)
+        encoded = (
+            encoded[: encoded.rindex(b"\xff\xda")] + b"\xff\xc4\0\4\xff\xff" + encoded[encoded.rindex(b"\xff\xda") :]
+        )
+        broken.append(encoded)
+    return broken
+
+
+def test_the_image_before_never_shows_through(monkeypatch):
+    """Without ``strict``, simplejpeg gives the buffer back untouched where an error follows a warning."""
+
+    def shown(encoded):
+        """The pixels of an image that decodes, over two images before it."""
+        decoded = []
+        for level in (0, 255):
+            decoder = CpuDecoder(replace(PLAN, damage="lenient"), pp.Limits())
+            decoder._local.buffer = np.full(1 << 16, level, np.uint8)
+            (pixels,) = decoder.decode([encoded])
+            decoded.append(None if isinstance(pixels, pp.ImageError) else pixels[:, :, :3].copy())
+        assert (decoded[0] is None) == (decoded[1] is None)
+        return decoded if decoded[0] is not None else [0, 0]
+
+    broken = warned_then_failed()
+    assert all(np.array_equal(*shown(encoded)) for encoded in broken)
+    unguarded = partialmethod(CpuDecoder._turbojpeg, is_strict=False)  # the negative control
+    monkeypatch.setattr(CpuDecoder, "_remains", unguarded)
+    assert not all(np.array_equal(*shown(encoded)) for encoded in broken)
+
+
+def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
+    """An eighth of the size, in gray: the same warnings."""
+    words = []
+    for name, encoded in SMALL.items():
+        if name in ("cmyk", "ycck"):
+            continue
+        for seed in range(30):
+            damaged = flipped(encoded, (seed, 1), count=1 + seed % 4)
+            words.append(is_whole(damaged))
+            assert words[-1] == (not isinstance(decode(damaged)[0], pp.ImageError)), (name, seed)
+        assert is_whole(encoded)
+    assert 0.1 < sum(words) / len(words) < 0.9
+
+
+@pytest.mark.parametrize("damage", ["strict", "lenient"])
+def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
+    images = [*DAMAGED.values(), photo(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_IN_THE_HEADER]
+    with pp.Engine(pp.Pipeline([pp.decode(damage=damage), *PIPELINE]), threads=3) as engine:
+        batch = engine.run_batch(images)
+        recovered = 0
+        for index, encoded in enumerate(images):
+            alone = engine.run_batch([encoded])
+            assert str(alone.errors[0]) == str(batch.errors[index])
+            assert np.array_equal(alone.outputs["tensor"][0], batch.outputs["tensor"][index])
+            recovered += alone.recovered
+        assert batch.recovered == recovered
+        assert (recovered > len(DAMAGED)) == (damage == "lenient")
+        assert engine.run_batch([photo()]).recovered == 0
+
+
+def lying(height, width, **options):
+    """A JPEG of 16 x 16 pixels whose header promises more."""
+    encoded = bytearray(jpeg(noise(16, 16), **options))
+    frame = next(at for marker in (b"\xff\xc0", b"\xff\xc2") if (at := encoded.find(marker)) >= 0)
+    encoded[frame + 5 : frame + 9] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return bytes(encoded)
+
+
+@pytest.mark.parametrize(
+    ("options", "least"), [({}, 147_000), ({"subsampling": 0}, 293_000), ({"progressive": True}, 73_600)]
+)
+def test_a_header_that_promises_more_than_the_data_can_hold_is_refused_at_once(options, least):
+    """Two bits a block, or one of the first scan of a progressive JPEG: a Huffman code has at least one."""
+    encoded = lying(5000, 5000, **options)
+    start = time.process_time()
+    error, _ = decode(encoded)
+    assert time.process_time() - start < 0.01
+    begin = f"[TRUNCATED] the JPEG ends after {len(encoded):,} bytes: its 5000 x 5000 pixels take at least "
+    assert str(error).startswith(begin)
+    assert int(str(error).removeprefix(begin).replace(",", "")) == pytest.approx(least, rel=0.01)
+    assert isinstance(decode(lying(17, 16, **options))[0], pp.ImageError)  # what fits the bound is left to the decoder
+
+
+def test_no_whole_jpeg_is_smaller_than_its_header_needs():
+    """The flattest images, with Huffman codes of their own: they come within a few bytes of the bound."""
+    slack = []
+    for height, width in ((1, 1), (8, 8), (9, 300), (1000, 1), (777, 1234)):
+        for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"restart_marker_rows": 1}):
+            for channels in (1, 3):
+                flat = Image.fromarray(
+                    np.full((height, width, channels), 77, np.uint8).squeeze(2 if channels == 1 else ())
+                )
+                encoded = jpeg(np.asarray(flat), optimize=True, quality=1, **options)
+                header = read_jpeg_header(encoded)
+                slack.append(len(encoded) - header.scan - header.least)
+                assert slack[-1] >= 2, (height, width, options)
+                assert isinstance(decode(encoded)[0], np.ndarray)
+    assert min(slack) < 5
+    for encoded in jpegs().values():
+        header = read_jpeg_header(encoded)
+        assert 0 < header.least < len(encoded) - header.scan

@@ -1,0 +1,113 @@
+"""Odd images that other projects collected: pixprep and Pillow accept the same ones and get the same pixels.
+
+Where they differ, the file stands in ``DIFFERENCES`` with the reason. Every run checks Go's; all of them,
+``PIXPREP_CORPORA=1`` (``make corpora``): 100 MB of downloads, kept in pytest's cache.
+"""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from json import loads
+from pathlib import Path
+
+import pytest
+
+from corpora import CannotFetchError, fetch
+
+EVERYDAY = ["golang"]
+ALL = ["golang", "libjpeg-turbo", "pillow", "imagecodecs", "scikit-image", "foolbox"]
+LEAST = {"golang": 80, "libjpeg-turbo": 30, "pillow": 700, "imagecodecs": 75, "scikit-image": 10, "foolbox": 20}
+
+WARNED = "Pillow alone: [CORRUPT] libjpeg-turbo:"
+DEEP = "Pillow alone: [UNSUPPORTED] 32 bits a sample"
+UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
+DIFFERENCES = {
+    # libjpeg-turbo warns, which strict takes at its word: a lost byte in a header may as well be a lost colour space.
+    # Lenient reads each of them, with Pillow's pixels.
+    "hopper_bad_exif.jpg": WARNED,  # 1,214 bytes too many among the scan's
+    "icc-after-SOF.jpg": WARNED,  # a colour profile whose parts do not add up
+    "jpeg_ff00_header.jpg": WARNED,  # four bytes between two segments
+    "junk_jpeg_header.jpg": WARNED,  # five
+    "photoshop-200dpi-broken.jpg": WARNED,  # sixteen
+    "truncated_app14.jpg": WARNED,  # Adobe's segment, which names the colour space, lacks a byte
+    # Modes I and F: what their levels mean, no file says, and Pillow cuts them off at 255.
+    **dict.fromkeys(
+        [
+            "10ct_32bit_128.tiff",
+            "16_bit_binary_pgm.tiff",
+            "16bit.s.tif",
+            "gray.f4.tif",
+            "gray.i2.tif",
+            "gray.i4.tif",
+            "gray.one.f4.tif",
+            "gray.one.i2.tif",
+            "gray.one.i4.tif",
+            "gray.one.u4.tif",
+            "gray.tiled.f4.tif",
+            "gray.u4.tif",
+        ],
+        DEEP,
+    ),
+    # BigTIFF, for files over 4 GB: no client sends one, and its tags would need checks of their own.
+    "gray.bigtiff.u1.tif": UNKNOWN,
+    "hopper_bigtiff.tif": UNKNOWN,
+    # The orientation stands in XMP alone, which pixprep does not read (docs/operators.md).
+    "xmp_tags_orientation.png": "different",
+    "xmp_tags_orientation_exiftool.png": "different",
+}
+
+
+def compared(files):
+    """What another process finds out about each file, in order; fewer if it died."""
+    worker = Path(__file__).parents[1] / "corpora.py"
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", worker],
+        input="".join(f"{path}\n" for path in files),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    results = [loads(line) for line in done.stdout.splitlines()]
+    return results, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("source", ALL)
+def test_pixprep_and_pillow_agree_on_every_file(request, source):
+    if source not in EVERYDAY and not os.environ.get("PIXPREP_CORPORA"):
+        pytest.skip("NO CORPORA: set PIXPREP_CORPORA=1 to download and compare them")
+    try:
+        files = fetch(source, request.config.cache.mkdir("corpora"))
+    except CannotFetchError as error:
+        pytest.skip(f"NO CORPUS of {source}: {error}")
+    assert len(files) >= LEAST[source]
+    results, stderr = compared(files.values())
+    assert len(results) == len(files), f"{list(files)[len(results)]} ended the process: {stderr}"
+    strict, lenient = Counter(), Counter()
+    for name, found in zip(files, results, strict=True):
+        expected = DIFFERENCES.get(Path(name).name)
+        strict[found["strict"].partition(":")[0]] += 1
+        lenient[found["lenient"].partition(":")[0]] += 1
+        if expected is None:
+            assert found["strict"] in ("same", "neither"), (name, found)
+            assert found["lenient"] in ("same", "neither"), (name, found)
+        else:
+            assert found["strict"].startswith(expected), (name, found)
+            assert found["lenient"] == "same" if expected == WARNED else found["lenient"].startswith(expected), name
+    print(f"{source}: {len(files)} files; strict {dict(strict)}; lenient {dict(lenient)}")
+
+
+def test_a_file_that_differs_is_found(tmp_path):
+    """The negative controls of the comparison: a cut file, one of another format, and a whole one."""
+    from images import jpeg, scene  # noqa: PLC0415  (the worker needs it in its own path anyway)
+
+    whole = jpeg(scene(24, 33))
+    for name, encoded in {"whole": whole, "cut": whole[:-40], "text": b"text"}.items():
+        (tmp_path / name).write_bytes(encoded)
+    results, _ = compared([tmp_path / name for name in ("whole", "cut", "text")])
+    assert results == [
+        {"strict": "same", "lenient": "same"},
+        {"strict": "neither", "lenient": "same"},
+        {"strict": "neither", "lenient": "neither"},
+    ]

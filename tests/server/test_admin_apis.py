@@ -1,0 +1,63 @@
+"""Attack: a client that unloads models, moves the log or switches traces on; a user who looks for the key in `ps`.
+
+Defence: Triton's restricted APIs, with a key that is new at every start and written over in the process list.
+Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open.
+"""
+
+import http.client
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc
+
+CLOSED = {
+    "/v2/repository/index": "POST",
+    "/v2/repository/models/preprocess/unload": "POST",
+    "/v2/repository/models/preprocess/load": "POST",
+    "/v2/logging": "POST",
+    "/v2/trace/setting": "POST",
+    "/v2/models/preprocess/trace/setting": "POST",
+}
+
+
+def status(server, method, path, headers=()):
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=10)
+    try:
+        connection.request(method, path, "{}", dict(headers))
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def key(server):
+    """What the command line of Triton shows of its key."""
+    words = Path(f"/proc/{server.pid}/cmdline").read_text().split("\0")
+    (restricted,) = (word for word in words if word.startswith("--http-restricted-api="))
+    return restricted.rpartition("=")[2]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("path", CLOSED)
+def test_an_admin_api_is_closed_with_any_key_but_the_right_one(demo, path):
+    for headers in ({}, {"admin-key": ""}, {"admin-key": "x" * 32}, {"admin-key": key(demo)}):
+        assert status(demo, CLOSED[path], path, headers.items()) == 403
+
+
+@pytest.mark.server
+def test_the_same_holds_over_grpc(demo):
+    with tritonclient.grpc.InferenceServerClient(demo.grpc_url) as client:
+        for call in (client.get_model_repository_index, client.get_log_settings, client.get_trace_settings):
+            with pytest.raises(tritonclient.grpc.InferenceServerException, match="restricted"):
+                call()
+
+
+@pytest.mark.server
+def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(demo):
+    assert set(key(demo)) == {"x"}
+    assert demo.control("index")[0] == 200
+
+
+@pytest.mark.server
+def test_health_metadata_and_inference_are_open(demo):
+    for path in ("/v2/health/ready", "/v2/models/ensemble", "/v2/models/ensemble/stats"):
+        assert status(demo, "GET", path) == 200

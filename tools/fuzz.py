@@ -1,0 +1,193 @@
+"""Throw damaged images and damaged pipeline files at pixprep: each gives a result or the documented error.
+
+    PYTHONPATH=tests .venv/bin/python tools/fuzz.py --count 20000
+
+An input depends on its seed and its number alone: ``--first N --count 1`` runs number N again. Exit status 1 and one
+line name the first input that raised, gave a wrong result, took too long or ended the process.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import pixprep as pp
+from canonical import CANONICAL
+from images import jpegs, others
+from pixprep.compiler import compile_pipeline
+from pixprep.decoders.cpu import CpuDecoder
+from pixprep.errors import REASONS
+
+LIMITS = pp.Limits(max_pixels=2_000_000)
+PATIENCE_S = 5
+ROOM_MIB = 400  # that the process may grow by: two images of 2 megapixels are 16 MB, the libraries keep some
+SPLICES = (
+    b"\xff\xd8",
+    b"\xff\xd9",
+    b"\xff\xda",
+    b"\xff\xc4\x00\x02",
+    b"\xff\xdd\x00\x04\x00\x01",
+    b"\xff\xd0",
+    b"\x00" * 64,
+)
+WORDS = (b"null", b"-1", b"1e999", b"NaN", b"[]", b"{}", b'""', b"99999999999999999999", b"true", b'"from"', b"[" * 200)
+VALUE = re.compile(rb'"[^"]*"|-?[0-9.]+|true|false|null')
+Numbers = np.random.Generator
+Good = tuple[bytes, npt.NDArray[np.uint8]]
+
+
+def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes:
+    """One to five changes; half of them within the first 700 bytes, where the headers are."""
+    changed = bytearray(encoded)
+    for _ in range(numbers.integers(1, 6)):
+        end = len(changed) if numbers.random() < 0.5 else min(700, len(changed))
+        at = int(numbers.integers(end)) if end else 0
+        length = int(numbers.integers(1, 64))
+        match numbers.integers(8):
+            case 0 | 1:
+                changed[at : at + 1] = numbers.bytes(1)
+            case 2:
+                changed[at : at + 2] = int(numbers.choice([0, 1, 0x7FFF, 0x8000, 0xFFFF])).to_bytes(2, "big")
+            case 3:
+                del changed[at : at + length]
+            case 4:
+                changed[at:at] = numbers.bytes(length)
+            case 5:
+                changed[at:at] = changed[at // 2 : at // 2 + length]
+            case 6:
+                changed[at:at] = words[numbers.integers(len(words))]
+            case _:
+                del changed[at if numbers.random() < 0.3 else len(changed) :]
+    return bytes(changed)
+
+
+class Images:
+    """Decodes by every policy, alone and between two good images."""
+
+    def __init__(self) -> None:
+        self._seeds = [encoded for name, encoded in {**jpegs(), **others()}.items() if name != "photo"]
+        small = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")])
+        self._plan = compile_pipeline(small)
+        self._engines = [
+            pp.Engine(pp.Pipeline([pp.decode(damage=damage), *small.ops[1:]]), threads=2, limits=LIMITS)
+            for damage in ("strict", "lenient")
+        ]
+        self._good = jpegs()["baseline"]
+        self._expected = self._engines[0].run([self._good])[0]
+
+    def run(self, numbers: Numbers) -> str:
+        """Try one; the reason of its refusal, or what it became."""
+        encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, SPLICES)
+        engine = self._engines[numbers.integers(2)]
+        batch = engine.run_batch([self._good, encoded, self._good])
+        (tensor,) = batch.outputs.values()
+        for index in (0, 2):
+            assert np.array_equal(tensor[index], self._expected), "a neighbour changed"
+        error = batch.errors[1]
+        if error is not None:
+            assert error.reason in REASONS
+            assert str(error).isprintable()
+            assert len(str(error)) < 300
+            assert not tensor[1].any(), "a refused image has values"
+            return error.reason
+        self._decode(encoded, engine, numbers)
+        return "recovered" if batch.recovered else "ok"
+
+    def _decode(self, encoded: bytes, engine: pp.Engine, numbers: Numbers) -> None:
+        """Nothing of the image before may be left in the pixels of an image that decoded."""
+        plan = replace(self._plan, damage=engine.plan.damage, is_gray=bool(numbers.integers(2)))
+        decoded = []
+        for level in (0, 255):
+            decoder = CpuDecoder(plan, LIMITS)
+            decoder._local.buffer = np.full(4 * LIMITS.max_pixels, level, np.uint8)  # noqa: SLF001
+            (pixels,) = decoder.decode([encoded])
+            assert not isinstance(pixels, pp.ImageError), f"gray and colour disagree: {pixels}"
+            decoded.append(pixels[:, :, :3].copy())
+        assert np.array_equal(*decoded), "memory of another image shows through"
+
+
+class Pipelines:
+    """Reads pipeline files; what is read compiles or is refused, and is written as it was read."""
+
+    def __init__(self) -> None:
+        self._seeds = [pipeline.to_json().encode() for pipeline in CANONICAL.values()]
+
+    def run(self, numbers: Numbers) -> str:
+        """Try one; ``ok`` or ``refused``."""
+        text = self._seeds[numbers.integers(len(self._seeds))]
+        if numbers.integers(2):
+            text = mutated(text, numbers, WORDS)
+        else:  # one value by another, or by a word that is none
+            values = [found.span() for found in VALUE.finditer(text)]
+            (start, stop), (first, last) = (values[numbers.integers(len(values))] for _ in range(2))
+            other = text[first:last] if numbers.integers(2) else WORDS[numbers.integers(len(WORDS))]
+            text = text[:start] + other + text[stop:]
+        try:
+            pipeline = pp.Pipeline.from_json(text)
+            compile_pipeline(pipeline)
+        except pp.PipelineError:
+            return "refused"
+        assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+        return "ok"
+
+
+def work(arguments: argparse.Namespace) -> None:
+    """In a process of its own: both kinds, number by number, which it tells the parent before it tries."""
+    warnings.simplefilter("ignore")
+    kinds = {"image": Images(), "pipeline file": Pipelines()}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    results: dict[str, Counter[str]] = {name: Counter() for name in kinds}
+    slowest = 0.0
+    for number in range(arguments.first, arguments.first + arguments.count):
+        for kind, target in enumerate(kinds):
+            os.pwrite(1, f"{number:9} {target}".ljust(30).encode(), 0)
+            start = time.process_time()
+            results[target][kinds[target].run(np.random.default_rng((arguments.seed, number, kind)))] += 1
+            seconds = time.process_time() - start
+            assert seconds < PATIENCE_S, f"took {seconds:.1f} s"
+            slowest = max(slowest, seconds)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    assert grown < ROOM_MIB, f"the process grew by {grown} MiB"
+    report = {
+        **{name: dict(found.most_common()) for name, found in results.items()},
+        "mib": grown,
+        "slowest_s": slowest,
+    }
+    os.pwrite(1, json.dumps(report).encode(), 30)
+
+
+def main() -> int:
+    """Run the worker, and say what it found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=20_000, help="inputs of each kind (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        work(arguments)
+        return 0
+    memory = os.memfd_create("fuzz")
+    worker = [sys.executable, "-X", "faulthandler", Path(__file__), "--work", *sys.argv[1:]]
+    done = subprocess.run(worker, stdout=memory, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    said = os.pread(memory, 1 << 20, 0).decode()
+    if done.returncode:
+        print(f"input {said[:30].strip()} of seed {arguments.seed}: {done.stderr[-3000:]}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(said[30:])  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
