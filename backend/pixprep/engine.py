@@ -168,7 +168,7 @@ class Engine:
                     for place in self._place.values():
                         place(*image.shape[:2])
                 except ImageError as error:
-                    images[index] = error
+                    images[index] = error.as_value()
 
     def _output(self, name: str, images: dict[int, Array | ImageError], array: Array) -> None:
         """One output of the images that have not failed."""

@@ -58,7 +58,7 @@ class CpuDecoder:
             try:
                 results.append(self._decode(image))
             except ImageError as error:
-                results.append(error)
+                results.append(error.as_value())
         return results
 
     def release(self) -> None:

@@ -100,7 +100,7 @@ class GpuDecoder:
                 if self._is_for_nvimgcodec(image):
                     batch.append(index)
             except ImageError as error:
-                results[index] = error
+                results[index] = error.as_value()
         if self._readers:
             are_whole = self._readers.map(is_whole, [encoded[index] for index in batch])
             batch = [index for index, whole in zip(batch, list(are_whole), strict=True) if whole]
