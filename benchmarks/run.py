@@ -1,0 +1,344 @@
+"""pixprep on the CPU beside its peers: one command, one JSON file.
+
+    python benchmarks/run.py --quick      three sizes on one and two threads, bilinear; a little serving; 5 minutes
+    python benchmarks/run.py --full       every workload, filter and layer; under 20 minutes
+
+Each contender runs in a process of its own, by the first of this project's environments that can import it. All
+contenders of a cell (a workload, a filter, a number of threads) are up at once and take rounds by turns, the same
+photos in a round, so that a slow minute is slow for all. Before that each one's tensors are compared with the
+reference; those that are too far off are not timed. ``benchmarks/report.py`` makes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+import measure
+import numpy as np
+import served
+import workloads
+from contenders import MEAN, STD
+from pixels import difference, reference
+
+import pixprep as pp
+
+FOLDER = Path(__file__).parent
+ENVIRONMENTS = (".venv", ".venv-parity", ".venv-tensorflow", ".venv-frozen")
+CONTENDERS = sorted(path.stem for path in (FOLDER / "contenders").glob("[!_]*.py"))
+SIZES = tuple(measure.SIZES)
+CHECKED = 2  # photos
+QUIET = 0.3  # load average
+LAYERS = ("kernel", "engine", "serving")
+PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "cykooz-resizer", "nvidia-pytriton", "tritonclient")
+BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+Cell = tuple[str, str, int]
+"""Workload, filter, threads."""
+
+QUICK: list[Cell] = [(size, "bilinear", threads) for size in SIZES for threads in (1, 2)]
+FULL: list[Cell] = [
+    *QUICK,
+    *((size, name, 1) for size in SIZES for name in ("bicubic", "lanczos")),
+    *((name, "bilinear", threads) for name in ("mix", "500x375 one by one") for threads in (1, 2)),
+    *((name, "bilinear", 1) for name in workloads.WORKLOADS if "4:4:4" in name or "progressive" in name),
+]
+
+
+class ContenderError(Exception):
+    """A contender is not there, or ended; the message is its own last words."""
+
+
+class AbsentError(Exception):
+    """A contender has no such filter, and does not take part."""
+
+
+class Worker:
+    """A contender's process; see ``worker.py``."""
+
+    def __init__(self, interpreter: Path, name: str, cell: Cell, folder: Path, *, log: IO[str]) -> None:
+        workload, filter_name, threads = cell
+        batch = workloads.WORKLOADS[workload].batch
+        self._log = log
+        self._process = subprocess.Popen(
+            [str(interpreter), str(FOLDER / "worker.py"), name, filter_name, str(threads), str(batch), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **dict.fromkeys(BLAS, str(threads))},
+        )
+        self.taken: list[list[float]] = []
+        self.cpu_s, self.peak_mib = 0.0, 0.0
+        self.facts: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Wait until it is ready."""
+        self.facts = self._answer()
+        if self.facts["state"] == "absent":
+            raise AbsentError
+
+    def check(self, references: Sequence[np.ndarray], folder: Path) -> None:
+        """Compare its tensors with the reference, and refuse what is too far off."""
+        limit = self.facts["mean_levels"]
+        if limit is None:
+            return
+        path = folder / "tensors.npy"
+        self._ask(check=str(path), count=len(references))
+        found = difference(np.load(path), references)
+        self.facts["difference"] = found
+        if found["mean"] > limit:
+            raise ContenderError(f"not timed: its pixels are {found['mean']:g} levels off on average, over {limit:g}")
+
+    def round(self, first: int, count: int) -> float:
+        """Time ``count`` batches from batch ``first`` of the endless sequence; seconds a batch."""
+        answer = self._ask(first=first, count=count)
+        self.taken.append(answer["taken"])
+        self.cpu_s += answer["cpu_s"]
+        self.peak_mib = answer["peak_mib"]
+        return sum(answer["taken"]) / count
+
+    def forget(self) -> None:
+        """Of the warm-up."""
+        self.taken, self.cpu_s = [], 0.0
+
+    def result(self, batch: int) -> dict[str, Any]:
+        """What the rounds gave."""
+        batches = [seconds for taken in self.taken for seconds in taken]
+        return {
+            **measure.summary(self.taken, batch),
+            "cpu_s_per_1000": round(1000 * self.cpu_s / (batch * len(batches)), 3),
+            "cores_used": round(self.cpu_s / sum(batches), 2),
+            "peak_mib": round(self.peak_mib, 1),
+            "import_ms": round(1000 * self.facts["import_s"], 1),
+            "difference": self.facts.get("difference"),
+        }
+
+    def _ask(self, **words: object) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(words) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ContenderError(self._last_words()) from None
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ContenderError(self._last_words())
+        return dict(json.loads(line))
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._log.seek(0)
+        lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
+        return " / ".join(lines[-3:]) or f"ended with exit code {self._process.returncode}"
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def find(name: str) -> tuple[Path | None, str]:
+    """The interpreter that imports a contender, or why the best of them does not."""
+    reason = "no environment here"
+    here = Path(sys.executable)
+    for python in (here, *(measure.ROOT / folder / "bin" / "python" for folder in ENVIRONMENTS)):
+        if not python.exists():
+            continue
+        command = [str(python), "-c", f"import contenders.{name}"]
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return python, ""
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return None, reason
+
+
+@contextmanager
+def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str, str]) -> Iterator[dict[str, Worker]]:
+    """Those of the contenders that start and give the right pixels; the others' reasons are put into ``refused``."""
+    photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))[:CHECKED]]
+    references = [reference(photo, cell[1]) for photo in photos]
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ready = {}
+        for name, python in names.items():
+            log = stack.enter_context((scratch / name).open("w+", encoding="utf-8"))
+            worker = Worker(python, name, cell, folder, log=log)
+            stack.callback(worker.stop)
+            try:
+                worker.start()
+                worker.check(references, scratch)
+                ready[name] = worker
+            except AbsentError:
+                continue
+            except ContenderError as error:
+                refused[name] = str(error)
+                say(f"MISSING {name}: {error}")
+        yield ready
+
+
+def run_cell(names: dict[str, Path], cell: Cell, folder: Path, *, rounds: int, seconds: float) -> dict[str, Any]:
+    """One cell's numbers for each contender, or why it has none."""
+    batch = workloads.WORKLOADS[cell[0]].batch
+    refused: dict[str, str] = {}
+    with workers(names, cell, folder, refused) as ready:
+
+        def turn(index: int, count: int) -> list[float]:
+            order = list(ready)
+            taken = []
+            for name in order[index % len(order) :] + order[: index % len(order)]:
+                try:
+                    taken.append(ready[name].round(index * count, count))
+                except ContenderError as error:
+                    refused[name] = f"ended: {error}"
+                    say(f"MISSING {name}: {refused[name]}")
+                    del ready[name]
+            return taken
+
+        if not ready:
+            raise ContenderError(f"{cell}: nobody to time: {refused}")
+        turn(0, 1)
+        count = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
+        for worker in ready.values():
+            worker.forget()
+        for index in range(rounds):
+            turn(index, count)
+        return {
+            "workload": cell[0],
+            "filter": cell[1],
+            "threads": cell[2],
+            "batch": batch,
+            "load_average": os.getloadavg()[0],
+            "contenders": {name: worker.result(batch) for name, worker in ready.items()},
+            "versions": {name: worker.facts["versions"] for name, worker in ready.items()},
+            "refused": refused,
+        }
+
+
+def split(folder: Path) -> list[dict[str, Any]]:
+    """The kernel's layer: median milliseconds of pixprep for one photo on one thread, before and after its pixels."""
+    photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
+    found = []
+    for filter_name in ("bilinear", "bicubic", "lanczos"):
+        for exact in (False, True):
+            resize = pp.resize(256, filter=filter_name, exact=exact)
+            normalize = pp.normalize(mean=MEAN, std=STD)
+            with pp.Engine(
+                pp.Pipeline([pp.decode(), resize, pp.center_crop(224), normalize, pp.tensor()]), threads=1
+            ) as engine:
+                engine.run_batch(photos[:2])
+                batch = engine.run_batch(photos)
+            times = {"decode_ms": batch.decode_s, "kernel_ms": batch.transform_s}
+            medians = {name: round(1e3 * float(np.median(seconds)), 4) for name, seconds in times.items()}
+            found.append({"filter": filter_name, "exact": exact, **medians})
+    return found
+
+
+def summary(cell: dict[str, Any]) -> Iterator[str]:
+    """Lines for who waits."""
+    yield f"{cell['workload']}, {cell['filter']}, threads {cell['threads']}, batch {cell['batch']}"
+    rivals = [name for name in ("dali", "dali_region", "pillow") if name in cell["contenders"]]
+    for name, numbers in sorted(cell["contenders"].items(), key=lambda item: -item[1]["images_per_s"]):
+        ratios = [f"{measure.ratio(numbers, cell['contenders'][rival]):5.2f} x {rival}" for rival in rivals]
+        gap = numbers["difference"]
+        pixels = f"max {gap['max']:g} mean {gap['mean']:g} shift {gap['shift']}" if gap else "no tensor"
+        cost = f"{numbers['cpu_s_per_1000']:8.2f} CPU s/1000 {numbers['peak_mib']:7.0f} MiB"
+        yield f"  {name:16}{numbers['images_per_s']:8.1f}/s{cost}  {'  '.join(ratios)}  {pixels}"
+
+
+def say(line: str) -> None:
+    """For whoever waits."""
+    sys.stderr.write(f"benchmark: {line}\n")
+
+
+def main() -> None:
+    """Measure, and write one JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--quick", action="store_true")
+    how.add_argument("--full", action="store_true")
+    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS)
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="CONTENDER")
+    parser.add_argument("--workloads", nargs="+", choices=workloads.WORKLOADS, metavar="WORKLOAD")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of each round of the median contender, at least")
+    parser.add_argument("--out", type=Path, default=FOLDER / "results", help="folder")
+    parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")
+    arguments = parser.parse_args()
+
+    load = os.getloadavg()[0]
+    if load >= QUIET:
+        say(f"NOT QUIET: load average {load:.2f}: other work runs here, trust no absolute number")
+    cells = [cell for cell in (FULL if arguments.full else QUICK) if cell[0] in (arguments.workloads or [cell[0]])]
+    results: dict[str, Any] = {
+        "benchmark": "cpu",
+        "date": arguments.date,
+        **measure.surroundings(PACKAGES),
+        "load_average": load,
+        "rounds": arguments.rounds,
+        "photos": {},
+        "missing": {},
+        "kernel": {},
+        "cells": [],
+        "serving": None,
+    }
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / f"cpu-{arguments.date}-{'full' if arguments.full else 'quick'}.json"
+
+    def save() -> None:  # after each cell: a run that is cut off leaves what it measured
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+    names: dict[str, Path] = {}
+    for name in arguments.only:
+        python, reason = find(name)
+        if python is None:
+            results["missing"][name] = reason
+            say(f"MISSING {name}: {reason}")
+        else:
+            names[name] = python
+    with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as folder:
+        sources = workloads.sources(measure.ROOT / "build" / "benchmarks")
+        say(f"photos made of {len(sources)} real ones")
+
+        def photos(name: str) -> Path:
+            place = Path(folder) / name
+            if not place.exists():
+                results["photos"][name] = workloads.make(workloads.WORKLOADS[name], place, sources)
+            return place
+
+        for size in (
+            dict.fromkeys(cell[0] for cell in cells if cell[0] in SIZES) if "kernel" in arguments.layers else ()
+        ):
+            results["kernel"][size] = split(photos(size))
+        for cell in cells if "engine" in arguments.layers else ():
+            options = {"rounds": arguments.rounds, "seconds": arguments.seconds}
+            found = run_cell(names, cell, photos(cell[0]), **options)
+            results["cells"].append(found)
+            for line in summary(found):
+                say(line)
+            save()
+        if "serving" in arguments.layers:
+            images = [image.read_bytes() for image in sorted(photos("500x375").glob("*.jpg"))]
+            results["serving"] = served.measure_all(images, names, seconds=arguments.seconds, full=arguments.full)
+            for line in served.summary(results["serving"]):
+                say(line)
+    save()
+    say(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
