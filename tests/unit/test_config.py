@@ -20,7 +20,14 @@ def test_everything_is_derived_from_the_pipeline():
         "max_batch_size": 64,
         "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}],
         "output": [{"name": "transform", "data_type": "TYPE_FP32", "dims": [4]}, TENSOR],
-        "dynamic_batching": {},
+        "dynamic_batching": {
+            "default_queue_policy": {
+                "timeout_action": "REJECT",
+                "default_timeout_microseconds": 10_000_000,
+                "allow_timeout_override": True,
+                "max_queue_size": 256,
+            }
+        },
     }
 
 

@@ -1,0 +1,423 @@
+"""`pixprep serve` as a process, clients that count every answer, and the engine's own result to compare it with.
+
+Every request has exactly one outcome: ``right`` (the tensor bit for bit, or the very refusal of a bad image), a clear
+``error``, ``lost`` (no answer) or ``wrong`` (another tensor, a success that should be a refusal, or an error that shows
+what it should not).
+"""
+
+import http.client
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import tritonclient.grpc
+from PIL import Image
+from tritonclient.utils import InferenceServerException
+
+import pixprep as pp
+from pixprep.triton.supervisor import stubs
+
+PIPELINE = pp.presets.imagenet()
+PROGRAM = "import sys; from pixprep.cli import main; sys.exit(main())"
+PORTS = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
+TIMEOUT_S = 30.0
+RAW = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
+
+# The middle row of each channel, thinned out: exact, and quick to load.
+CLASSIFIER = """\
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("logits", self.logits(r))]) for r in requests]
+    def logits(self, request):
+        tensor = pb_utils.get_input_tensor_by_name(request, "tensor").as_numpy()
+        return tensor[:, :, 112, ::32].reshape(-1, 21)
+"""
+CLASSIFIER_CONFIG = """\
+backend: "python"
+max_batch_size: 64
+input { name: "tensor" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }
+output { name: "logits" data_type: TYPE_FP32 dims: [ 21 ] }
+dynamic_batching { }
+instance_group { kind: KIND_CPU }
+"""
+ENSEMBLE_CONFIG = """\
+platform: "ensemble"
+max_batch_size: 64
+input { name: "image" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "logits" data_type: TYPE_FP32 dims: [ 21 ] }
+ensemble_scheduling {
+  step { model_name: "preprocess" model_version: -1
+    input_map { key: "image" value: "image" } output_map { key: "tensor" value: "tensor" } }
+  step { model_name: "classifier" model_version: -1
+    input_map { key: "tensor" value: "tensor" } output_map { key: "logits" value: "logits" } }
+}
+"""
+OUTPUTS = {"preprocess": "tensor", "zero": "tensor", "narrow": "tensor", "ensemble": "logits"}
+MODELS = ("preprocess", "ensemble")
+
+
+def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
+    """The first true value of a condition."""
+    deadline = time.monotonic() + within_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        time.sleep(0.02)
+    return value
+
+
+def write_model(repository, name, config="", files=()):
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text(config)
+    for file, text in dict(files).items():
+        (repository / name / "1" / file).write_text(text)
+
+
+def write_repository(repository, *, instances=1, is_small=True):
+    """preprocess, classifier and ensemble; if not small zero, which forgives, and narrow, which has a short queue."""
+    pipeline = {"pipeline.json": PIPELINE.to_json()}
+    group = f"instance_group {{ count: {instances} kind: KIND_CPU }}\n"
+    write_model(repository, "preprocess", f'backend: "pixprep"\n{group}', pipeline)
+    write_model(repository, "classifier", CLASSIFIER_CONFIG, {"model.py": CLASSIFIER})
+    write_model(repository, "ensemble", ENSEMBLE_CONFIG, {".gitkeep": ""})
+    if is_small:
+        return repository
+    zero = 'backend: "pixprep"\nparameters { key: "on_error" value { string_value: "zero" } }\n'
+    write_model(repository, "zero", zero, pipeline)
+    narrow = "max_batch_size: 1\ndynamic_batching { default_queue_policy { max_queue_size: 4 } }\n"
+    write_model(repository, "narrow", f'backend: "pixprep"\n{narrow}', pipeline)
+    return repository
+
+
+def is_alive(process):
+    """Whether a process of psutil has not ended."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Serve:
+    """A running ``pixprep serve``.
+
+    Attributes:
+        address, grpc: HOST:PORT.
+        log: the lines of its stderr so far.
+    """
+
+    def __init__(self, repository, *arguments, triton_log, before=()):
+        """``before``: the command that runs it."""
+        self.triton_log = triton_log
+        command = [*before, sys.executable, "-c", PROGRAM, "serve", "--model-repository", str(repository), *PORTS]
+        self.process = subprocess.Popen(
+            [*command, "--log-file", str(triton_log), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log = []
+        self._reader = threading.Thread(target=self._read)
+        ready = self.process.stdout.readline()
+        found = re.fullmatch(r"ready  http http://(\S+)  grpc (\S+)  metrics http://(\S+)/metrics\n", ready)
+        if not found:
+            raise AssertionError(f"{ready!r}: {self.process.communicate(timeout=TIMEOUT_S)[1]}")
+        self._reader.start()
+        self.address, self.grpc, self.metrics = found.groups()
+        (self.triton,) = (p for p in psutil.Process(self.process.pid).children() if p.name() == "tritonserver")
+        self.family = [self.triton, *self.triton.children(recursive=True)]
+        self.prefix = next(iter(stubs(self.triton.pid))).region.name[: len("pixprep_") + 12]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.append(line.rstrip("\n"))
+
+    def wait_for(self, pattern, *, after=0, within_s=TIMEOUT_S):
+        """The match of the first line of the log that fits, not counting the first ``after``."""
+
+        def found():
+            return next(filter(None, (re.search(pattern, line) for line in self.log[after:])), None)
+
+        return wait_until(found, lambda: f"no {pattern!r} in {self.log[after:]}", within_s=within_s)
+
+    def stub(self, model):
+        """The one stub of a model."""
+        (stub,) = self.stubs(model)
+        return stub
+
+    def stubs(self, model):
+        return [stub for stub in stubs(self.triton.pid) if stub.model == model]
+
+    def end(self):
+        """Wait until the process has ended by itself; its exit code."""
+        code = self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+    def stop(self):
+        """SIGTERM; the exit code."""
+        self.process.terminate()
+        return self.end()
+
+    def left(self):
+        """What is still there of it: processes, shared memory, temporary files."""
+        return [*filter(is_alive, self.family), *Path("/dev/shm").glob(f"{self.prefix}*")]
+
+
+class Oracle:
+    """What the engine gives, in this process: a tensor, or why there is none."""
+
+    def __init__(self):
+        self._engine = pp.Engine(PIPELINE)
+        self._lock = threading.Lock()
+        self._known = {}
+
+    def __call__(self, encoded):
+        encoded = bytes(encoded)
+        with self._lock:
+            if encoded not in self._known:
+                (result,) = self._engine.run([encoded])
+                self._known[encoded] = result if isinstance(result, pp.ImageError) else result.copy()
+            return self._known[encoded]
+
+    def tensors(self, model, images):
+        """The output of a model for images, the batch first; or the first refusal, unless the model forgives."""
+        results = [self(image) for image in images]
+        refusals = [result for result in results if isinstance(result, pp.ImageError)]
+        if refusals and model != "zero":
+            return refusals[0]
+        zeros = np.zeros((3, 224, 224), np.float32)
+        tensors = np.stack([zeros if isinstance(result, pp.ImageError) else result for result in results])
+        return tensors[:, :, 112, ::32].reshape(-1, 21) if OUTPUTS[model] == "logits" else tensors
+
+    def close(self):
+        self._engine.close()
+
+
+class ClientError(Exception):
+    """A clear error: the server's status and words.
+
+    Attributes:
+        code: 400 or INVALID_ARGUMENT, say.
+    """
+
+    def __init__(self, code, message):
+        self.code = str(code).removeprefix("StatusCode.")
+        super().__init__(message)
+
+
+def body_of(images, *, output="tensor"):
+    """A request by KServe's binary extension: headers and body."""
+    data = b"".join(len(image).to_bytes(4, "little") + bytes(image) for image in images)
+    tensor = {"name": "image", "shape": [len(images), 1], "datatype": "BYTES"}
+    tensor["parameters"] = {"binary_data_size": len(data)}
+    wanted = {"name": output, "parameters": {"binary_data": True}}
+    header = json.dumps({"inputs": [tensor], "outputs": [wanted]}).encode()
+    return {"Inference-Header-Content-Length": str(len(header))}, header + data
+
+
+def post(address, path, headers, body, *, timeout_s=TIMEOUT_S):
+    """Any request: status, headers and body of the answer.
+
+    Raises:
+        OSError, HTTPException: there was none.
+    """
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
+    try:
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
+
+
+def said(body):
+    """The error in an answer's body."""
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, TypeError, KeyError):
+        return body.decode(errors="replace")
+
+
+def ask_http(address, model, images, *, timeout_s=TIMEOUT_S):
+    """The output of a model. Raises ClientError, or OSError or HTTPException where there was no answer."""
+    name = OUTPUTS[model]
+    headers, body = body_of(images, output=name)
+    status, headers, data = post(address, f"/v2/models/{model}/infer", headers, body, timeout_s=timeout_s)
+    if status != 200:
+        raise ClientError(status, said(data))
+    split = int(headers["Inference-Header-Content-Length"])
+    (output,) = (entry for entry in json.loads(data[:split])["outputs"] if entry["name"] == name)
+    return np.frombuffer(data[split:], np.float32).reshape(output["shape"])
+
+
+def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S):
+    """The same over a gRPC client."""
+    name = OUTPUTS[model]
+    rows = np.empty((len(images), 1), np.object_)
+    rows[:, 0] = images
+    tensor = tritonclient.grpc.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
+    wanted = [tritonclient.grpc.InferRequestedOutput(name)]
+    try:
+        return client.infer(model, [tensor], outputs=wanted, client_timeout=timeout_s).as_numpy(name)
+    except InferenceServerException as error:
+        if error.status() == "StatusCode.DEADLINE_EXCEEDED":
+            raise TimeoutError(error.message()) from None
+        raise ClientError(error.status(), error.message()) from None
+
+
+class Clients:
+    """Counts the outcomes of requests to one server; may be used by many threads.
+
+    Attributes:
+        counts: by outcome: right, error, lost, wrong.
+        codes: of the errors.
+        notes: what was lost or wrong, in words.
+        last_error_at: when the last error came; 0 without.
+    """
+
+    def __init__(self, serve, oracle, *, is_closing=False):
+        """``is_closing``: the server ends meanwhile; that it closes a connection is then a clear answer."""
+        self.serve = serve
+        self.oracle = oracle
+        self.counts, self.codes, self.notes = Counter(), Counter(), []
+        self.last_error_at = 0.0
+        self._is_closing = is_closing
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._opened = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for client in self._opened:
+            client.close()
+
+    @property
+    def sent(self):
+        return sum(self.counts.values())
+
+    def grpc(self):
+        """This thread's gRPC client."""
+        if not hasattr(self._local, "client"):
+            self._local.client = tritonclient.grpc.InferenceServerClient(self.serve.grpc)
+            self._opened.append(self._local.client)
+        return self._local.client
+
+    def ask(self, images, *, model="preprocess", protocol="http", timeout_s=TIMEOUT_S):
+        """One request; its outcome."""
+        expected = self.oracle.tensors(model, images)
+        try:
+            if protocol == "http":
+                got = ask_http(self.serve.address, model, images, timeout_s=timeout_s)
+            else:
+                got = ask_grpc(self.grpc(), model, images, timeout_s=timeout_s)
+        except ClientError as error:
+            if isinstance(expected, pp.ImageError) and is_refusal_of(error, expected):
+                return self.note("right")
+            return self.error(error.code, str(error))
+        except (OSError, http.client.HTTPException) as error:
+            if self._is_closing and not isinstance(error, TimeoutError):
+                return self.error("closed", repr(error))
+            return self.note("lost", f"{protocol} {model}: {error!r}")
+        if isinstance(expected, pp.ImageError):
+            return self.note("wrong", f"{protocol} {model}: accepted, but the engine says {expected}")
+        if got.shape != expected.shape or got.tobytes() != expected.tobytes():
+            return self.note("wrong", f"{protocol} {model}: another tensor, {got.shape}")
+        return self.note("right")
+
+    def error(self, code, message):
+        """Count an error, if it is a clear one."""
+        if unclear := what_is_unclear(message):
+            return self.note("wrong", f"{code}: {unclear}: {message[:300]}")
+        with self._lock:
+            self.last_error_at = time.monotonic()
+            self.codes[code] += 1
+        return self.note("error")
+
+    def note(self, outcome, words=""):
+        with self._lock:
+            self.counts[outcome] += 1
+            if words:
+                self.notes.append(words)
+        return outcome
+
+    def recover(self, *, within_s=TIMEOUT_S, models=MODELS):
+        """Ask until every model is right; the seconds it took. The errors on the way are counted."""
+        start = time.monotonic()
+        for model in models:
+            while self.ask([PHOTO], model=model) != "right":
+                assert time.monotonic() - start < within_s, f"{model} does not recover: {self.notes}"
+        return time.monotonic() - start
+
+    @contextmanager
+    def load(self, count=4, *, images=None, models=MODELS, protocols=("http", "grpc")):
+        """Clients that ask for good and bad images all the while, each with one request at a time."""
+        images = images or MIXED
+        ended = threading.Event()
+
+        def work(number):
+            for turn in range(number, 1 << 30):
+                if ended.is_set():
+                    return
+                model, protocol = models[turn % len(models)], protocols[number % len(protocols)]
+                self.ask([images[turn % len(images)]], model=model, protocol=protocol)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield ended
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+
+
+def is_refusal_of(error, expected):
+    """Whether an answer is INVALID_ARG with the engine's reason."""
+    return error.code in ("400", "INVALID_ARGUMENT") and f"[{expected.reason}]" in str(error)
+
+
+def what_is_unclear(message):
+    """What keeps an error message from being a clear one; empty for a clear one."""
+    if not message.strip():
+        return "no words"
+    if "Traceback" in message or 'File "' in message:
+        return "shows a traceback"
+    if found := re.search(r"(?<![\w/])/(?:\w[\w.-]*/)+\w+|pixprep_[0-9a-f]{12}", message):
+        return f"shows {found[0]}"
+    return ""
+
+
+def _scaled(height, width, kind="JPEG"):
+    rng = np.random.default_rng((height, width))
+    rows, columns = np.indices((height, width))
+    pixels = np.stack([rows * 255 // height, columns * 255 // width, rng.integers(0, 256, (height, width))], 2)
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, kind)
+    return file.getvalue()
+
+
+PHOTO = _scaled(240, 320)
+LARGE = _scaled(3000, 4000)
+GOOD = [PHOTO, _scaled(100, 75), _scaled(480, 360), _scaled(64, 64, "PNG"), _scaled(31, 500)]
+BAD = [b"", b"not an image", PHOTO[: len(PHOTO) // 2], b"\xff\xd8\xff", PHOTO[:200]]
+MIXED = [*GOOD, *GOOD, *BAD[:3], *GOOD]

@@ -1,0 +1,48 @@
+"""Do every row of the fault table to a live server, and print what became of each request.
+
+    PYTHONPATH=tests .venv/bin/python tools/faults.py [--rows 4 26 30] [--scale 5]
+
+Exit status 1 if a request was lost or answered wrongly.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fault_cases import CASES, NOT_HERE, Row, run
+from serving import Oracle, Serve, write_repository
+
+
+def main() -> int:
+    """Run the rows that were asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=int, nargs="+", choices=sorted(CASES), default=sorted(CASES), metavar="N")
+    parser.add_argument("--scale", type=int, default=5, metavar="N", help="how many times the everyday tests' requests")
+    arguments = parser.parse_args()
+    say, start = sys.stdout.write, time.monotonic()
+    oracle = Oracle()
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        models = write_repository(folder / "models", is_small=False)
+        with Serve(models, triton_log=folder / "triton.log") as serve:
+            say(f"{Row.HEAD}\n")
+            for number in arguments.rows:
+                rows.append(run(number, serve, oracle, folder, scale=arguments.scale))
+                say(f"{rows[-1]}\n")
+                sys.stdout.flush()
+    oracle.close()
+    sent, right, errors, lost, wrong = (
+        sum(getattr(row, name) for row in rows) for name in ("sent", "right", "errors", "lost", "wrong")
+    )
+    say(f"\n{sent} requests: {right} right, {errors} clear errors, {lost} lost, {wrong} wrong")
+    say(f"; {time.monotonic() - start:.0f} s\n\nnot here\n")
+    for number, (fault, reason) in NOT_HERE.items():
+        say(f"{number:>3}  {fault}: {reason}\n")
+    return 1 if lost or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
