@@ -20,6 +20,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -235,16 +236,26 @@ def _serve(arguments: argparse.Namespace) -> int:
         extra_args=pool_arguments,
     )
     logging.basicConfig(format="pixprep: %(message)s")
+    watch = import_module("pixprep.triton.supervisor").watch
+    stopping = Event()
+
+    def stop(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second one does not cut short what the first began
+            signal.signal(number, signal.SIG_IGN)
+        stopping.set()  # Python forgets an exception that happens to be raised inside a finalizer
+        raise KeyboardInterrupt
+
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
-        signal.signal(number, _interrupt)
+        signal.signal(number, stop)
+    code = None
     try:
         with server:
             ready = f"ready  http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
             print(f"{ready}\n{_curl(arguments.model_repository, server.http_url)}", flush=True)
-            code = import_module("pixprep.triton.supervisor").watch(
-                server, _pipeline_models(arguments.model_repository)
-            )
+            code = watch(server, _pipeline_models(arguments.model_repository), stopping)
     except KeyboardInterrupt:
+        pass
+    if code is None:
         print("stopped", file=sys.stderr)
         return 0
     raise PixprepError(f"Triton ended by itself with exit code {code}; its log: {server.log_file}")
@@ -261,10 +272,6 @@ def _curl(model_repository: Path, http_url: str) -> str:
 
 def _pipeline_models(model_repository: Path) -> list[str]:
     return sorted({path.parents[1].name for path in model_repository.glob("*/*/pipeline.json")})
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _send(arguments: argparse.Namespace) -> int:
@@ -534,7 +541,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = add(
         "import",
         _import,
-        "Write a model's own preprocessing as a pipeline file: torchvision, timm, transformers, Keras, Ultralytics, DALI.",
+        "Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...",
         "pixprep import timm:resnet50.a1_in1k pipeline.json",
     )
     text = "LIBRARY:NAME, or a file such as preprocessor_config.json, config.json, model.dali, model.onnx"

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -241,17 +242,20 @@ def test_requests_of_different_lengths_share_a_batch(server):
 def test_the_metrics_port_counts_images_by_outcome(server):
     post(server, "pre.pixprep", b"<html>")
     post(server, "pre.pixprep", PHOTOS[0].read_bytes())
-    with urllib.request.urlopen(f"http://{address(server.metrics_url).removesuffix('/metrics')}/metrics") as response:
-        text = response.read().decode()
-    for line in (
+    lines = (
         r'pixprep_images_total{model="pre.pixprep",result="ok",version="1"} [1-9]',
         r'pixprep_images_total{model="pre.pixprep",result="UNKNOWN_FORMAT",version="1"} [1-9]',
         r'pixprep_encoded_bytes_total{model="pre.pixprep",version="1"} [1-9]',
         r'pixprep_decode_seconds_count{model="pre.pixprep",version="1"} [1-9]',
         r'pixprep_transform_seconds_bucket{model="pre.pixprep",version="1",le="\+Inf"} [1-9]',
         r'pixprep_batch_images_count{model="pre.pixprep",version="1"} [1-9]',
-    ):
-        assert re.search(line, text), line
+    )
+    missing, deadline = lines, time.monotonic() + 10
+    while missing:  # counted every two seconds
+        assert time.monotonic() < deadline, missing
+        with urllib.request.urlopen(server.metrics_url) as response:
+            text = response.read().decode()
+        missing = [line for line in lines if not re.search(line, text)]
 
 
 @pytest.mark.parametrize(

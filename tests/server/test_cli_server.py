@@ -149,7 +149,10 @@ def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
     url = demo.http_url.removeprefix("http://")
     metrics = demo.metrics_url.removeprefix("http://").removesuffix("/metrics")
     mistakes = {
-        ("--model", "resnet"): f'no model "resnet" is ready on {url}: there are classifier, ensemble, preprocess',
+        (
+            "--model",
+            "resnet",
+        ): f"no model \"resnet\" is ready on {url}: Request for unknown model: 'resnet' is not found",
         ("--batch", "65"): 'batch 65: model "ensemble" takes 1 to 64 images a request',
         ("--url", demo.grpc_url): f"what answers at {demo.grpc_url} does not speak HTTP: is it the gRPC port?",
         ("--url", metrics): f"what answers at {metrics} is no inference port: is it the metrics port?",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def main() -> int:
                     f"       -H 'Content-Type: application/octet-stream' {server.http_url}/v2/models/ensemble/infer "
                     "| wc -c"
                 )
-                watch(server, ["preprocess"])
+                watch(server, ["preprocess"], Event())
         say("\nstopped")
     except PixprepError as error:
         sys.stderr.write(f"pixprep: {error}\n")

@@ -30,10 +30,10 @@ def _failed_models(log: str) -> Iterator[tuple[str, str]]:
         if level == "protobuf":
             config_error = text
         elif found := re.match(r"failed to load (?:model )?'([^']+)'(?: version \d+)?: (.*)", text, re.DOTALL):
-            yield found[1], _innermost(found[2])
+            yield found[1], innermost(found[2])
         elif found := re.match(r"Poll failed for model directory '([^']+)': (.*)", text, re.DOTALL):
             is_syntax = found[2].startswith("failed to read text proto")
-            yield found[1], f"config.pbtxt: {config_error}" if is_syntax else _innermost(found[2])
+            yield found[1], f"config.pbtxt: {config_error}" if is_syntax else innermost(found[2])
         elif found := re.match(r"Invalid argument: ensemble (\S+) (contains .*)", text):
             yield found[1], found[2]
 
@@ -53,7 +53,8 @@ def _log_lines(log: str) -> Iterator[tuple[str, str]]:
             yield "protobuf", found[1]
 
 
-def _innermost(reason: str) -> str:
+def innermost(reason: str) -> str:
+    """The reason alone, in one line: no traceback, no type's name of ours."""
     reason = reason.partition("\n\nAt:\n")[0].strip()
     reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
     if found := re.match(r"unable to find backend library for backend '(.*?)'", reason):

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from queue import SimpleQueue
-from threading import Thread
-from typing import Any
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple, TypeVar
 
 from pixprep.engine import Batch
 from pixprep.errors import ImageError
 
 SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
-_Record = list[tuple[ImageError | None, float, float]]
 IMAGES = [1, 2, 4, 8, 16, 32, 64, 128]
+PERIOD_S = 2.0
+SAMPLE = 10
+"""So many images and batches a period are observed, for they are observed one by one; all of them are counted."""
+_T = TypeVar("_T")
+
+
+class _Record(NamedTuple):
+    """What is counted of a batch; of each image the error, and the seconds to decode and transform it."""
+
+    n_bytes: int
+    fallbacks: int
+    recovered: int
+    images: list[tuple[ImageError | None, float, float]]
 
 
 class Metrics:
@@ -22,6 +34,9 @@ class Metrics:
     Args:
         pb_utils: Triton's module; a fake in tests.
         model, version: the labels.
+
+    Attributes:
+        pause: who holds it keeps Triton from being told anything.
     """
 
     def __init__(self, pb_utils: Any, *, model: str, version: str) -> None:
@@ -54,12 +69,14 @@ class Metrics:
         self._batch = histogram("pixprep_batch_images", "Images that one execution handled", IMAGES)
 
         self._log = pb_utils.Logger
-        self._queue: SimpleQueue[tuple[int, int, int, _Record] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Record | None] = SimpleQueue()
+        self._closing = Event()
+        self.pause = Lock()
         self._thread = Thread(target=self._work, name="pixprep-metrics", daemon=True)
         self._thread.start()
 
     def record(self, n_bytes: int, fallbacks: int, batch: Batch) -> None:
-        """Count one batch, soon: each number is a message to Triton and costs 45 us.
+        """Count one batch, within a period.
 
         Args:
             n_bytes: encoded bytes in the batch.
@@ -68,33 +85,53 @@ class Metrics:
         """
         # not the batch itself: its tensors would live as long as the queue is behind
         images = list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))
-        self._queue.put((n_bytes, fallbacks, batch.recovered, images))
+        self._queue.put(_Record(n_bytes, fallbacks, batch.recovered, images))
 
     def close(self) -> None:
         """Count what is waiting, then end."""
+        self._closing.set()
         self._queue.put(None)
         self._thread.join()
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
+        """Count what came in one period together, between two batches.
+
+        Each number is a message to Triton, and Triton 2.51 aborts when a stub dies in the middle of one. While images
+        are decoded, which is when a stub may crash, none is under way.
+        """
+        records: list[_Record | None] = []
+        while None not in records:
+            records = [self._queue.get()]
+            while not self._queue.empty():
+                records.append(self._queue.get())
             try:
-                self._count(*item)
+                with self.pause:
+                    self._count([record for record in records if record])
             except Exception as error:  # noqa: BLE001  (a lost count must not end the counting)
                 self._log.log_warn(f"a metric could not be counted: {error}")
+            self._closing.wait(PERIOD_S)
 
-    def _count(self, n_bytes: int, fallbacks: int, recovered: int, images: _Record) -> None:
-        if fallbacks > self._fallbacks_counted:
-            self._fallbacks.increment(fallbacks - self._fallbacks_counted)
-            self._fallbacks_counted = fallbacks
-        if recovered:
+    def _count(self, records: Sequence[_Record]) -> None:
+        if not records:
+            return
+        images = [image for record in records for image in record.images]
+        if records[-1].fallbacks > self._fallbacks_counted:
+            self._fallbacks.increment(records[-1].fallbacks - self._fallbacks_counted)
+            self._fallbacks_counted = records[-1].fallbacks
+        if recovered := sum(record.recovered for record in records):
             self._recovered.increment(recovered)
         for result, count in Counter(error.reason if error else "ok" for error, _, _ in images).items():
             if result not in self._by_result:
                 self._by_result[result] = self._images.Metric(labels={**self._labels, "result": result})
             self._by_result[result].increment(count)
-        self._bytes.increment(n_bytes)
-        self._batch.observe(len(images))
-        for error, decode_s, transform_s in images:
-            if error is None:
-                self._decode.observe(decode_s)
-                self._transform.observe(transform_s)
+        self._bytes.increment(sum(record.n_bytes for record in records))
+        for record in _sample(records):
+            self._batch.observe(len(record.images))
+        for _, decode_s, transform_s in _sample([image for image in images if image[0] is None]):
+            self._decode.observe(decode_s)
+            self._transform.observe(transform_s)
+
+
+def _sample(items: Sequence[_T]) -> Sequence[_T]:
+    """``SAMPLE`` of them or fewer, evenly spread."""
+    return items[:: -(-len(items) // SAMPLE) or 1]

@@ -118,7 +118,8 @@ class TritonPythonModel:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         try:
-            batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
+            with self._metrics.pause:
+                batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
             return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import http.client
 import ipaddress
+import json
 import logging
 import os
 import re
@@ -20,10 +21,10 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pixprep.errors import SetupError
@@ -263,17 +264,30 @@ class Server:
         Returns:
             The HTTP status and body; 0 if there was no answer.
         """
-        return self._post(f"/v2/repository/{quote(path)}", b"", {_KEY_HEADER: self._key}, timeout_s)
+        headers = {_KEY_HEADER: self._key}
+        return self._ask("POST", f"/v2/repository/{quote(path)}", headers=headers, timeout_s=timeout_s)
+
+    def index(self) -> list[dict[str, str]]:
+        """``name``, ``version`` and ``state`` of every model; empty if there was no answer."""
+        status, text = self.control("index")
+        return list(json.loads(text)) if status == 200 else []
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The complete configuration of a model; empty if there was no answer."""
+        status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=120)
+        return dict(json.loads(text)) if status == 200 else {}
 
     def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
         """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time."""
         headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
-        return self._post(f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s)[0]
+        return self._ask("POST", f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s=timeout_s)[0]
 
-    def _post(self, path: str, body: bytes, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=timeout_s)
         try:
-            connection.request("POST", path, body, headers)
+            connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException):

@@ -1,9 +1,9 @@
 """Brings a model back whose Python process has died or hangs: Triton 2.51 does neither that nor says so.
 
 A stub is the process in which Triton runs one instance of a Python model. When it dies, its model fails every request
-from then on, and ``/v2/health/ready`` stays 200. So four times a second we look at the processes, and every other
-second we send an image through each model of pixprep. A model that is down is unloaded and loaded again; the others
-go on.
+from then on, and ``/v2/health/ready`` stays 200. So each such model has a thread that looks at its stubs four times a
+second, and sends an image through it every other second if it is one of pixprep's. A model that is down is unloaded
+and loaded again; the others go on.
 """
 
 from __future__ import annotations
@@ -11,180 +11,237 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 from pixprep.decoders.cpu import sample_jpeg
+from pixprep.triton.failure import innermost
 from pixprep.triton.server import Server
+from pixprep.triton.wheel import SHARED_MEMORY, STUB
 
 LOOK_S = 0.25
 PROBE_S = 2.0
-PROBE_TIMEOUT_S = 2.0
 MISSES = 2
-SILENCE_S = 60.0
-"""A model that computes may be silent for so long: 64 images of 50 megapixels took two cores about 12 s."""
+"""So many probes in a row without an answer, and a model hangs. The second one follows the first at once."""
 IDLE = 0.05
-"""Of the time between two probes: a silent process that used less of a core waits for something that does not come."""
+"""A stub that used less than this share of a core while a probe waited does not compute: it will never answer."""
 LONGEST_WAIT_S = 30.0
 """A model that dies again and again is brought back after 0, 1, 2, 4 ... seconds, at most this."""
+CALM_S = 2 * LONGEST_WAIT_S
+"""Who ran for so long begins at 0 again."""
+GRACE_S = 30.0
+"""What Triton keeps for so long of a model that it was told to unload, it keeps for ever."""
 
-_STUB = "triton_python_backend_stub"
+_RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at it
 _logger = logging.getLogger(__name__)
 
 
-@dataclass
-class _Model:
-    """What is known of one model.
+def watch(server: Server, probed: Collection[str], stopping: Event) -> int | None:
+    """Look after the models of a server until Triton ends by itself, or ``stopping`` is set.
 
-    Attributes:
-        expected: how many stubs it had when it was ready.
-        misses: probes in a row that it failed.
-        cpu_s: what its stubs had used of the processor at the last probe.
-        answered_at: when it last answered one.
-        failures: how often it was brought back since it last ran for a while.
-        again_at: when it may be brought back.
+    Args:
+        server: started; all its models are ready.
+        probed: those that take an image as their only input.
+        stopping: is set when this returns or raises.
+
+    Returns:
+        Triton's exit code, or None.
     """
-
-    expected: int
-    misses: int = 0
-    cpu_s: float = 0.0
-    answered_at: float = field(default_factory=time.monotonic)
-    failures: int = 0
-    again_at: float = 0.0
-    alive_since: float = field(default_factory=time.monotonic)
-
-
-def watch(server: Server, probed: Sequence[str]) -> int:
-    """Look after the models of a server until Triton ends by itself; its exit code. See ``Supervisor``."""
-    supervisor = Supervisor(server, probed=probed)
-    while (code := server.poll()) is None:
-        supervisor.look()
-        time.sleep(LOOK_S)
+    code = None
+    try:
+        for model in _models(server, probed):
+            Thread(target=model.watch, args=(stopping,), name=f"pixprep-{model.name}", daemon=True).start()
+        while (code := server.poll()) is None and not stopping.wait(LOOK_S):
+            pass
+    finally:
+        stopping.set()
     return code
 
 
-def stubs(pid: int) -> dict[int, str]:
-    """The stubs of a Triton, as far as they live: the model of each process."""
-    found: dict[int, str] = {}
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # a thread that has ended
-            for child in children.read_text().split():
-                if model := _model_of(Path("/proc") / child):
-                    found[int(child)] = model
-    return found
+def _models(server: Server, probed: Collection[str]) -> Iterator[_Model]:
+    """The models that run in stubs of Triton."""
+    versions = Counter(entry["name"] for entry in server.index() if entry.get("state") == "READY")
+    for name, count in versions.items():
+        config = server.config(name)
+        if config.get("backend") in ("python", "pixprep"):
+            groups = config["instance_group"]
+            instances = sum(group["count"] * max(1, len(group.get("gpus", []))) for group in groups)
+            yield _Model(server, name, count=instances * count, is_probed=name in probed)
 
 
-def _model_of(process: Path) -> str | None:
-    """``.../preprocess/1/model.py`` is the second word of a stub's command line; a zombie has none."""
-    try:
-        words = (process / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    if len(words) < 2 or Path(os.fsdecode(words[0])).name != _STUB:
-        return None
-    return Path(os.fsdecode(words[1])).parents[1].name
-
-
-def _cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process has used; 0 if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # 14, 15: utime, stime
-
-
-class Supervisor:
-    """Watches one server; every method is called from one thread.
+class _Model:
+    """One model, as its thread sees it.
 
     Args:
-        server: started.
-        probed: the models that take an image as their only input.
+        server: that serves it.
+        name: of the model.
+        count: how many stubs it has.
+        is_probed: whether to send images through it.
     """
 
-    def __init__(self, server: Server, *, probed: Sequence[str]) -> None:
+    def __init__(self, server: Server, name: str, *, count: int, is_probed: bool) -> None:
+        self.name = name
         self._server = server
-        self._image = sample_jpeg(64, 64)
-        self._models = {name: _Model(count) for name, count in Counter(stubs(server.pid).values()).items()}
-        self._probed = [name for name in probed if name in self._models]
+        self._count = count
+        self._image = sample_jpeg(64, 64) if is_probed else None
+        self._stubs: set[Stub] = set()
+        self._old: set[Stub] = set()  # of before the model was loaded again
+        self._misses = 0
         self._probe_at = time.monotonic() + PROBE_S
+        self._failures = 0
+        self._back_at = 0.0
 
-    def look(self) -> None:
-        """Look once, and bring back what is down."""
-        now = time.monotonic()
-        alive = Counter(stubs(self._server.pid).values())
-        for name, model in self._models.items():
-            if alive[name] < model.expected and now >= model.again_at:
-                self._bring_back(name, model, f"{model.expected - alive[name]} of its {model.expected} processes died")
-        if now >= self._probe_at:
-            self._probe_all()
-            self._probe_at = time.monotonic() + PROBE_S
+    def watch(self, stopping: Event) -> None:
+        """Bring the model back whenever it is down."""
+        while not stopping.wait(LOOK_S):
+            why = self._why_down()
+            if why and self._server.poll() is None:  # stubs end with Triton
+                self._bring_back(why, stopping)
+            elif self._old and time.monotonic() - self._back_at > GRACE_S:
+                for stub in self._old:
+                    stub.clear()
+                self._old = set()
 
-    def _probe_all(self) -> None:
-        for name in self._probed:
-            model = self._models[name]
-            if time.monotonic() < model.again_at or not self._is_missing(name, model):
-                continue
-            model.misses += 1
-            if model.misses >= MISSES or time.monotonic() - model.answered_at > SILENCE_S:
-                for pid in self._stubs_of(name):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)  # unloading would wait for it
-                self._bring_back(name, model, f"it answered none of {model.misses} images")
+    def _why_down(self) -> str:
+        """Why the model is down; empty if it is not."""
+        if self._running() < self._count:
+            self._stubs |= {stub for stub in stubs(self._server.pid) if stub.model == self.name} - self._old
+            if missing := self._count - self._running():
+                how = "were stopped" if any(stub.state == "T" for stub in self._stubs) else "died"
+                return f"{missing} of its {self._count} processes {how}"
+        if self._image and time.monotonic() >= self._probe_at:
+            self._misses = self._misses + 1 if self._is_silent(self._image) else 0
+            if self._misses >= MISSES:
+                return f"it answered none of {self._misses} images"
+            if not self._misses:
+                self._probe_at = time.monotonic() + PROBE_S
+        return ""
 
-    def _is_missing(self, name: str, model: _Model) -> bool:
-        """Send an image: whether the model neither answers nor computes. A refusal is an answer, and so is "busy"."""
-        status = self._server.infer(name, self._image, timeout_s=PROBE_TIMEOUT_S)
-        before, model.cpu_s = model.cpu_s, sum(map(_cpu_s, self._stubs_of(name)))
-        if status in (200, 400, 501, 503):
-            model.misses, model.answered_at = 0, time.monotonic()
-            return False
-        return status != 0 or model.cpu_s - before < IDLE * PROBE_TIMEOUT_S
+    def _running(self) -> int:
+        return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
-    def _stubs_of(self, name: str) -> list[int]:
-        return [pid for pid, model in stubs(self._server.pid).items() if model == name]
+    def _is_silent(self, image: bytes) -> bool:
+        """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
+        before = sum(stub.cpu_s for stub in self._stubs)
+        status = self._server.infer(self.name, image, timeout_s=PROBE_S)
+        used_s = sum(stub.cpu_s for stub in self._stubs) - before
+        return status == 500 or (status == 0 and used_s < IDLE * PROBE_S)
 
-    def _bring_back(self, name: str, model: _Model, why: str) -> None:
-        now = time.monotonic()
-        if now - model.alive_since > 2 * LONGEST_WAIT_S:
-            model.failures = 0
-        _logger.error("model %s is down: %s; it is loaded again", name, why)
-        error = self._reload(name)
-        model.failures += 1
-        model.misses = 0
-        model.alive_since = model.answered_at = time.monotonic()
-        wait_s = min(2.0 ** (model.failures - 1), LONGEST_WAIT_S)
-        model.again_at = model.alive_since + (wait_s if model.failures > 1 or error else 0)
-        if error:
-            _logger.error("model %s does not load: %s; again in %g s", name, error, wait_s)
-        else:
-            _logger.warning("model %s is back after %.1f s", name, model.alive_since - now)
+    def _bring_back(self, why: str, stopping: Event) -> None:
+        noticed_at = time.monotonic()
+        if noticed_at - self._back_at > CALM_S:
+            self._failures = 0
+        wait_s = self._wait_s()
+        _logger.error("model %s is down: %s; it is loaded again%s", self.name, why, f" in {wait_s:g} s" * bool(wait_s))
+        while not stopping.wait(wait_s):
+            error = self._reload()
+            self._failures += 1
+            wait_s = self._wait_s()
+            if stopping.is_set():
+                return
+            if not error:
+                self._misses, self._back_at = 0, time.monotonic()
+                self._probe_at = self._back_at + PROBE_S
+                _logger.warning("model %s is back after %.1f s", self.name, self._back_at - noticed_at)
+                return
+            _logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
 
-    def _reload(self, name: str) -> str | None:
-        """Unload and load a model, and the ensembles that Triton dropped with it; why it failed, or None."""
-        before = self._ready()
+    def _wait_s(self) -> float:
+        return min(2.0 ** (self._failures - 1), LONGEST_WAIT_S) if self._failures else 0.0
+
+    def _reload(self) -> str:
+        """Unload and load the model; why it failed, or empty. Its ensembles go and come with it."""
+        for stub in self._stubs:
+            if stub.state == "T" or self._misses >= MISSES:
+                stub.kill()  # unloading would wait for it
+        self._old |= self._stubs
+        self._stubs = set()
         for action in ("unload", "load"):
-            status, text = self._server.control(f"models/{name}/{action}")
+            status, text = self._server.control(f"models/{self.name}/{action}")
             if status != 200:
                 return _message(text)
-        for other in sorted(before - self._ready() - {name}):
-            self._server.control(f"models/{other}/load")
-        return None
+        return ""
 
-    def _ready(self) -> set[str]:
-        _, text = self._server.control("index")
-        with suppress(ValueError, TypeError, KeyError):
-            return {entry["name"] for entry in json.loads(text) if entry.get("state") == "READY"}
-        return set()
+
+@dataclass(frozen=True)
+class Stub:
+    """The process in which Triton runs one instance of a Python model.
+
+    Attributes:
+        pid: of the process.
+        model: its name.
+        region: the shared memory by which it speaks with Triton.
+    """
+
+    pid: int
+    model: str
+    region: Path
+
+    @property
+    def state(self) -> str:
+        """The letter of proc(5); empty if the process has ended."""
+        return _stat(self.pid)[0] if _stub(self.pid) == self else ""
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of processor time used so far; 0 if the process has ended."""
+        fields = _stat(self.pid)
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
+
+    def kill(self) -> None:
+        """End the process, if it has not ended."""
+        if self.state:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def clear(self) -> None:
+        """End the process, and give its memory back.
+
+        Triton 2.51 never quite unloads a model of which a request was answered with "Stub process is not healthy": its
+        memory stays mapped, so that removing its name alone would not free it.
+        """
+        self.kill()
+        with suppress(OSError):  # Triton has removed it, as it should
+            size = self.region.stat().st_size
+            os.truncate(self.region, 0)
+            os.truncate(self.region, size)
+            self.region.unlink()
+
+
+def stubs(pid: int) -> set[Stub]:
+    """The stubs of a Triton that have not ended."""
+    found = (_stub(int(process.name)) for process in Path("/proc").glob("[0-9]*"))
+    return {stub for stub in found if stub and int(_stat(stub.pid)[1]) == pid}
+
+
+def _stub(pid: int) -> Stub | None:
+    """A process, if it is a stub: ``triton_python_backend_stub /models/preprocess/1/model.py REGION ...``."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    if len(words) < 3 or Path(os.fsdecode(words[0])).name != STUB:
+        return None
+    return Stub(pid, Path(os.fsdecode(words[1])).parents[1].name, SHARED_MEMORY / os.fsdecode(words[2]))
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent and what follows them in proc(5); of a process that has ended, empty and zeros."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["", *["0"] * 49]
 
 
 def _message(text: bytes) -> str:
     try:
-        return " ".join(str(json.loads(text)["error"]).split())
+        return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", json.loads(text)["error"]))
     except (ValueError, TypeError, KeyError):
         return "Triton does not say why"

@@ -1,0 +1,401 @@
+"""`pixprep serve` looks after its models: what dies comes back, what stops is answered first, and nothing is left."""
+
+import json
+import mmap
+import os
+import re
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+import pixprep as pp
+from pixprep.cli import main
+from pixprep.triton.server import Server
+from pixprep.triton.supervisor import Stub, stubs
+from serving import (
+    CLASSIFIER,
+    GOOD,
+    LARGE,
+    PHOTO,
+    Clients,
+    Oracle,
+    Serve,
+    body_of,
+    is_alive,
+    post,
+    said,
+    wait_until,
+    write_model,
+    write_repository,
+)
+
+pytestmark = pytest.mark.server
+
+RECOVERY_S = 5.0
+BUSY = 2.0  # this machine does other things as well
+DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
+BACK = r"^pixprep: model {} is back after \d+\.\d s$"
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    oracle = Oracle()
+    yield oracle
+    oracle.close()
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("supervised")
+    with Serve(write_repository(folder / "models"), triton_log=folder / "triton.log") as serve:
+        yield serve
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A server of the test's own, whose temporary files lie in ``tmp_path / "tmp"``."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    with Serve(write_repository(tmp_path / "models"), triton_log=tmp_path / "triton.log") as serve:
+        yield serve
+
+
+@pytest.fixture
+def clients(serve, oracle):
+    with Clients(serve, oracle) as clients:
+        yield clients
+
+
+def kill(serve, model, number=signal.SIGKILL):
+    """Signal the one stub of a model; how many lines the log had, and when it was."""
+    after, start = len(serve.log), time.monotonic()
+    os.kill(serve.stub(model).pid, number)
+    return after, start
+
+
+def is_down_and_back(serve, model, after, start, *, how="died"):
+    """Wait until the log says both; seconds from ``start``, without the wait that the log announces."""
+    waited_s = int(serve.wait_for(DOWN.format(model, how), after=after)[2] or 0)
+    serve.wait_for(BACK.format(model), after=after)
+    return time.monotonic() - start - waited_s
+
+
+def assert_one_answer_each(clients):
+    assert clients.counts["lost"] == clients.counts["wrong"] == 0, clients.notes
+
+
+@pytest.mark.parametrize(
+    ("number", "how"), [(signal.SIGKILL, "died"), (signal.SIGSTOP, "were stopped"), (signal.SIGSEGV, "died")]
+)
+def test_a_preprocess_whose_process_dies_in_the_middle_of_a_batch_is_back_in_five_seconds(serve, clients, number, how):
+    classifier = serve.stub("classifier")
+    with clients.load(4, images=[LARGE]):
+        wait_until(lambda: clients.counts["right"] >= 4)
+        after, start = kill(serve, "preprocess", number)
+        took_s = is_down_and_back(serve, "preprocess", after, start, how=how)
+        rights = clients.counts["right"]
+        wait_until(lambda: clients.counts["right"] >= rights + 4, lambda: clients.notes)
+    assert took_s < RECOVERY_S * BUSY
+    assert_one_answer_each(clients)
+    assert clients.counts["error"] >= 1
+    assert set(clients.codes) <= {
+        "500",
+        "INTERNAL",
+        "404",
+        "NOT_FOUND",
+        "400",
+        "INVALID_ARGUMENT",
+        "503",
+        "UNAVAILABLE",
+    }
+    assert serve.stub("classifier") == classifier
+
+
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "died"), (signal.SIGSTOP, "were stopped")])
+def test_while_a_classifier_is_brought_back_preprocess_answers_every_request(serve, clients, number, how):
+    preprocess = serve.stub("preprocess")
+    with Clients(serve, clients.oracle) as others, clients.load(2, models=["ensemble"]):
+        with others.load(2, models=["preprocess"]):
+            wait_until(lambda: clients.counts["right"] >= 4)
+            after, start = kill(serve, "classifier", number)
+            took_s = is_down_and_back(serve, "classifier", after, start, how=how)
+        rights = clients.counts["right"]
+        wait_until(lambda: clients.counts["right"] >= rights + 4, lambda: clients.notes)
+    assert took_s < RECOVERY_S * BUSY
+    assert_one_answer_each(clients)
+    assert clients.counts["error"] >= 1
+    assert others.counts["right"] == others.sent > 4, others.notes
+    assert serve.stub("preprocess") == preprocess
+
+
+def test_an_idle_model_that_dies_again_and_again_costs_no_request_but_waits_longer_each_time(own, oracle):
+    waits = []
+    with Clients(own, oracle) as clients:
+        for _ in range(3):
+            after, _ = kill(own, "classifier")
+            waits.append(int(own.wait_for(DOWN.format("classifier", "died"), after=after)[2] or 0))
+            own.wait_for(BACK.format("classifier"), after=after)
+            for image in GOOD:
+                clients.ask([image], model="ensemble")
+        assert clients.counts["right"] == clients.sent, clients.notes
+    assert waits == [0, 1, 2]
+
+
+def test_both_models_at_once_come_back_and_their_ensemble_with_them(own, oracle):
+    after = len(own.log)
+    for model in ("preprocess", "classifier"):
+        kill(own, model)
+    for model in ("preprocess", "classifier"):
+        own.wait_for(BACK.format(model), after=after)
+    with Clients(own, oracle) as clients:
+        clients.recover()
+
+
+def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(own, oracle, tmp_path):
+    path = tmp_path / "models" / "preprocess" / "1" / "pipeline.json"
+    text = path.read_text()
+    path.write_text(text.replace('"resize"', '"rezise"'))
+    after, _ = kill(own, "preprocess")
+    own.wait_for(
+        r'^pixprep: model preprocess does not load: pipeline.json: ops\[1\] "rezise": no such op; '
+        r'did you mean "resize"\?; again in 1 s$',
+        after=after,
+    )
+    with Clients(own, oracle) as clients:
+        assert clients.ask([PHOTO]) == clients.ask([PHOTO], model="ensemble") == "error", clients.notes
+        path.write_text(text)
+        own.wait_for(BACK.format("preprocess"), after=after)
+        clients.recover()
+        assert_one_answer_each(clients)
+
+
+def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
+    """Sixteen clients with four images of 12 megapixels each: an answer takes longer than a probe waits."""
+    after, until = len(serve.log), time.monotonic() + 8
+
+    def work(_):
+        while time.monotonic() < until:
+            clients.ask([LARGE] * 4)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+    assert serve.log[after:] == []
+    assert_one_answer_each(clients)
+    assert clients.counts["right"] >= 16
+    assert set(clients.codes) <= {"503"}  # who waited for 2 s in the queue
+
+
+def test_of_two_instances_one_is_missed(tmp_path, oracle):
+    with Serve(write_repository(tmp_path / "models", instances=2), triton_log=tmp_path / "triton.log") as serve:
+        old = serve.stubs("preprocess")
+        assert len(old) == 2
+        os.kill(old[0].pid, signal.SIGKILL)
+        serve.wait_for(r"^pixprep: model preprocess is down: 1 of its 2 processes died; it is loaded again$")
+        serve.wait_for(BACK.format("preprocess"))
+        assert len(set(serve.stubs("preprocess")) - set(old)) == 2
+        with Clients(serve, oracle) as clients, clients.load(4):
+            wait_until(lambda: clients.counts["right"] > 40)
+        assert clients.counts["right"] == clients.sent, clients.notes
+
+
+def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
+    config = 'backend: "python"\ninput { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }\n'
+    config += 'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }\n'
+    code = (
+        CLASSIFIER.replace('"logits"', '"y"')
+        .replace('"tensor"', '"x"')
+        .replace("[:, :, 112, ::32].reshape(-1, 21)", "")
+    )
+    write_model(tmp_path / "models", "double", config, {"model.py": code})
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.5]}]}).encode()
+    with Serve(tmp_path / "models", triton_log=tmp_path / "triton.log") as serve:
+        after, _ = kill(serve, "double")
+        serve.wait_for(BACK.format("double"), after=after)
+        status, _, answer = post(serve.address, "/v2/models/double/infer", {}, body)
+    assert (status, json.loads(answer)["outputs"][0]["data"]) == (200, [1.5])
+
+
+# the end
+
+
+def test_a_killed_triton_is_one_line_and_exit_code_1_and_nothing_is_left(own, tmp_path):
+    own.triton.kill()
+    assert own.end() == 1
+    assert own.log == [f"pixprep: Triton ended by itself with exit code -9; its log: {own.triton_log}"]
+    wait_until(lambda: not own.left(), own.left)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def send_and_wait_until_sent(serve, pool, count, images):
+    """Start requests; return when the server has read them, all but what the kernel keeps: their futures."""
+    futures, connections = [], []
+    headers, body = body_of(images)
+    for _ in range(count):
+        connection = socket.create_connection(serve.address.split(":"), timeout=60)
+        words = {"Host": serve.address, "Content-Length": str(len(body)), "Connection": "close", **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
+        connection.sendall(f"POST /v2/models/preprocess/infer HTTP/1.1\r\n{head}\r\n".encode() + body)
+        connections.append(connection)
+        futures.append(pool.submit(read_all, connection))
+    return futures
+
+
+def read_all(connection):
+    with connection, connection.makefile("rb") as file:
+        return file.read()
+
+
+def test_sigterm_answers_what_is_in_flight_over_http_and_refuses_what_comes_later(own, oracle, tmp_path):
+    expected = oracle.tensors("preprocess", [LARGE] * 4)
+    with ThreadPoolExecutor(4) as pool:
+        futures = send_and_wait_until_sent(own, pool, 4, [LARGE] * 4)
+        own.process.terminate()
+        wait_until(lambda: "Signal (15) received" in own.triton_log.read_text())
+        with Clients(own, oracle, is_closing=True) as later:
+            assert later.ask([PHOTO]) == "error"
+            later.ask([PHOTO], protocol="grpc")  # Triton 2.51 closes this port after the other
+        own.process.terminate()  # a second signal changes nothing
+        answers = [future.result() for future in futures]
+    assert_one_answer_each(later)
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 200 "), answer[:200]
+        assert answer.endswith(expected.tobytes())
+    assert (own.end(), own.log) == (0, ["stopped"])
+    assert own.left() == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_sigterm_answers_what_is_in_flight_over_grpc_or_says_unavailable(own, oracle):
+    with Clients(own, oracle) as clients, ThreadPoolExecutor(4) as pool:
+        oracle.tensors("preprocess", [LARGE])
+        stub = own.stub("preprocess")
+        idle_s = stub.cpu_s
+        futures = [pool.submit(clients.ask, [LARGE] * 4, protocol="grpc") for _ in range(4)]
+        wait_until(lambda: stub.cpu_s > idle_s + 0.1)
+        own.process.terminate()
+        for future in futures:
+            future.result()
+        assert own.end() == 0
+        assert clients.sent == 4
+        assert_one_answer_each(clients)
+        assert set(clients.codes) <= {"UNAVAILABLE"}
+    assert own.left() == []
+
+
+def test_sigterm_with_a_dead_process_ends_in_ten_seconds(own, oracle):
+    os.kill(own.stub("preprocess").pid, signal.SIGKILL)
+    with Clients(own, oracle, is_closing=True) as clients, ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(clients.ask, [PHOTO])
+        start = time.monotonic()
+        assert own.stop() == 0
+    assert time.monotonic() - start < 10 + BUSY
+    assert_one_answer_each(clients)
+    assert own.left() == []
+
+
+# what only we may do
+
+
+def test_models_are_loaded_and_unloaded_by_nobody_else(serve, clients):
+    for action in ("load", "unload"):
+        status, _, text = post(serve.address, f"/v2/repository/models/preprocess/{action}", {}, b"")
+        assert (status, said(text)) == (403, "This API is restricted, expecting header 'admin-key'")
+    assert post(serve.address, "/v2/repository/index", {"admin-key": "0" * 32}, b"")[0] == 403
+    client = clients.grpc()
+    for call in (client.load_model, client.unload_model):
+        with pytest.raises(Exception, match="This protocol is restricted, expecting header") as caught:
+            call("preprocess")
+        assert caught.value.status() == "StatusCode.UNAVAILABLE"
+    assert clients.ask([PHOTO]) == "right"
+
+
+def test_the_key_is_not_on_the_command_line(serve):
+    (restricted,) = (word for word in serve.triton.cmdline() if word.startswith("--http-restricted-api"))
+    assert restricted.endswith(f":admin-key={'x' * 32}")
+    for process in (psutil.Process(serve.process.pid), *filter(is_alive, serve.triton.children())):
+        assert "admin-key" not in " ".join(process.cmdline())
+    assert "admin-key=" not in serve.triton_log.read_text()
+
+
+# health
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A server that nobody looks after, with a model that refuses the probe's image."""
+    models = write_repository(tmp_path_factory.mktemp("alone") / "models")
+    large = pp.Pipeline([pp.decode(), pp.crop(top=0, left=0, height=600, width=600), pp.tensor(dtype="uint8")])
+    write_model(models, "large", 'backend: "pixprep"\n', {"pipeline.json": large.to_json()})
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield server
+
+
+@pytest.fixture
+def health(alone, capsys):
+    """`pixprep health`: its exit code, stdout and stderr."""
+
+    def run(*arguments, url=None, protocol="http"):
+        default = alone.http_url.removeprefix("http://") if protocol == "http" else alone.grpc_url
+        words = ["health", "--protocol", protocol, "--url", url or default, *arguments]
+        return (main(words), *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("model", ["ensemble", "preprocess", "large"])
+def test_health_is_0_for_a_model_that_answers_or_refuses_the_image_for_its_size(health, model, protocol):
+    code, out, err = health("--model", model, protocol=protocol)
+    assert (code, err) == (0, "")
+    assert re.fullmatch(rf"ok  {model}  \d+\.\d ms\n", out)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_health_is_1_where_nothing_serves(health, protocol):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"127.0.0.1:{closed.getsockname()[1]}"
+    code, out, err = health(url=url, protocol=protocol)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"pixprep: nothing answers {protocol} at {url} (")
+    assert len(err.splitlines()) == 1
+
+
+def test_health_is_1_for_a_port_of_another_kind_and_an_unknown_model(health, alone):
+    assert health(url=alone.grpc_url)[0] == 1
+    code, _, err = health("--model", "resnet")
+    url, reason = alone.http_url.removeprefix("http://"), "Request for unknown model: 'resnet' is not found"
+    assert (code, err) == (1, f'pixprep: no model "resnet" is ready on {url}: {reason}\n')
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_health_keeps_its_deadline_when_a_model_hangs_and_is_1_when_its_process_is_dead(alone, health, protocol):
+    """The classifier, which the others here do not need; Triton calls it ready all the while."""
+    (stub,) = (stub for stub in stubs(alone.pid) if stub.model == "classifier") if protocol == "http" else (None,)
+    if stub:
+        os.kill(stub.pid, signal.SIGSTOP)
+        start = time.monotonic()
+        assert health("--timeout", "1") == (1, "", "pixprep: no answer within 1 s\n")
+        assert time.monotonic() - start < 1 + BUSY
+        os.kill(stub.pid, signal.SIGKILL)
+    code, out, err = health(protocol=protocol)
+    assert (code, out) == (1, "")
+    assert err == "pixprep: in ensemble 'ensemble', Stub process 'classifier_0_0' is not healthy.\n"
+    assert post(alone.http_url.removeprefix("http://"), "/v2/health/ready", {}, b"")[0] in (200, 400, 405)
+
+
+# what a dead stub leaves
+
+
+def test_the_memory_of_a_stub_that_triton_keeps_mapped_is_given_back(tmp_path):
+    region = tmp_path / "region"
+    region.write_bytes(b"x" * (1 << 20))
+    with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        Stub(pid=2**22 + 1, model="gone", region=region).clear()
+        assert mapped[:8] == bytes(8)
+        assert os.fstat(file.fileno()).st_blocks == 0
+    assert not region.exists()
