@@ -149,10 +149,11 @@ def test_a_plain_post_of_a_file_is_enough(server, engine):
 
 def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton):
     images = eight_sizes()
-    images[4] = images[4][:1500]
+    images[4] = images[4][: len(images[4]) // 2]
     with pytest.raises(InferenceServerException) as caught:
         ask(triton, "pre.pixprep", images)
-    assert caught.value.message() == ("[TRUNCATED] image 5 of 8: the JPEG ends after 1,500 bytes, before its last row")
+    size = f"{len(images[4]):,}"
+    assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 
