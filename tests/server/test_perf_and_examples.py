@@ -124,11 +124,11 @@ def test_an_image_that_the_server_refuses_ends_the_measurement_with_its_words(de
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_model_that_is_not_there_is_answered_with_those_that_are(demo, protocol):
+def test_a_model_that_is_not_there_is_named(demo, protocol):
     with pytest.raises(SetupError) as caught:
         next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
     assert str(caught.value) == (
-        f'no model "resnet" is ready on {address(demo, protocol)}: there are classifier, ensemble, preprocess'
+        f"no model \"resnet\" is ready on {address(demo, protocol)}: Request for unknown model: 'resnet' is not found"
     )
 
 
