@@ -107,6 +107,7 @@ class Server:
         self._log_file = log_file
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._has_failed = False
 
@@ -134,8 +135,8 @@ class Server:
     @property
     def pid(self) -> int:
         """Triton's process, which leads a process group of its own."""
-        assert self._process is not None
-        return self._process.pid
+        assert self._pid is not None
+        return self._pid
 
     def start(self, *, timeout_s: float = 120) -> None:
         """Start Triton and return when every model is ready.
@@ -172,6 +173,7 @@ class Server:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
                 )
+            self._pid = self._process.pid
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", _GUARD, "sh", str(self.pid), str(SHARED_MEMORY / self._prefix), str(folder)],
                 stdin=subprocess.PIPE,
@@ -296,9 +298,9 @@ class Server:
             connection.close()
 
     def poll(self) -> int | None:
-        """Triton's exit code if it has ended, else None."""
-        assert self._process is not None
-        return self._process.poll()
+        """Triton's exit code if it has ended, 0 once it was stopped, else None; may be asked by any thread."""
+        process = self._process
+        return 0 if process is None else process.poll()
 
     def wait(self) -> int:
         """Block until Triton ends by itself; its exit code."""
