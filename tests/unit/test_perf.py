@@ -126,6 +126,20 @@ def test_a_failed_measurement_is_an_error_with_the_reason(script, message):
     assert str(caught.value) == message
 
 
+TOO_SHORT = "[ $1 -ge {ms} ] && echo $1 ms || { echo 'No valid requests recorded within time interval.' >&2; exit 99; }"
+
+
+@pytest.mark.parametrize(("ms", "window"), [(1, 100), (101, 400), (1600, 1600)])
+def test_windows_too_short_for_a_request_are_made_longer(ms, window):
+    shell = ["/bin/sh", "-c", TOO_SHORT.replace("{ms}", str(ms))]  # what follows begins with "-p", "100"
+    assert perf._run_for(0.36, shell, {}) == f"{window} ms\n"
+
+
+def test_windows_are_made_longer_only_twice():
+    with pytest.raises(PixprepError, match="No valid requests recorded"):
+        perf._run_for(0.36, ["/bin/sh", "-c", TOO_SHORT.replace("{ms}", "1601")], {})
+
+
 def test_a_client_that_sends_behind_its_schedule_is_noticed():
     warning = (
         "    [WARNING] Perf Analyzer was not able to keep up with the desired request rate. "

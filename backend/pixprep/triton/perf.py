@@ -33,6 +33,8 @@ _GLIBC = (2, 34)
 _OF_A_REQUEST = " had error: "  # "Thread [0] had error: " and the server's words
 # Three windows, and all of them count; each lasts 1.2 times what is asked for: three of 1 s gave 3.61 s of requests.
 _WINDOWS, _STRETCH = 3, 1.2
+_LONGER = 4  # times, where a window saw no request begin and end
+_TOO_SHORT = "No valid requests recorded within time interval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ def measure(
         concurrency: closed loops, each with so many requests in flight.
         rate: Poisson arrivals, each of so many requests a second.
         batch: images a request; their sizes may differ.
-        seconds: each measurement takes about so long.
+        seconds: each measurement takes about so long, and 4 or 16 times as long where no request ends in a third of it.
         on_progress: called with each measurement when it is there.
 
     Raises:
@@ -110,9 +112,9 @@ def measure(
             report.unlink(missing_ok=True)
             command = [program, "-m", model, "-u", triton.url, "-i", protocol, "-b", str(batch)]
             command += ["--input-data", str(input_json), "-f", str(report), "--verbose-csv"]
-            command += [*load.flags, *_window_flags(seconds)]
+            command += load.flags
             before = triton.counts(counted)
-            printed = _run(command, environment, limit_s=60 + 10 * seconds)
+            printed = _run_for(seconds, command, environment)
             done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
             measurement = Measurement(
                 protocol=protocol,
@@ -221,6 +223,16 @@ def check_libc(kind: str, version: str) -> None:
             f"{_PROGRAM} needs glibc 2.34 or later, here is {f'{kind} {version}'.strip() or 'another C library'}: "
             "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
         )
+
+
+def _run_for(seconds: float, command: Sequence[str], environment: dict[str, str], *, longer: int = 2) -> str:
+    """Run perf_analyzer, and again so many times with longer windows if one of them saw no whole request."""
+    try:
+        return _run([*command, *_window_flags(seconds)], environment, limit_s=60 + 10 * seconds)
+    except PixprepError as error:
+        if not longer or _TOO_SHORT not in str(error):
+            raise
+    return _run_for(_LONGER * seconds, command, environment, longer=longer - 1)
 
 
 def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float) -> str:
