@@ -192,11 +192,15 @@ class Engine:
                 [array[index] for index in placements],
             )
 
+    def trim(self) -> None:
+        """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""
+        self._device.trim()
+
     def close(self) -> None:
         """End the threads and give memory back."""
         if self._pool is not None:
             self._pool.shutdown()
-        self._device.close()
+        self._device.trim()
 
     def __enter__(self) -> Engine:  # noqa: PYI034  (typing.Self begins with Python 3.11)
         return self

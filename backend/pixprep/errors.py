@@ -65,13 +65,14 @@ class ImageError(PixprepError):
         return f"[{self.reason}] image {index + 1} of {count}: {self.detail}"
 
     def as_value(self) -> ImageError:
-        """The same error without its traceback, to be kept.
+        """This error without its traceback, and without the error that it followed, to be kept.
 
-        A traceback holds the frames that the error passed, those hold the batch, and the batch holds the error: in this
-        circle every refused image kept a whole batch of tensors until the garbage collector came by, which it did after
-        gigabytes.
+        A traceback holds the frames that the error passed, those hold the batch, and the batch or a frame holds the
+        error: in this circle every refused image kept a whole batch of tensors until the garbage collector came by,
+        which it did after gigabytes.
         """
-        return ImageError(self.reason, self.detail)
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
     def __reduce__(self) -> tuple[type[ImageError], tuple[Reason, str]]:
         return (ImageError, (self.reason, self.detail))

@@ -143,7 +143,10 @@ def test_buffers_are_used_again_and_batches_of_any_size_stay_right(engine):
         for count in (3, 7, 2, 7, 1):
             images = [jpeg(50 + index, 70 + count, index) for index in range(count)]
             same(engine.run_batch(images), cpu.run_batch(images))
-    assert 1 <= len(engine._decoder._local.images) <= 7
+        assert 1 <= len(engine._decoder._local.images) <= 7
+        engine.trim()
+        assert not hasattr(engine._decoder._local, "images")
+        same(engine.run_batch(images), cpu.run_batch(images))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -47,6 +47,7 @@ class CpuDecoder:
         self._is_lenient = plan.damage == "lenient"
         self._limits = limits
         self._local = threading.local()
+        self._kept = threading.local()
         self._lock = threading.Lock()
         self._budget = _Budget(limits.max_pixels_in_flight)
 
@@ -65,6 +66,10 @@ class CpuDecoder:
         """See ``Decoder``: other threads may have as many pixels in flight."""
         self._budget.give(getattr(self._local, "pixels", 0))
         self._local.pixels = 0
+
+    def trim(self) -> None:
+        """Give memory back that the threads keep for their next images; any thread may ask for it."""
+        self._kept = threading.local()  # who decodes at the moment still holds its buffer
 
     def _take(self, pixels: int) -> None:
         """Wait until so many pixels may be in memory, before they are."""
@@ -141,7 +146,7 @@ class CpuDecoder:
             try:
                 return self._pillow(encoded, "jpeg", header.orientation)
             except ImageError as error:
-                damage = error
+                damage = error.as_value()
         else:
             damage = _jpeg_error(warning, len(encoded))
         if not self._is_lenient or damage.reason not in ("TRUNCATED", "CORRUPT"):
@@ -164,10 +169,11 @@ class CpuDecoder:
             self.recovered += 1
 
     def _buffer(self, n_bytes: int) -> U8:
-        buffer: U8 | None = getattr(self._local, "buffer", None)
+        kept = self._kept
+        buffer: U8 | None = getattr(kept, "buffer", None)
         if buffer is None or len(buffer) < n_bytes:
             buffer = np.empty(n_bytes, np.uint8)
-            self._local.buffer = buffer if n_bytes <= KEPT_BYTES else None
+            kept.buffer = buffer if n_bytes <= KEPT_BYTES else None
         return buffer[:n_bytes]
 
     def _pillow(self, encoded: Encoded, kind: Format, turn: int = 1) -> U8:

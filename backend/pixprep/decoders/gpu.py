@@ -138,17 +138,23 @@ class GpuDecoder:
             return False
         return header.frame in _LOSSY_HUFFMAN and bytes(encoded).rfind(_END_OF_IMAGE) >= header.scan
 
+    def trim(self) -> None:
+        """Give memory back that the threads keep for their next images; any thread may ask for it."""
+        self._local = threading.local()
+        self._cpu.trim()
+
     def _batch(self, encoded: list[Encoded]) -> list[Any]:
         """Images of nvImageCodec, None where it failed; buffers of this thread's last call are used again."""
         if not encoded:
             return []
-        kept: list[Any] = getattr(self._local, "images", [])
+        local = self._local
+        kept: list[Any] = getattr(local, "images", [])
         streams = [nvimgcodec.CodeStream(bytes(image)) for image in encoded]
         buffers = {"images": kept[: len(streams)]} if len(kept) >= len(streams) else {}
         with self._lock:
             images = list(self._decoder.decode(streams, params=self._params, cuda_stream=self._stream(), **buffers))
         if not buffers:  # else the same objects come back, or None: they stay kept, each once
-            self._local.images = [image for image in images if image is not None]
+            local.images = [image for image in images if image is not None]
         return images
 
     def _on_cpu(self, encoded: Encoded) -> Pixels | ImageError:

@@ -37,7 +37,7 @@ class Device(Protocol):
     def lane(self) -> AbstractContextManager[None]:
         """What a thread works inside; when it ends, everything that was queued inside has been done."""
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """Give memory back that is kept for the next batch."""
 
 

@@ -6,6 +6,7 @@ thread needs memory for one image only. A batch of 64 photos of 12 megapixels de
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,10 +26,12 @@ class Cpu:
 
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or len(os.sched_getaffinity(0))
+        self._decoder: CpuDecoder | None = None
 
     def decoder(self, plan: Plan, limits: Limits) -> CpuDecoder:
         """See ``Device``."""
-        return CpuDecoder(plan, limits)
+        self._decoder = CpuDecoder(plan, limits)
+        return self._decoder
 
     def kernel(self, plan: TensorPlan) -> CpuKernel:
         """See ``Device``."""
@@ -46,5 +49,10 @@ class Cpu:
         """See ``Device``."""
         return nullcontext()
 
-    def close(self) -> None:
-        """See ``Device``."""
+    def trim(self) -> None:
+        """See ``Device``; the C library's own reserves too, where it has a call for that."""
+        if self._decoder is not None:
+            self._decoder.trim()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if trim is not None:
+            trim(0)

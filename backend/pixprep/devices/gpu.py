@@ -90,8 +90,10 @@ class Gpu:
                 finally:
                     stream.synchronize()
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """See ``Device``."""
+        if self._decoder is not None:
+            self._decoder.trim()
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
