@@ -21,6 +21,7 @@ from serving import (
     GOOD,
     LARGE,
     PHOTO,
+    PIPELINE,
     Clients,
     Oracle,
     Serve,
@@ -187,6 +188,39 @@ def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
     assert_one_answer_each(clients)
     assert clients.counts["right"] >= 16
     assert set(clients.codes) <= {"503"}  # who waited for 2 s in the queue
+
+
+HANGS = """\
+import threading
+from pathlib import Path
+from pixprep.triton.model import TritonPythonModel as Model
+class TritonPythonModel(Model):
+    def execute(self, requests):
+        if Path({path!r}).exists():
+            threading.Event().wait()
+        return super().execute(requests)
+"""
+
+
+def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_path, oracle):
+    flag = tmp_path / "hang"
+    files = {"model.py": HANGS.format(path=str(flag)), "pipeline.json": PIPELINE.to_json()}
+    write_model(tmp_path / "models", "preprocess", 'backend: "python"\n', files)
+    with (
+        Serve(tmp_path / "models", triton_log=tmp_path / "triton.log") as serve,
+        Clients(serve, oracle) as clients,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        clients.recover(models=["preprocess"])
+        flag.touch()
+        start = time.monotonic()
+        asked = pool.submit(clients.ask, [PHOTO])
+        serve.wait_for("^pixprep: model preprocess is down: it answered none of 2 images; it is loaded again$")
+        flag.unlink()
+        serve.wait_for(BACK.format("preprocess"))
+        assert time.monotonic() - start < 10 * BUSY
+        assert asked.result() == "error", clients.notes
+        clients.recover(models=["preprocess"])
 
 
 def test_of_two_instances_one_is_missed(tmp_path, oracle):

@@ -28,7 +28,7 @@ ROWS = [
     ["devices.cpu", "devices.gpu"],
     ["engine"],
     ["explain", "triton.config"],
-    ["triton.metrics", "triton.pool", "triton.warm_up"],
+    ["triton.metrics", "triton.pool", "triton.warm_up", "triton.watchdog"],
     ["triton.model"],
 ]
 RANK = {module: rank for rank, row in enumerate(ROWS) for module in row}

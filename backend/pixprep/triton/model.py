@@ -20,6 +20,7 @@ from pixprep.triton import config as model_config
 from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
 from pixprep.triton.warm_up import warm_up
+from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ class TritonPythonModel:
             )
         warm_up(self._engine)
         self._metrics = Metrics(pb_utils, model=args["model_name"], version=args["model_version"])
+        self._watchdog = Watchdog(
+            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"), on_idle=self._engine.trim
+        )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer requests; all their images form one batch."""
@@ -118,7 +122,7 @@ class TritonPythonModel:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         try:
-            with self._metrics.pause:
+            with self._metrics.pause, self._watchdog.limit(BATCH_S + IMAGE_S * len(encoded)):
                 batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
@@ -154,6 +158,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """Triton unloads the model."""
+        self._watchdog.close()
         self._metrics.close()
         self._engine.close()
 

@@ -32,8 +32,10 @@ MISSES = 2
 """So many probes in a row without an answer, and a model hangs. The second one follows the first at once."""
 IDLE = 0.05
 """A stub that used less than this share of a core while a probe waited does not compute: it will never answer."""
+WAITS_S = (0.0, 1.0, *8 * [2.0])
+"""A model that dies again and again is brought back after 0, 1, 2, 2 ... seconds, so that it is back within 5 s."""
 LONGEST_WAIT_S = 30.0
-"""A model that dies again and again is brought back after 0, 1, 2, 4 ... seconds, at most this."""
+"""And then after this: each time costs Triton 36 threads for good."""
 CALM_S = 2 * LONGEST_WAIT_S
 """Who ran for so long begins at 0 again."""
 GRACE_S = 30.0
@@ -97,6 +99,7 @@ class _Model:
         self._probe_at = time.monotonic() + PROBE_S
         self._failures = 0
         self._back_at = 0.0
+        self._find_stubs()
 
     def watch(self, stopping: Event) -> None:
         """Bring the model back whenever it is down."""
@@ -112,7 +115,7 @@ class _Model:
     def _why_down(self) -> str:
         """Why the model is down; empty if it is not."""
         if self._running() < self._count:
-            self._stubs |= {stub for stub in stubs(self._server.pid) if stub.model == self.name} - self._old
+            self._find_stubs()
             if missing := self._count - self._running():
                 how = "were stopped" if any(stub.state == "T" for stub in self._stubs) else "died"
                 return f"{missing} of its {self._count} processes {how}"
@@ -123,6 +126,9 @@ class _Model:
             if not self._misses:
                 self._probe_at = time.monotonic() + PROBE_S
         return ""
+
+    def _find_stubs(self) -> None:
+        self._stubs |= {stub for stub in stubs(self._server.pid) if stub.model == self.name} - self._old
 
     def _running(self) -> int:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
@@ -154,7 +160,7 @@ class _Model:
             _logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
 
     def _wait_s(self) -> float:
-        return min(2.0 ** (self._failures - 1), LONGEST_WAIT_S) if self._failures else 0.0
+        return WAITS_S[self._failures] if self._failures < len(WAITS_S) else LONGEST_WAIT_S
 
     def _reload(self) -> str:
         """Unload and load the model; why it failed, or empty. Its ensembles go and come with it."""
@@ -167,6 +173,7 @@ class _Model:
             status, text = self._server.control(f"models/{self.name}/{action}")
             if status != 200:
                 return _message(text)
+        self._find_stubs()
         return ""
 
 
