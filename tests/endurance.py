@@ -1,0 +1,198 @@
+"""What a server holds after thousands of requests, and after its models were loaded anew and killed under load."""
+
+import logging
+import os
+import random
+import re
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from images import jpegs, others
+from pixprep.triton.server import Server
+from pixprep.triton.supervisor import LOOK_S, stubs, watch
+from serving import BAD, GOOD, MODELS, Clients, body_of, wait_until, write_repository
+
+CONCURRENCY = 16
+SHM = Path("/dev/shm")
+IMAGES = [*GOOD, *GOOD, *jpegs().values(), *others().values(), *BAD]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a server holds.
+
+    Attributes:
+        private_mib: memory of each process that is no other's. What is shared Triton grows to the largest batches that
+            met so far, and maps anew each time, so that it counts several times in a process's resident memory.
+        shared_mib: of all regions in /dev/shm.
+        regions: how many of them there are.
+        files, threads: of Triton itself. A stub inherits the connections that are open when it is started.
+    """
+
+    private_mib: dict[str, float]
+    shared_mib: float
+    regions: int
+    files: int
+    threads: int
+
+    def __str__(self):
+        memory = ", ".join(f"{name} {mib:.1f}" for name, mib in sorted(self.private_mib.items()))
+        return (
+            f"{memory} MiB private, {self.shared_mib:.1f} MiB in {self.regions} regions, {self.files} files, "
+            f"{self.threads} threads"
+        )
+
+
+def _private_mib(pid):
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024
+
+
+class Endurance:
+    """A server whose models this process may load, and clients that compare every answer.
+
+    Attributes:
+        server: see ``Server``.
+        clients: what became of every request.
+    """
+
+    def __init__(self, server, oracle):
+        self.server = server
+        self.address, self.grpc = server.http_url.removeprefix("http://"), server.grpc_url
+        self.clients = Clients(self, oracle)
+        self._rng = random.Random(0)
+
+    def held(self, *, idle_s=0.0):
+        """What the server holds after a pause: a model gives back what it keeps for its next batch after ``IDLE_S``.
+
+        Waits for what Triton has unloaded to be put away, which takes a second or two.
+        """
+        time.sleep(idle_s)
+        with suppress(AssertionError):
+            wait_until(lambda: len(self.stubs()) == len(self.regions()) == 2, within_s=10)
+        processes = {"tritonserver": self.server.pid} | {stub.model: stub.pid for stub in self.stubs()}
+        regions = self.regions()
+        return Held(
+            {name: _private_mib(pid) for name, pid in processes.items()},
+            sum(region.stat().st_size for region in regions) / 2**20,
+            len(regions),
+            psutil.Process(self.server.pid).num_fds(),
+            psutil.Process(self.server.pid).num_threads(),
+        )
+
+    def stubs(self):
+        return list(stubs(self.server.pid))
+
+    def regions(self):
+        return list(SHM.glob(f"{self.server._prefix}*"))
+
+    def steady(self, count):
+        """So many requests of 1 to 4 images, good and bad, at concurrency 16."""
+        turns = iter(range(count))
+        lock = threading.Lock()
+
+        def work(number):
+            while True:
+                with lock:
+                    if next(turns, None) is None:
+                        return
+                    images = self._rng.choices(IMAGES, k=self._rng.choice((1, 1, 1, 2, 4)))
+                    model = self._rng.choice(MODELS)
+                self.clients.ask(images, model=model, protocol=("http", "grpc")[number % 2])
+
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
+            list(pool.map(work, range(CONCURRENCY)))
+
+    def reload(self, times):
+        """Unload and load preprocess under load; seconds of the slowest time."""
+        slowest = 0.0
+        with self.clients.load(4):
+            for _ in range(times):
+                start = time.monotonic()
+                assert self.server.control("models/preprocess/unload")[0] == 200
+                assert self.server.control("models/preprocess/load")[0] == 200
+                slowest = max(slowest, time.monotonic() - start)
+                self.more_right(4)
+        return slowest
+
+    def kill(self, times, *, settle_s=0.0):
+        """Kill preprocess under load; seconds of the slowest time until it was right again, without announced waits.
+
+        ``settle_s``: how long to go on looking after the models, without load.
+        """
+        slowest, log = 0.0, _Lines()
+        logger = logging.getLogger("pixprep.triton.supervisor")
+        logger.addHandler(log)
+        with ExitStack() as stack:
+            stack.enter_context(self.looked_after())
+            load = stack.enter_context(self.clients.load(4))
+            for _ in range(times):
+                after = len(log.lines)
+                stub = max((stub for stub in self.stubs() if stub.model == "preprocess"), key=lambda stub: stub.pid)
+                os.kill(stub.pid, signal.SIGKILL)
+                start = time.monotonic()
+                wait_until(lambda after=after: len(log.lines) >= after + 2, lambda: log.lines, within_s=90)
+                self.more_right(4)
+                waited = re.search(r" in (\d+) s$", log.lines[after])
+                slowest = max(slowest, time.monotonic() - start - int(waited[1] if waited else 0))
+            load.set()
+            time.sleep(settle_s)
+        logger.removeHandler(log)
+        return slowest
+
+    @contextmanager
+    def looked_after(self):
+        """As ``pixprep serve`` does."""
+        stopping = threading.Event()
+        care = threading.Thread(target=watch, args=(self.server, ["preprocess"], stopping))
+        care.start()
+        time.sleep(4 * LOOK_S)  # until it knows what there is to look after
+        try:
+            yield
+        finally:
+            stopping.set()
+            care.join()
+
+    def more_right(self, count):
+        """Wait until so many more requests were answered rightly."""
+        rights = self.clients.counts["right"]
+        wait_until(lambda: self.clients.counts["right"] >= rights + count, lambda: self.clients.notes, within_s=90)
+
+    def hang_up(self, times):
+        """Clients that leave before, in the middle of and after their request."""
+        headers, body = body_of([GOOD[0]])
+        words = {"Host": "x", "Content-Length": str(len(body)), **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
+        request = f"POST /v2/models/ensemble/infer HTTP/1.1\r\n{head}\r\n".encode() + body
+        with self.clients.load(4):
+            for number in range(times):
+                with socket.create_connection(self.address.split(":"), timeout=30) as connection:
+                    connection.sendall(request[: len(request) * (1 + number % 4) // 4])
+            self.more_right(4)
+
+
+class _Lines(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def endurance(folder, oracle):
+    """A server in a folder of its own."""
+    models = write_repository(folder / "models")
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=folder / "triton.log") as server:
+        it = Endurance(server, oracle)
+        with it.clients:
+            yield it
