@@ -1,6 +1,6 @@
 """The two passes of ``fixed`` in machine code, by LLVM: what ``resample`` does in NumPy tap by tap.
 
-The code is made when this module is imported, for this processor: 30 ms, so that nothing needs to be kept on a disk.
+The code is made when this module is imported, for this processor: 60 ms, so that nothing needs to be kept on a disk.
 A window is a dot product of levels and weights, and 16 of its products are one vector: of a row of four channels those
 of 4 pixels, whose sums are folded at the end; of a column those of 16 neighbours, whose sums stay apart. Four windows
 at a time share the weights.
@@ -24,9 +24,10 @@ U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
 
 LANES = 16
+"""Of one vector; where registers are shorter, LLVM takes several."""
 PLACES = 4
+"""Whose windows share the weights."""
 BYTE, WORD, SIZE = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-
 
 _PASS = (
     "source", "out", "places", "source_place", "out_place", "source_last", "out_last",
@@ -114,6 +115,7 @@ def look_up(levels: U8, table: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
 def _run(
     sums: int, first: Int32, count: Int32, weights: Int32, bits: int, *, source: U8, out: U8, **numbers: int
 ) -> None:
+    assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in (first, count, weights))
     arrays: dict[str, npt.NDArray[Any]] = {
         "source": source, "out": out, "first": first, "count": count, "weights": weights
     }  # fmt: skip
@@ -203,7 +205,7 @@ def _generate_pass(module: Any, sums: int) -> None:
     bits = _every(builder, sums, bits)
     lanes, shares = ir.VectorType(WORD, LANES), ir.VectorType(WORD, LANES // sums)
     loops = [(n["windows"], 1), (n["places"], PLACES)]
-    # A row after the other either way: of a pass from row to row a window is a row of the result.
+    # The result is written row after row: a pass from row to row has a window for each.
     outer, inner = loops if sums == LANES else loops[::-1]
     with _loop(builder, *outer) as (i, _), _loop(builder, *inner) as (j, _):
         window, place = (i, j) if sums == LANES else (j, i)
@@ -258,7 +260,10 @@ def _every(builder: Any, size: int, value: Any) -> Any:
 
 @contextmanager
 def _loop(builder: Any, end: Any, by: int, carried: list[Any] | None = None) -> Iterator[tuple[Any, list[Any]]]:
-    """From 0 to ``end``, at least once: the index, and values that the body replaces for the next time and after."""
+    """From 0 to ``end``, at least once: the index, and values that the body replaces for the next time, and for after.
+
+    Written in the form that LLVM's passes would give it, so that none of them need run.
+    """
     before, body = builder.block, builder.append_basic_block()
     builder.branch(body)
     builder.position_at_end(body)

@@ -5,6 +5,7 @@ Without llvmlite, Pillow and cykooz-resizer resize like Pillow. Which serves wha
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from types import ModuleType
@@ -22,6 +23,8 @@ try:
     import cykooz_resizer as cykooz
 except ImportError:  # no wheel for this processor: Pillow serves bilinear too, more slowly
     cykooz = None
+
+log = logging.getLogger(__name__)
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -104,13 +107,16 @@ class CpuKernel:
 def _compiled(resize: Resize | None) -> ModuleType | None:
     """``kernels.compiled``, where llvmlite is installed and the resize has a use for it.
 
-    Imported on demand, before the first image: 60 ms and 70 MB, of which 60 are LLVM's library and shared.
+    Imported on demand, before the first image: 60 ms and 72 MB, of which 63 are LLVM's library, which processes share.
     """
     if resize is None or resize.like not in ("pillow", "torchvision") or resize.filter.startswith("nearest"):
         return None
     try:
         from pixprep.kernels import compiled  # noqa: PLC0415
-    except (ImportError, OSError, RuntimeError):  # not installed, its library does not load, or not this processor
+    except ImportError:
+        return None
+    except (OSError, RuntimeError) as error:  # LLVM's library does not load, or does not know this processor
+        log.warning("llvmlite does not work here, so that Pillow resizes, more slowly: %s", error)
         return None
     return compiled
 
