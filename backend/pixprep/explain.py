@@ -132,7 +132,7 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         steps.append(_window(source))
     if placement.resized != _size(source):
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
-    if _size(region) != placement.resized:  # of an exact resize the CPU computes the whole all the same
+    if _size(region) != placement.resized:  # of an exact resize Pillow computes the whole all the same
         steps.append(f"of which only {_window(region)} are needed")
     if placement.canvas != _size(region):
         steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")

@@ -144,8 +144,9 @@ class Resize(Op, frozen=True, tag="resize"):
         filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
             ``bicubic``, ``lanczos`` (3 lobes), ``area`` (OpenCV's); each library has its own choice of them.
         antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
-        exact: 0 levels of difference; with ``pillow`` on the CPU at the cost of the resize of the whole image. Default:
-            False for pillow. The others have no choice: False for dali, True for the rest.
+        exact: 0 levels of difference, wherever it runs. Free, but with ``pillow`` on a CPU without llvmlite (the extra
+            ``fast``), where it costs the resize of the whole image. Default: False for pillow. The others have no
+            choice: False for dali, True for the rest.
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
             ``half_even`` (timm's ``round``), ``half_away`` (DALI's). At least 1. Default: DALI's for dali, else

@@ -1,4 +1,4 @@
-"""nvImageCodec's CPU decoder, of the region that the crop leaves, then the resize library of pixprep's kernel."""
+"""nvImageCodec's CPU decoder, of the region that the crop leaves, then cykooz-resizer."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pixprep as pp
 from contenders import MEAN, STD, Run
 
-PACKAGES = ("pixprep", "simplejpeg", "cykooz-resizer", "pillow", "numpy")
+PACKAGES = ("pixprep", "simplejpeg", "llvmlite", "pillow", "numpy")
 MEAN_LEVELS = 0.5
 
 

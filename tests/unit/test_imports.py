@@ -20,7 +20,7 @@ ROWS = [
     ["decoders.header", "profiles.pillow", "profiles.opencv", "profiles.tensorflow", "profiles.torch", "profiles.dali"],
     ["profiles.torchvision"],
     ["profiles"],
-    ["kernels", "kernels.resample"],
+    ["kernels", "kernels.resample", "kernels.compiled"],
     ["kernels.launch"],
     ["decoders.cpu", "kernels.cpu", "kernels.gpu"],
     ["decoders.gpu"],  # what a GPU cannot decode, the CPU decoder does
@@ -42,6 +42,7 @@ HOMES = {
     "nvidia": {"decoders.gpu", "devices.gpu"},
     "simplejpeg": {"decoders.cpu"},
     "cykooz_resizer": {"kernels.cpu"},
+    "llvmlite": {"kernels.compiled"},
     "PIL": {"decoders.cpu", "kernels.cpu"},
     "triton_python_backend_utils": {"triton.model"},
     "msgspec": {"ops", "pipeline_file"},
@@ -117,9 +118,17 @@ def _python(code):
 
 def test_importing_pixprep_loads_no_codec_and_no_server():
     loaded = _python("import sys, pixprep; print(*sys.modules)").split()
-    assert not {"PIL", "simplejpeg", "cykooz_resizer", "cupy", "nvidia", "tritonclient", "pytriton", "onnx"} & set(
-        loaded
-    )
+    assert not {
+        "PIL",
+        "simplejpeg",
+        "cykooz_resizer",
+        "llvmlite",
+        "cupy",
+        "nvidia",
+        "tritonclient",
+        "pytriton",
+        "onnx",
+    } & set(loaded)
 
 
 def test_importing_pixprep_is_quick():

@@ -13,8 +13,8 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 NAMES: dict[Format, str] = {kind: {"webp": "WebP"}.get(kind, kind.upper()) for kind in FORMATS}
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
-"""On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that Pillow
-and cykooz-resizer read it without a copy; or (height, width, 1) gray."""
+"""On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that vectors
+hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,14 @@
-"""The plan on the CPU: resize by cykooz-resizer, Pillow or NumPy, arithmetic by one table look-up a value.
+"""The plan on the CPU: resize and table look-up in machine code or NumPy.
 
-Which library serves which filter, and why, is in docs/decisions.md.
+Without llvmlite, Pillow and cykooz-resizer resize like Pillow. Which serves what, and why, is in docs/decisions.md.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
+from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -21,6 +23,8 @@ try:
     import cykooz_resizer as cykooz
 except ImportError:  # no wheel for this processor: Pillow serves bilinear too, more slowly
     cykooz = None
+
+log = logging.getLogger(__name__)
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -45,6 +49,7 @@ class CpuKernel:
         self._is_identity = plan.spec.dtype == "uint8"
         self._is_real = plan.is_real
         self._resize = plan.geometry.resize
+        self._compiled = _compiled(self._resize)
 
     def run(
         self, images: Sequence[U8], placements: Sequence[Placement], outs: Sequence[npt.NDArray[np.generic]]
@@ -57,42 +62,63 @@ class CpuKernel:
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
         top, left, bottom, right = placement.source
-        source = pixels[top:bottom, left:right]
-        # Pillow maps a part without a copy where the stride of its last row lies in memory too.
-        if any(placement.mirrors) or (left > 0 and bottom == len(pixels)):
-            source = source[_steps(placement.mirrors)].copy(order="C")
+        source = pixels[top:bottom, left:right][_steps(placement.mirrors)]
         first_row, first_column, last_row, last_column = region = placement.region
         if placement.resized == source.shape[:2] or first_row == last_row or first_column == last_column:
             return source[first_row:last_row, first_column:last_column]
         rule = self._resize
         assert rule is not None
         is_pillow = rule.like == "pillow" and rule.filter != "nearest" and rule.antialias
-        if is_pillow and not _is_small_part(source.shape, placement.resized, region):
+        if is_pillow and self._compiled is None and not _is_small_part(source.shape, placement.resized, region):
+            # Pillow maps a part without a copy where the stride of its last row lies in memory too.
+            if any(placement.mirrors) or (left > 0 and bottom == len(pixels)):
+                source = source.copy(order="C")
             return _resize(source, placement.resized, region, rule)
-        block: U8 | F32 = resample(source, resampling(rule, placement))
+        block: U8 | F32 = resample(
+            source, resampling(rule, placement), self._compiled.along if self._compiled else None
+        )
         return block
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
         rows, columns = block.shape[:2]
-        block = block[_steps(placement.flips)]
         top, left = placement.at
-        levels = cast("U8", block)
-        has_margin = (rows, columns) != placement.canvas
-        for plane, table, channel, fill in zip(planes, self._table, self._plan.channels, self._plan.fill, strict=True):
-            if has_margin:
+        if (rows, columns) != placement.canvas:
+            for plane, table, fill in zip(planes, self._table, self._plan.fill, strict=True):
                 plane[...] = table[fill]
-            target = plane[top : top + rows, left : left + columns]
-            if self._is_identity:
-                target[...] = block[:, :, channel]
-            elif self._is_real:
-                continue
-            else:
-                # "clip" only spares NumPy a second buffer: every level is inside the table
-                np.take(table, levels[:, :, channel], out=target, mode="clip")
+        if block.size == 0:
+            return
+        channels = self._plan.channels  # in order, or backwards
+        block = block[:, :, : len(channels)][_steps(placement.flips)]
+        ordered = block[:, :, ::-1] if channels[0] > 0 else block
+        targets = planes[:, top : top + rows, left : left + columns]
         if self._is_real:
-            ordered = block.transpose(2, 0, 1)[list(self._plan.channels)].astype(np.float32)
-            planes[:, top : top + rows, left : left + columns] = self._plan.values(ordered)
+            targets[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
+        elif self._is_identity:
+            targets[...] = ordered.transpose(2, 0, 1)
+        elif self._compiled is not None:
+            self._compiled.look_up(cast("U8", ordered), self._table, targets)
+        else:
+            for target, table, levels in zip(targets, self._table, ordered.transpose(2, 0, 1), strict=True):
+                # "clip" only spares NumPy a second buffer: every level is inside the table
+                np.take(table, levels, out=target, mode="clip")
+
+
+def _compiled(resize: Resize | None) -> ModuleType | None:
+    """``kernels.compiled``, where llvmlite is installed and the resize has a use for it.
+
+    Imported on demand, before the first image: 60 ms and 72 MB, of which 63 are LLVM's library, which processes share.
+    """
+    if resize is None or resize.like not in ("pillow", "torchvision") or resize.filter.startswith("nearest"):
+        return None
+    try:
+        from pixprep.kernels import compiled  # noqa: PLC0415
+    except ImportError:
+        return None
+    except (OSError, RuntimeError) as error:  # LLVM's library does not load, or does not know this processor
+        log.warning("llvmlite does not work here, so that Pillow resizes, more slowly: %s", error)
+        return None
+    return compiled
 
 
 def _steps(backwards: tuple[bool, bool]) -> tuple[slice, slice]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from pixprep.profiles.taps import Kind, Resampling, Taps, fused
 
 Array = npt.NDArray[Any]
+Along = Callable[[int, Array, Taps], Array]
+"""One pass of ``fixed`` along axis 0 or 1 of uint8 (height, width, channels), whose windows stay inside."""
 Step = Callable[[Array, Taps, float], Array]
 """One pass over values whose first axis it works along, given its windows and ``Resampling.factor``: (out, values)."""
 
@@ -24,33 +27,41 @@ CHUNK = 1 << 19
 """So many values at a time: 2 MB beside the result, however large the image."""
 
 
-def resample(source: npt.NDArray[np.uint8], resampling: Resampling) -> Array:
+def resample(source: npt.NDArray[np.uint8], resampling: Resampling, compiled: Along | None = None) -> Array:
     """The wanted region: uint8 (rows, columns, channels), float32 where the kind does not round; any strides.
 
     Args:
         source: uint8 (height, width, channels), any strides.
         resampling: made for a source of this height and width.
+        compiled: a pass of ``fixed`` that is faster than the one here, and gives the same.
     """
     kind = resampling.kind
     shape = (len(resampling.rows.first), len(resampling.columns.first), source.shape[2])
     if 0 in shape:
         return np.zeros(shape, np.float32 if kind in ("real", "lerp") else np.uint8)
-    read_rows, rows = _read(resampling.rows, source.shape[0])
-    read_columns, columns = _read(resampling.columns, source.shape[1])
+    read_rows, rows = _read(resampling.rows, source.shape[0], is_sparse=True)
+    # Compiled code finds a column where it is; a row that is left out is one that the first pass need not work on.
+    read_columns, columns = _read(resampling.columns, source.shape[1], is_sparse=compiled is None or kind != "fixed")
     values: Array = source[read_rows][:, read_columns]
     passes = [(0, rows), (1, columns)] if resampling.vertical_first else [(1, columns), (0, rows)]
     for (axis, taps), step in zip(passes, _STEPS[kind], strict=True):
         if kind == "fixed" and taps.weights.shape[1] == 1:  # the level itself
             values = np.take(values, taps.first, axis)
+        elif kind == "fixed" and compiled is not None:
+            values = compiled(axis, values, taps)
         else:
             values = _along(values, axis, taps, step, resampling.factor)
     return values
 
 
-def _read(taps: Taps, length: int) -> tuple[slice | npt.NDArray[np.intp], Taps]:
-    """What of an axis the windows read, in order, and the windows within that, which none of them leaves."""
+@lru_cache(maxsize=512)
+def _read(taps: Taps, length: int, *, is_sparse: bool) -> tuple[slice | npt.NDArray[np.intp], Taps]:
+    """What of an axis the windows read, in order, and the windows within that, which none of them leaves.
+
+    ``is_sparse``: positions between the windows are left out, where they are many.
+    """
     begin, end = int(taps.first.min()), int((taps.first + taps.count).max())
-    if begin >= 0 and end <= length and 2 * int(taps.count.sum()) >= end - begin:
+    if begin >= 0 and end <= length and not (is_sparse and 2 * int(taps.count.sum()) < end - begin):
         return slice(begin, end), replace(taps, first=taps.first - begin)
     positions = np.unique(taps.first[:, None] + np.arange(taps.weights.shape[1]))
     first = np.searchsorted(positions, taps.first).astype(np.int32)

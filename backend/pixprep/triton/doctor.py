@@ -49,7 +49,8 @@ def _python() -> Iterator[Check]:
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
-    yield package("cykooz-resizer", "no wheel for this processor? Pillow resizes, more slowly", is_needed=False)
+    yield package("llvmlite", 'resizes in machine code: pip install "pixprep[fast]"', is_needed=False)
+    yield package("cykooz-resizer", "resizes where llvmlite is not there; without it Pillow does", is_needed=False)
 
 
 def _embedded() -> Iterator[Check]:
