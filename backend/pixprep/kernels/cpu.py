@@ -56,10 +56,10 @@ class CpuKernel:
 
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
-        top, left, bottom, right = placement.source
-        source = pixels[top:bottom, left:right]
-        # Pillow maps a part without a copy where the stride of its last row lies in memory too.
-        if any(placement.mirrors) or (left > 0 and bottom == len(pixels)):
+        if placement.reduction is not None:
+            return self._of_reduced(pixels, placement)
+        source = _cut(pixels, placement.source)
+        if any(placement.mirrors):
             source = source[_steps(placement.mirrors)].copy(order="C")
         first_row, first_column, last_row, last_column = region = placement.region
         if placement.resized == source.shape[:2] or first_row == last_row or first_column == last_column:
@@ -71,6 +71,21 @@ class CpuKernel:
             return _resize(source, placement.resized, region, rule)
         block: U8 | F32 = resample(source, resampling(rule, placement))
         return block
+
+    def _of_reduced(self, pixels: U8, placement: Placement) -> U8:
+        """The same of an image decoded to a fraction of its size, which shrinks, and which nothing equals exactly."""
+        rows, columns = (placement.region[axis + 2] - placement.region[axis] for axis in (0, 1))
+        if not rows or not columns:
+            return np.empty((rows, columns, pixels.shape[2]), np.uint8)
+        assert self._resize is not None
+        source = _cut(pixels, placement.read)
+        top, left, bottom, right = placement.box
+        box = (max(left, 0), max(top, 0), min(right, source.shape[1]), min(bottom, source.shape[0]))
+        if self._resize.filter == "bilinear" and cykooz is not None:
+            block = _bilinear(source, box, (rows, columns))
+        else:
+            block = _as_array(_as_image(source).resize((columns, rows), _PILLOW_FILTERS[self._resize.filter], box=box))
+        return block[_steps(placement.mirrors)]
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
@@ -95,6 +110,13 @@ class CpuKernel:
             planes[:, top : top + rows, left : left + columns] = self._plan.values(ordered)
 
 
+def _cut(pixels: U8, region: Region) -> U8:
+    """A part of an image, which Pillow can map: without a copy where the stride of its last row lies in memory too."""
+    top, left, bottom, right = region
+    part = pixels[top:bottom, left:right]
+    return part.copy(order="C") if left > 0 and bottom == len(pixels) else part
+
+
 def _steps(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
     vertical, horizontal = backwards
     return slice(None, None, -1 if vertical else 1), slice(None, None, -1 if horizontal else 1)
@@ -107,21 +129,26 @@ def _resize(source: U8, resized: tuple[int, int], region: Region, rule: Resize) 
     shrinks = resized[0] <= source.shape[0] and resized[1] <= source.shape[1]
     # The products may pass the edge by the last bit of a float, and both libraries refuse a box outside.
     box = (left * scale_x, top * scale_y, min(right * scale_x, source.shape[1]), min(bottom * scale_y, source.shape[0]))
-    image = _as_image(source)
     # Where an axis grows, two roundings may add up: cykooz was 2 levels off on noise of 40 x 40 made 150 x 150.
     if rule.filter == "bilinear" and not rule.exact and shrinks and cykooz is not None:
-        out = np.empty((*size, source.shape[2]), np.uint8)
-        options = cykooz.ResizeOptions(
-            resize_alg=cykooz.ResizeAlg.convolution(cykooz.FilterType.bilinear),
-            crop_box=cykooz.CropBox(box[0], box[1], box[2] - box[0], box[3] - box[1]),
-        )
-        _resizer().resize_pil(image, _as_image(out), options)
-        return out
+        return _bilinear(source, box, size)
+    image = _as_image(source)
     filter_name = _PILLOW_FILTERS[rule.filter]
     # The ties of "box" are whole pixels: rounded the other way, they differ by up to 255 levels.
     if not rule.exact and rule.filter != "box" and _is_box_near((source.shape[0], source.shape[1]), resized, size):
         return _as_array(image.resize(size[::-1], filter_name, box=box))
     return _as_array(image.resize(resized[::-1], filter_name))[top:bottom, left:right]
+
+
+def _bilinear(source: U8, box: tuple[float, float, float, float], size: tuple[int, int]) -> U8:
+    """By cykooz-resizer: ``box`` (left, top, right, bottom) of an image, resized to ``size``, (rows, columns)."""
+    out = np.empty((*size, source.shape[2]), np.uint8)
+    options = cykooz.ResizeOptions(
+        resize_alg=cykooz.ResizeAlg.convolution(cykooz.FilterType.bilinear),
+        crop_box=cykooz.CropBox(box[0], box[1], box[2] - box[0], box[3] - box[1]),
+    )
+    _resizer().resize_pil(_as_image(source), _as_image(out), options)
+    return out
 
 
 def _is_small_part(source: tuple[int, ...], resized: tuple[int, int], region: Region) -> bool:
