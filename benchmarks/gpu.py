@@ -234,9 +234,9 @@ def decoded(photos: Sequence[bytes]) -> list[Any]:
     arrays: list[Any] = []
     for begin in range(0, len(photos), 16):
         with device.lane():
-            for pixels in decoder.decode(photos[begin : begin + 16]):
-                assert not isinstance(pixels, pp.ImageError)
-                arrays.append(pixels.copy())  # the decoder uses its own memory again
+            for image in decoder.decode(photos[begin : begin + 16]):
+                assert not isinstance(image, pp.ImageError)
+                arrays.append(image.pixels.copy())  # the decoder uses its own memory again
     return arrays
 
 

@@ -21,8 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 QUIET = 0.3  # load average
 SIZES = tuple(measure.SIZES)
 WHAT = {
-    "pixprep_fast": "pixprep",
-    "pixprep_exact": "pixprep, exact",
+    "pixprep_full": "pixprep",
     "pixprep_reduced": "pixprep, reduced decode",
     "dali": "DALI, idiomatic",
     "dali_region": "DALI, region decode",
@@ -30,7 +29,7 @@ WHAT = {
     "torchvision": "torchvision (Triton's Python example)",
     "opencv": "OpenCV, INTER_LINEAR (no antialias)",
     "opencv_area": "OpenCV, INTER_AREA",
-    "nvimgcodec": "nvImageCodec's CPU decode + our resize",
+    "nvimgcodec": "nvImageCodec's CPU decode + our kernel",
     "libjpeg_turbo": "libjpeg-turbo, decode alone",
 }
 COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#edae49", "#6a4c93", "#5f6b6d", "#00798c", "#a44a3f")
@@ -188,7 +187,7 @@ def losses(cells: Sequence[Result]) -> Iterator[str]:
     """Each contender that makes a tensor sooner than the pixprep that is beside it."""
     found = []
     for cell in cells:
-        ours = cell["contenders"].get("pixprep_fast")
+        ours = cell["contenders"].get("pixprep_full")
         for name, theirs in cell["contenders"].items() if ours else ():
             if theirs["difference"] and not name.startswith("pixprep") and (ratio := measure.ratio(ours, theirs)) < 1:
                 where = f"{cell['workload']}, {cell['filter']}, {_threads(cell['threads'])}"

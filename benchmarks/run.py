@@ -40,7 +40,7 @@ SIZES = tuple(measure.SIZES)
 CHECKED = 2  # photos
 QUIET = 0.3  # load average
 LAYERS = ("kernel", "engine", "serving")
-PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "llvmlite", "cykooz-resizer", "nvidia-pytriton", "tritonclient")
+PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "llvmlite", "nvidia-pytriton", "tritonclient")
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Cell = tuple[str, str, int]

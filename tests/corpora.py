@@ -104,8 +104,8 @@ def ours(encoded, damage="strict"):
         damage=damage,
         outputs={},
     )
-    (pixels,) = CpuDecoder(plan, Limits()).decode([encoded])
-    return str(pixels) if isinstance(pixels, ImageError) else pixels[:, :, :3]
+    (decoded,) = CpuDecoder(plan, Limits()).decode([encoded])
+    return str(decoded) if isinstance(decoded, ImageError) else decoded.pixels[:, :, :3]
 
 
 def pillows(encoded):

@@ -80,8 +80,9 @@ class Images:
         small = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")])
         self._plan = compile_pipeline(small)
         self._engines = [
-            pp.Engine(pp.Pipeline([pp.decode(damage=damage), *small.ops[1:]]), threads=2, limits=LIMITS)
+            pp.Engine(pp.Pipeline([pp.decode(damage=damage, scale=scale), *small.ops[1:]]), threads=2, limits=LIMITS)
             for damage in ("strict", "lenient")
+            for scale in ("full", "auto")
         ]
         self._good = jpegs()["baseline"]
         self._expected = self._engines[0].run([self._good])[0]
@@ -89,7 +90,7 @@ class Images:
     def run(self, numbers: Numbers) -> str:
         """Try one; the reason of its refusal, or what it became."""
         encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, SPLICES)
-        engine = self._engines[numbers.integers(2)]
+        engine = self._engines[numbers.integers(len(self._engines))]
         batch = engine.run_batch([self._good, encoded, self._good])
         (tensor,) = batch.outputs.values()
         for index in (0, 2):
@@ -107,14 +108,14 @@ class Images:
     def _decode(self, encoded: bytes, engine: pp.Engine, numbers: Numbers) -> None:
         """Nothing of the image before may be left in the pixels of an image that decoded."""
         plan = replace(self._plan, damage=engine.plan.damage, is_gray=bool(numbers.integers(2)))
-        decoded = []
+        seen = []
         for level in (0, 255):
             decoder = CpuDecoder(plan, LIMITS)
             decoder._local.buffer = np.full(4 * LIMITS.max_pixels, level, np.uint8)  # noqa: SLF001
-            (pixels,) = decoder.decode([encoded])
-            assert not isinstance(pixels, pp.ImageError), f"gray and colour disagree: {pixels}"
-            decoded.append(pixels[:, :, :3].copy())
-        assert np.array_equal(*decoded), "memory of another image shows through"
+            (decoded,) = decoder.decode([encoded])
+            assert not isinstance(decoded, pp.ImageError), f"gray and colour disagree: {decoded}"
+            seen.append(decoded.pixels[:, :, :3].copy())
+        assert np.array_equal(*seen), "memory of another image shows through"
 
 
 class Pipelines:

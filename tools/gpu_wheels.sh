@@ -14,7 +14,7 @@ version=${PYTHON_VERSION:-3.12}
 python=${PYTHON:-python3}
 
 engine="nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13
-cykooz-resizer>=4.0.1 msgspec>=0.19 pillow>=13 simplejpeg>=1.9
+msgspec>=0.19 pillow>=13 simplejpeg>=1.9
 tritonclient==2.51.0 python-rapidjson
 hatchling>=1.26 packaging>=24.2 pathspec pluggy tomlkit trove-classifiers editables"
 server="nvidia-pytriton==0.7.0 importlib-metadata zipp pyzmq sh typing-inspect mypy-extensions typer wrapt

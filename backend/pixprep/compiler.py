@@ -30,6 +30,7 @@ def compile_pipeline(pipeline: Pipeline) -> Plan:
         chroma=decode.chroma,
         decoder=decode.decoder,
         idct=decode.idct,
+        scale=decode.scale,
         alpha=decode.alpha,
         damage=decode.damage,
         outputs={name: _output(output, decode) for name, output in pipeline.outputs.items()},
@@ -40,6 +41,8 @@ def _output(output: Output, decode: ops.Decode) -> OutputPlan:
     if isinstance(output.chain[-1], ops.OriginalSize):
         return SizePlan(spec=output.spec)
     try:
+        if decode.scale == "auto":
+            _check_scale(output.chain)
         geometry, fill = _fold(output.chain, decode.infer())
     except PipelineError as error:
         raise PipelineError(f'output "{output.name}": {error}') from None
@@ -53,6 +56,29 @@ def _output(output: Output, decode: ops.Decode) -> OutputPlan:
         channels={"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}[decode.color],
         arithmetic=_arithmetic([op for op in output.chain if isinstance(op, ops.Normalize)], count),
     )
+
+
+def _check_scale(chain: Sequence[ops.AnyOp]) -> None:
+    """Refuse the resizes that ``"scale": "auto"`` contradicts.
+
+    Their values are to be some library's, or they look at single pixels, or cut them at a hard edge (``box``: 76
+    levels).
+    """
+    for op in chain:
+        if not isinstance(op, ops.Resize | ops.Letterbox):
+            continue
+        refused = {
+            f'"like": "{op.like}"': (op.like != "pillow", '"like": "pillow"'),
+            '"exact": true': (op.exact, '"exact": false'),
+            f'"filter": "{op.filter}"': (op.filter in ("nearest", "box"), '"filter": "bilinear"'),
+            '"antialias": false': (not op.antialias, '"antialias": true'),
+        }
+        for field, (is_refused, remedy) in refused.items():
+            if is_refused:
+                raise PipelineError(
+                    f'{ops.op_name(op)}: {field} contradicts "scale": "auto" of decode, which changes pixels: '
+                    f'write {remedy}, or "scale": "full"'
+                )
 
 
 def _arithmetic(chain: Sequence[ops.Normalize], count: int) -> tuple[Affine | plan.Step, ...]:

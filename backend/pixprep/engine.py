@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from pixprep.compiler import compile_pipeline
-from pixprep.decoders import Encoded, Limits
+from pixprep.decoders import Decoded, Encoded, Limits, Pixels
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError
 from pixprep.kernels import Array
@@ -160,37 +160,35 @@ class Engine:
                 for array in batch.outputs.values():
                     array[index] = 0
 
-    def _refuse_misfits(self, images: dict[int, Array | ImageError]) -> None:
+    def _refuse_misfits(self, images: dict[int, Decoded | ImageError]) -> None:
         """An image that has no place in one output has no result, whichever outputs its batch is asked for."""
         for index, image in images.items():
             if not isinstance(image, ImageError):
                 try:
                     for place in self._place.values():
-                        place(*image.shape[:2])
+                        place(image.height, image.width)
                 except ImageError as error:
                     images[index] = error.as_value()
 
-    def _output(self, name: str, images: dict[int, Array | ImageError], array: Array) -> None:
+    def _output(self, name: str, images: dict[int, Decoded | ImageError], array: Array) -> None:
         """One output of the images that have not failed."""
         output = self.plan.outputs[name]
+        pixels: list[Pixels] = []
         placements: dict[int, Placement] = {}
         for index, image in images.items():
             if isinstance(image, ImageError):
                 continue
-            height, width = image.shape[:2]
             if isinstance(output, SizePlan):
-                array[index] = height, width
-            else:
-                placements[index] = self._place[name](height, width)
+                array[index] = image.height, image.width
+                continue
+            placement = self._place[name](image.height, image.width)
+            pixels.append(image.pixels)
+            placements[index] = replace(placement, reduction=image.reduction) if image.reduction else placement
         if isinstance(output, TransformPlan):
             for index, placement in placements.items():
                 array[index] = placement.transform
         elif isinstance(output, TensorPlan):
-            self._kernels[name].run(
-                [images[index] for index in placements],
-                list(placements.values()),
-                [array[index] for index in placements],
-            )
+            self._kernels[name].run(pixels, list(placements.values()), [array[index] for index in placements])
 
     def trim(self) -> None:
         """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""

@@ -38,6 +38,9 @@ def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
         lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({settings})" if settings else ""))
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
     lines += ["", "plan", f"  decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"]
+    if plan.scale == "auto":
+        lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
+        lines.append(f"  e.g. {height} x {width}: to 1/{plan.denominator(height, width)}")
     for name, output in plan.outputs.items():
         lines += ["", f"  {name}: {output.spec}, {output.spec.n_bytes:,} bytes an image"]
         lines += [f"    {line}" for line in _output(output, height, width)]

@@ -8,16 +8,21 @@ value, in a few steps, which become a table of 256 values where the resize gives
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, floor
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.spec import Alpha, Chroma, Codec, Damage, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import Alpha, Chroma, Codec, Damage, Filter, Idct, Like, Rounding, Scale, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
+
+SPARE = 2
+"""Of a scaled decode the resize gets at least so many pixels for each that it makes. With 1, photos of 1920 x 1080 made
+256 high are up to 46 levels off and 1.9 on average, with 2 up to 10 and 0.5, for a tenth more time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +119,22 @@ class Resize:
         return scaled(length, size, side, self.rounding)
 
 
+@dataclass(frozen=True)
+class Reduction:
+    """How an image lies in pixels that were decoded to a fraction of its size.
+
+    Such a pixel stands for ``denominator`` x ``denominator`` of the image. The last row and column may reach over
+    the image's end, which lies inside a pixel; in an image that was turned they may have become the first.
+
+    Attributes:
+        denominator: 2, 4 or 8.
+        origin: (y, x), where the image begins, in these pixels: at least 0, and below 1.
+    """
+
+    denominator: int
+    origin: tuple[float, float]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
@@ -128,6 +149,7 @@ class Placement:
         source, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns).
         mirrors, flips: (vertical, horizontal), before and after the resize.
+        reduction: of the pixels; None: they are the image's. All the rest is of the image itself.
     """
 
     source: tuple[int, int, int, int]
@@ -138,6 +160,30 @@ class Placement:
     flips: tuple[bool, bool]
     at: tuple[int, int]
     canvas: tuple[int, int]
+    reduction: Reduction | None = None
+
+    @property
+    def read(self) -> tuple[int, int, int, int]:
+        """(top, left, bottom, right) of the decoded pixels that show any of the source."""
+        top, left, bottom, right = (self._decoded(index % 2, edge) for index, edge in enumerate(self.source))
+        return floor(top), floor(left), ceil(bottom), ceil(right)
+
+    @property
+    def offset(self) -> tuple[float, float]:
+        """(y, x), where the source begins in the pixels of ``read``, mirrored: 0, but in decoded fractions."""
+        offsets = []
+        for axis in (0, 1):
+            if self.mirrors[axis]:
+                offsets.append(self.read[axis + 2] - self._decoded(axis, self.source[axis + 2]))
+            else:
+                offsets.append(self._decoded(axis, self.source[axis]) - self.read[axis])
+        return offsets[0], offsets[1]
+
+    def _decoded(self, axis: int, position: float) -> float:
+        """Where a position in the image is in the decoded pixels."""
+        if self.reduction is None:
+            return position
+        return position / self.reduction.denominator + self.reduction.origin[axis]
 
     @property
     def transform(self) -> tuple[float, float, float, float]:
@@ -359,7 +405,7 @@ class Plan:
     Attributes:
         is_gray: decode to one channel; else to RGB.
         apply_exif_orientation: turn the image upright.
-        chroma, idct, alpha, damage, decoder: as in the ``decode`` op.
+        chroma, idct, scale, alpha, damage, decoder: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
     """
 
@@ -368,6 +414,22 @@ class Plan:
     chroma: Chroma
     decoder: Codec
     idct: Idct = "accurate"
+    scale: Scale = "full"
     alpha: Alpha = "drop"
     damage: Damage = "strict"
     outputs: dict[str, OutputPlan]
+
+    def denominator(self, height: int, width: int) -> int:
+        """1, 2, 4 or 8: the fraction at which a JPEG of this size may be decoded.
+
+        The largest that leaves the resize of every tensor ``SPARE`` pixels for each that it makes, on both axes; 1
+        where a tensor is not resized, or the image has no place in it.
+        """
+        tensors = [output.geometry for output in self.outputs.values() if isinstance(output, TensorPlan)]
+        if self.scale == "full" or not tensors:
+            return 1
+        try:
+            least = min(min(geometry.place(height, width).scale) for geometry in tensors)
+        except ImageError:  # whoever places it says why
+            return 1
+        return max(denominator for denominator in (1, 2, 4, 8) if denominator == 1 or denominator * SPARE <= least)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contenders import Run, pixprep_fast
+from contenders import Run, pixprep_full
 
-PACKAGES = pixprep_fast.PACKAGES
+PACKAGES = pixprep_full.PACKAGES
 MEAN_LEVELS = 2.0
 
 
 def prepare(filter_name: str, threads: int) -> Run:
     """See ``contenders``."""
-    return pixprep_fast.engine(filter_name, threads, exact=False, scale="auto")
+    return pixprep_full.running(pixprep_full.pipeline(filter_name, exact=False, scale="auto"), threads)

@@ -25,8 +25,8 @@ PIPELINE = [pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")]
 def decode(encoded, damage="strict", **changes):
     """The pixels or the ImageError, and how many damaged JPEGs were counted."""
     decoder = CpuDecoder(replace(PLAN, damage=damage, **changes), pp.Limits())
-    (pixels,) = decoder.decode([encoded])
-    return pixels if isinstance(pixels, pp.ImageError) else pixels[:, :, :3].copy(), decoder.recovered
+    (decoded,) = decoder.decode([encoded])
+    return decoded if isinstance(decoded, pp.ImageError) else decoded.pixels[:, :, :3].copy(), decoder.recovered
 
 
 def cut(encoded, share):
@@ -158,14 +158,14 @@ def test_the_image_before_never_shows_through(monkeypatch):
 
     def shown(encoded):
         """The pixels of an image that decodes, over two images before it."""
-        decoded = []
+        seen = []
         for level in (0, 255):
             decoder = CpuDecoder(replace(PLAN, damage="lenient"), pp.Limits())
             decoder._local.buffer = np.full(1 << 16, level, np.uint8)
-            (pixels,) = decoder.decode([encoded])
-            decoded.append(None if isinstance(pixels, pp.ImageError) else pixels[:, :, :3].copy())
-        assert (decoded[0] is None) == (decoded[1] is None)
-        return decoded if decoded[0] is not None else [0, 0]
+            (decoded,) = decoder.decode([encoded])
+            seen.append(None if isinstance(decoded, pp.ImageError) else decoded.pixels[:, :, :3].copy())
+        assert (seen[0] is None) == (seen[1] is None)
+        return seen if seen[0] is not None else [0, 0]
 
     broken = warned_then_failed()
     assert all(np.array_equal(*shown(encoded)) for encoded in broken)

@@ -24,9 +24,10 @@ ALL = {**jpegs(), **others()}
 
 def decode(encoded, *, gray=False, upright=True, limits=None):
     plan = Plan(is_gray=gray, apply_exif_orientation=upright, chroma="fancy", decoder="consistent", outputs={})
-    (pixels,) = device_for("cpu").decoder(plan, limits or Limits()).decode([encoded])
-    if isinstance(pixels, ImageError):
-        return pixels
+    (decoded,) = device_for("cpu").decoder(plan, limits or Limits()).decode([encoded])
+    if isinstance(decoded, ImageError):
+        return decoded
+    pixels = decoded.pixels
     assert pixels.dtype == np.uint8
     assert pixels.flags.c_contiguous
     assert pixels.shape[2] == (1 if gray else 4)

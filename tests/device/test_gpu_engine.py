@@ -115,13 +115,14 @@ def test_an_image_that_fails_leaves_the_next_batches_alone(engine, monkeypatch):
     def fail_second(streams, **arguments):
         return [None if index == 1 else image for index, image in enumerate(real.decode(streams, **arguments))]
 
-    first = [pixels.copy() for pixels in decoder.decode(images)]
+    first = [decoded.pixels.copy() for decoded in decoder.decode(images)]
     monkeypatch.setattr(decoder, "_decoder", types.SimpleNamespace(decode=fail_second))
     decoder.decode(images)
     monkeypatch.setattr(decoder, "_decoder", real)
     buffers = list(decoder._local.images)
     assert len({id(buffer) for buffer in buffers}) == 3
-    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(decoder.decode(images), first, strict=True))
+    again = [decoded.pixels for decoded in decoder.decode(images)]
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(again, first, strict=True))
 
 
 def test_a_batch_over_the_memory_budget_is_cut_into_chunks(engine, gpu, monkeypatch):
@@ -224,6 +225,18 @@ def test_the_fast_idct_equals_the_cpu_engines_whichever_decoder_is_named(codec):
         same(ours.run_batch(images), expected)
         assert ours.fallbacks == 0
         assert not np.array_equal(accurate.run_batch(images).outputs["tensor"], expected.outputs["tensor"])
+
+
+@pytest.mark.usefixtures("gpu")
+def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
+    """Those that fall back on the CPU decoder too, so that an image gets the same pixels whoever decodes it."""
+    images = [jpeg(200, 300, 5), jpeg(300, 200, progressive=True), cmyk(), photo(), png(noise(200, 300))]
+    inexact = [pp.resize(40, filter="bicubic") if isinstance(op, pp.resize) else op for op in PIPELINE.ops[1:]]
+    auto = pp.Pipeline([replace_decode(scale="auto"), *inexact])
+    with pp.Engine(auto, device="gpu") as ours, pp.Engine(PIPELINE) as theirs, pp.Engine(auto) as reduced:
+        expected = theirs.run_batch(images)
+        same(ours.run_batch(images), expected)
+        assert not np.array_equal(reduced.run_batch(images).outputs["tensor"], expected.outputs["tensor"])
 
 
 @pytest.mark.usefixtures("gpu")

@@ -67,8 +67,8 @@ def plan_of(sampling, mode="consistent", chroma="fancy"):
 
 
 def by_libjpeg_turbo(plan, encoded):
-    (pixels,) = CpuDecoder(plan, pp.Limits()).decode([encoded])
-    return pixels[:, :, :3].copy()
+    (decoded,) = CpuDecoder(plan, pp.Limits()).decode([encoded])
+    return decoded.pixels[:, :, :3].copy()
 
 
 def by_mode(gpu, plan, batch):
@@ -76,7 +76,7 @@ def by_mode(gpu, plan, batch):
     device = gpu.Gpu(0)
     decoder = device.decoder(plan, pp.Limits())
     with device.lane():
-        return [pixels.get() for pixels in decoder.decode(batch)], decoder.fallbacks
+        return [decoded.pixels.get() for decoded in decoder.decode(batch)], decoder.fallbacks
 
 
 def by_backend(cupy, backend, encoded, *, gray):

@@ -33,8 +33,8 @@ def decode(encoded, **options):
     """The pixels, or the ImageError."""
     defaults = {"apply_exif_orientation": True, "chroma": "fancy", "decoder": "consistent", "is_gray": False}
     plan = Plan(**defaults | options, outputs={})
-    (pixels,) = device_for("cpu").decoder(plan, Limits()).decode([encoded])
-    return pixels if isinstance(pixels, ImageError) else pixels[:, :, :3].copy()
+    (decoded,) = device_for("cpu").decoder(plan, Limits()).decode([encoded])
+    return decoded if isinstance(decoded, ImageError) else decoded.pixels[:, :, :3].copy()
 
 
 FROZEN = [key.removeprefix("jpeg ") for key in load("tensorflow")[0] if key.startswith("jpeg ")]

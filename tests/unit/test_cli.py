@@ -33,7 +33,7 @@ sys.exit(main())
 """
 EXPLAINED = """\
 pipeline
-   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, alpha drop, damage strict, decoder consistent)
+   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, scale full, alpha drop, damage strict, decoder consistent)
    1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, exact false, like pillow, rounding down)
    2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224, rounding half_even)
    3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64)

@@ -297,7 +297,7 @@ print(is_loaded())
 
 
 def test_without_llvmlite_the_kernel_passes_its_tests():
-    """Pillow, cykooz and NumPy serve there; a few tests of each."""
+    """Pillow and NumPy serve there; a few tests of each."""
     chosen = "random_sizes or preset or normalize_equals"
     code = f"""
 import sys

@@ -41,7 +41,6 @@ HOMES = {
     "cupy": {"devices.gpu", "kernels.gpu"},
     "nvidia": {"decoders.gpu", "devices.gpu"},
     "simplejpeg": {"decoders.cpu"},
-    "cykooz_resizer": {"kernels.cpu"},
     "llvmlite": {"kernels.compiled"},
     "PIL": {"decoders.cpu", "kernels.cpu"},
     "triton_python_backend_utils": {"triton.model"},
@@ -121,7 +120,6 @@ def test_importing_pixprep_loads_no_codec_and_no_server():
     assert not {
         "PIL",
         "simplejpeg",
-        "cykooz_resizer",
         "llvmlite",
         "cupy",
         "nvidia",

@@ -173,7 +173,14 @@ def test_an_int_stands_for_a_float_and_a_list_for_a_tuple():
 
 def test_every_default_is_written_out():
     line = json.loads(pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor()]).to_json())["ops"][0]
-    flags = {"chroma": "fancy", "idct": "accurate", "alpha": "drop", "damage": "strict", "decoder": "consistent"}
+    flags = {
+        "chroma": "fancy",
+        "idct": "accurate",
+        "scale": "full",
+        "alpha": "drop",
+        "damage": "strict",
+        "decoder": "consistent",
+    }
     flags["apply_exif_orientation"] = True
     assert line == {"op": "decode", "color": "rgb", **flags}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 from pixprep.errors import ImageError
+from pixprep.plan import Reduction
 
 Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -15,6 +16,27 @@ Encoded = bytes | bytearray | memoryview
 Pixels = Any
 """On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that vectors
 hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One image, decoded.
+
+    Attributes:
+        pixels: on the decoder's device.
+        height, width: of the whole image, upright if the plan says so.
+        reduction: where the pixels are fewer than the image's, how it lies in them.
+    """
+
+    pixels: Pixels
+    height: int
+    width: int
+    reduction: Reduction | None = None
+
+    @classmethod
+    def whole(cls, pixels: Pixels) -> Decoded:
+        """Of an image that has as many pixels as these."""
+        return cls(pixels, *pixels.shape[:2])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +115,12 @@ class Decoder(Protocol):
     def recovered(self) -> int:
         """How many damaged JPEGs so far were decoded all the same, which ``"damage": "lenient"`` allows."""
 
-    def decode(self, encoded: Sequence[Encoded]) -> list[Pixels | ImageError]:
+    def decode(self, encoded: Sequence[Encoded]) -> list[Decoded | ImageError]:
         """Decode images.
 
         Returns:
-            For each, in order, its pixels on the decoder's device or the reason why there are none. The memory belongs
-            to the decoder and is reused by the next call from the same thread.
+            For each, in order, its pixels or the reason why there are none. The memory belongs to the decoder and is
+            reused by the next call from the same thread.
         """
 
     def release(self) -> None:

@@ -6,6 +6,8 @@ fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-t
 nvImageCodec does not say that a JPEG is damaged. Unless the plan asks for the fastest decoder, libjpeg-turbo reads its
 data first, on the cores of the host: only a JPEG without damage reaches nvImageCodec, and images and errors are those
 of the CPU.
+
+Every image is decoded whole: ``"scale": "auto"`` allows less, and asks for nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from nvidia import nvimgcodec
 
-from pixprep.decoders import Encoded, Limits, Pixels
+from pixprep.decoders import Decoded, Encoded, Limits
 from pixprep.decoders.cpu import CpuDecoder, is_whole
 from pixprep.decoders.header import JpegHeader, read_header
 from pixprep.errors import ImageError, SetupError
@@ -60,7 +63,7 @@ class GpuDecoder:
         stream: Callable[[], int],
     ) -> None:
         self.fallbacks = 0
-        self._cpu = CpuDecoder(plan, limits)
+        self._cpu = CpuDecoder(replace(plan, scale="full"), limits)
         self._limits = limits
         self._is_strict = plan.damage == "strict"
         self._readers = None if plan.decoder == "fastest" else ThreadPoolExecutor(len(os.sched_getaffinity(0)))
@@ -91,9 +94,9 @@ class GpuDecoder:
     def release(self) -> None:
         """See ``Decoder``: the device has a budget of bytes for each chunk."""
 
-    def decode(self, encoded: Sequence[Encoded]) -> list[Pixels | ImageError]:
+    def decode(self, encoded: Sequence[Encoded]) -> list[Decoded | ImageError]:
         """See ``Decoder.decode``: the pixels are valid until the same thread's next call."""
-        results: list[Pixels | ImageError | None] = [None] * len(encoded)
+        results: list[Decoded | ImageError | None] = [None] * len(encoded)
         batch: list[int] = []
         for index, image in enumerate(encoded):
             try:
@@ -105,7 +108,7 @@ class GpuDecoder:
             are_whole = self._readers.map(is_whole, [encoded[index] for index in batch])
             batch = [index for index, whole in zip(batch, list(are_whole), strict=True) if whole]
         for index, decoded in zip(batch, self._batch([encoded[index] for index in batch]), strict=True):
-            results[index] = None if decoded is None else self._to_array(decoded)
+            results[index] = None if decoded is None else Decoded.whole(self._to_array(decoded))
         return [self._on_cpu(encoded[index]) if result is None else result for index, result in enumerate(results)]
 
     def chunks(self, encoded: Sequence[Encoded], *, budget: int) -> Iterator[range]:
@@ -157,11 +160,11 @@ class GpuDecoder:
             local.images = [image for image in images if image is not None]
         return images
 
-    def _on_cpu(self, encoded: Encoded) -> Pixels | ImageError:
-        (pixels,) = self._cpu.decode([encoded])
+    def _on_cpu(self, encoded: Encoded) -> Decoded | ImageError:
+        (decoded,) = self._cpu.decode([encoded])
         self._cpu.release()
-        if isinstance(pixels, ImageError):
-            return pixels
+        if isinstance(decoded, ImageError):
+            return decoded
         with self._lock:  # both lanes count
             self.fallbacks += 1
-        return self._to_array(pixels[:, :, :3].copy())
+        return Decoded.whole(self._to_array(decoded.pixels[:, :, :3].copy()))

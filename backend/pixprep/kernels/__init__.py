@@ -20,6 +20,6 @@ class Kernel(Protocol):
 
         Args:
             images: decoded, on this kernel's device; sizes may differ.
-            placements: the plan's geometry at each image's size.
+            placements: the plan's geometry at each image's size, and how the image lies in its pixels if that differs.
             outs: for each image an array of ``plan.spec.shape`` and dtype; every value is written.
         """

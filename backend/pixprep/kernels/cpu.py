@@ -1,12 +1,11 @@
 """The plan on the CPU: resize and table look-up in machine code or NumPy.
 
-Without llvmlite, Pillow and cykooz-resizer resize like Pillow. Which serves what, and why, is in docs/decisions.md.
+Without llvmlite, Pillow resizes like Pillow: the whole image, more slowly. Numbers are in docs/decisions.md.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import cast
@@ -17,12 +16,7 @@ from PIL import Image
 
 from pixprep.kernels.resample import resample
 from pixprep.plan import Placement, Resize, TensorPlan
-from pixprep.profiles import pillow, resampling
-
-try:
-    import cykooz_resizer as cykooz
-except ImportError:  # no wheel for this processor: Pillow serves bilinear too, more slowly
-    cykooz = None
+from pixprep.profiles import resampling
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +31,7 @@ _PILLOW_FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-_MODES = {1: "L", 4: "CMYK"}  # any mode of four independent bytes: Pillow maps it without a copy, and cykooz takes it
+_MODES = {1: "L", 4: "CMYK"}  # any mode of four independent bytes: Pillow maps it without a copy
 
 
 class CpuKernel:
@@ -61,7 +55,7 @@ class CpuKernel:
 
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
-        top, left, bottom, right = placement.source
+        top, left, bottom, right = placement.read
         source = pixels[top:bottom, left:right][_steps(placement.mirrors)]
         first_row, first_column, last_row, last_column = region = placement.region
         if placement.resized == source.shape[:2] or first_row == last_row or first_column == last_column:
@@ -69,14 +63,11 @@ class CpuKernel:
         rule = self._resize
         assert rule is not None
         is_pillow = rule.like == "pillow" and rule.filter != "nearest" and rule.antialias
-        if is_pillow and self._compiled is None and not _is_small_part(source.shape, placement.resized, region):
-            # Pillow maps a part without a copy where the stride of its last row lies in memory too.
-            if any(placement.mirrors) or (left > 0 and bottom == len(pixels)):
-                source = source.copy(order="C")
-            return _resize(source, placement.resized, region, rule)
-        block: U8 | F32 = resample(
-            source, resampling(rule, placement), self._compiled.along if self._compiled else None
-        )
+        is_whole = placement.reduction is None and not _is_small_part(source.shape, placement.resized, region)
+        if self._compiled is None and is_pillow and is_whole:
+            return _by_pillow(source, placement.resized, rule)[first_row:last_row, first_column:last_column]
+        along = self._compiled.along if self._compiled else None
+        block: U8 | F32 = resample(source, resampling(rule, placement), along)
         return block
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
@@ -126,28 +117,11 @@ def _steps(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
     return slice(None, None, -1 if vertical else 1), slice(None, None, -1 if horizontal else 1)
 
 
-def _resize(source: U8, resized: tuple[int, int], region: Region, rule: Resize) -> U8:
-    top, left, bottom, right = region
-    scale_y, scale_x = source.shape[0] / resized[0], source.shape[1] / resized[1]
-    size = (bottom - top, right - left)
-    shrinks = resized[0] <= source.shape[0] and resized[1] <= source.shape[1]
-    # The products may pass the edge by the last bit of a float, and both libraries refuse a box outside.
-    box = (left * scale_x, top * scale_y, min(right * scale_x, source.shape[1]), min(bottom * scale_y, source.shape[0]))
-    image = _as_image(source)
-    # Where an axis grows, two roundings may add up: cykooz was 2 levels off on noise of 40 x 40 made 150 x 150.
-    if rule.filter == "bilinear" and not rule.exact and shrinks and cykooz is not None:
-        out = np.empty((*size, source.shape[2]), np.uint8)
-        options = cykooz.ResizeOptions(
-            resize_alg=cykooz.ResizeAlg.convolution(cykooz.FilterType.bilinear),
-            crop_box=cykooz.CropBox(box[0], box[1], box[2] - box[0], box[3] - box[1]),
-        )
-        _resizer().resize_pil(image, _as_image(out), options)
-        return out
-    filter_name = _PILLOW_FILTERS[rule.filter]
-    # The ties of "box" are whole pixels: rounded the other way, they differ by up to 255 levels.
-    if not rule.exact and rule.filter != "box" and _is_box_near((source.shape[0], source.shape[1]), resized, size):
-        return _as_array(image.resize(size[::-1], filter_name, box=box))
-    return _as_array(image.resize(resized[::-1], filter_name))[top:bottom, left:right]
+def _by_pillow(source: U8, resized: tuple[int, int], rule: Resize) -> U8:
+    """The whole resize."""
+    image = _as_image(np.ascontiguousarray(source))
+    pixels = np.asarray(image.resize(resized[::-1], _PILLOW_FILTERS[rule.filter]))
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
 def _is_small_part(source: tuple[int, ...], resized: tuple[int, int], region: Region) -> bool:
@@ -160,37 +134,7 @@ def _is_small_part(source: tuple[int, ...], resized: tuple[int, int], region: Re
     return grows and resized[0] * resized[1] > 4 * wanted
 
 
-def _is_box_near(source: tuple[int, int], resized: tuple[int, int], region: tuple[int, int]) -> bool:
-    """Whether Pillow's resize of a box stays within one level of the same part of the whole resize.
-
-    Pillow keeps the box in float32, so that some ties round the other way after each pass; the sum came to 2 levels in
-    0.3 % of 40,000 regions of noise shrunk by 1 to 1.7, and in none of 75,000 shrunk by more. And a box may change the
-    order of the passes: up to 43 levels, as the values are clipped between them.
-    """
-    shrinks = resized[0] * 1.75 <= source[0] and resized[1] * 1.75 <= source[1]
-    return shrinks and not any(pillow.is_vertical_first(None, source, size) for size in (resized, region))
-
-
 def _as_image(pixels: U8) -> Image.Image:
-    """A Pillow image over the memory of ``pixels``, whose rows may be part of a larger image's, all of them whole."""
+    """A Pillow image over the memory of ``pixels``."""
     height, width, channels = pixels.shape
-    mode = _MODES[channels]
-    stride = pixels.strides[0]
-    flat: npt.NDArray[np.uint8] = np.lib.stride_tricks.as_strided(pixels, (height * stride,), (1,))
-    return Image.frombuffer(mode, (width, height), flat, "raw", mode, stride, 1)
-
-
-def _as_array(image: Image.Image) -> U8:
-    pixels = np.asarray(image)
-    return pixels if pixels.ndim == 3 else pixels[:, :, None]
-
-
-_local = threading.local()
-
-
-def _resizer() -> cykooz.Resizer:
-    """One a thread: it keeps a buffer between the two passes."""
-    resizer = getattr(_local, "resizer", None)
-    if resizer is None:
-        resizer = _local.resizer = cykooz.Resizer()
-    return resizer
+    return Image.frombuffer(_MODES[channels], (width, height), pixels, "raw", _MODES[channels], 0, 1)

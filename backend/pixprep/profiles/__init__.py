@@ -51,14 +51,16 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
 
     The windows of equal axes are the same object.
     """
-    top, left, bottom, right = placement.source
+    top, left, bottom, right = placement.read
     size, resized = (bottom - top, right - left), placement.resized
-    scales, region = placement.scale, placement.region
+    offsets, region = placement.offset, placement.region
+    denominator = placement.reduction.denominator if placement.reduction else 1
     rows, columns = (
         Axis(
             length=size[i],
             out_length=resized[i],
-            scale=scales[i],
+            scale=placement.scale[i] / denominator,
+            offset=offsets[i],
             begin=region[i],
             end=region[i + 2],
             is_vertical=i == 0,

@@ -54,13 +54,12 @@ def windows(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
     """First position, count and float64 weights (out, taps) of each window.
 
-    The centre of output position i lies at ``(i + 0.5) * scale``. The window is cut off at the border and its weights
-    are normalized to 1: the border is not repeated. Computed in float64, as Pillow does.
+    The centre of output position i lies at ``offset + (i + 0.5) * scale``. The window is cut off at the border and its
+    weights are normalized to 1: the border is not repeated. Computed in float64, as Pillow does.
     """
-    scale = axis.length / axis.out_length
-    stretch = max(scale, 1.0) if antialias else 1.0
+    stretch = max(axis.scale, 1.0) if antialias else 1.0
     support = SUPPORT[filter_name] * stretch
-    centers = (np.arange(axis.begin, axis.end) + 0.5) * scale
+    centers = axis.offset + (np.arange(axis.begin, axis.end) + 0.5) * axis.scale
     first = np.maximum((centers - support + 0.5).astype(np.int64), 0)
     last = np.minimum((centers + support + 0.5).astype(np.int64), axis.length)
     positions = np.arange(int((last - first).max()))

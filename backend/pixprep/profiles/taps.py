@@ -41,6 +41,8 @@ class Axis:
         length, out_length: before and after, in positions.
         scale: input positions for each output position; the middles of both agree.
         begin, end: which output positions are wanted.
+        offset: where output position 0 begins, in input positions: not 0 in an image that was decoded to a fraction of
+            its size, for which only Pillow's windows are made.
         is_vertical: from row to row; only DALI's ``nearest`` cares.
         across: how long the other axis becomes, where that matters: to torchvision's ``nearest_exact``; else 0.
     """
@@ -50,6 +52,7 @@ class Axis:
     scale: float
     begin: int
     end: int
+    offset: float = 0.0
     is_vertical: bool = False
     across: int = 0
 

@@ -50,7 +50,6 @@ def _python() -> Iterator[Check]:
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
     yield package("llvmlite", 'resizes in machine code: pip install "pixprep[fast]"', is_needed=False)
-    yield package("cykooz-resizer", "resizes where llvmlite is not there; without it Pillow does", is_needed=False)
 
 
 def _embedded() -> Iterator[Check]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep import ops
-from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
 from pixprep.pipeline import Output, Pipeline
 from pixprep.pipeline_file import Source
 from pixprep.spec import Like
@@ -56,6 +56,7 @@ def verify(
 
     Raises:
         SetupError: the original library cannot be used, and frozen vectors may not be used or there are none.
+        PipelineError: its decode has ``"scale": "auto"``.
         PixprepError: a file cannot be read, or the pipeline refuses every image.
     """
     subjects: list[tuple[str, bytes | Path]] = [*generated(), *((path.name, path) for path in images)]
@@ -141,6 +142,11 @@ class _Comparison:
     def __init__(self, pipeline: Pipeline, originals: Originals, *, may_freeze: bool) -> None:
         decode = pipeline.ops[0]
         assert isinstance(decode, ops.Decode)
+        if decode.scale == "auto":
+            raise PipelineError(
+                'decode: "scale": "auto" equals no library, and nothing can be verified of it: '
+                'verify the pipeline with "scale": "full"; docs/decisions.md says what "auto" costs'
+            )
         self._op = decode
         self._decode = _step(
             "", "decode", originals.decoder(decode), frozen.decoded(decode), EQUAL, may_freeze=may_freeze

@@ -1,4 +1,4 @@
-"""pixprep as it comes: within one level of Pillow."""
+"""pixprep: the pixels are Pillow's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pixprep as pp
 from contenders import MEAN, STD, Run
 
 PACKAGES = ("pixprep", "simplejpeg", "llvmlite", "pillow", "numpy")
-MEAN_LEVELS = 0.5
+MEAN_LEVELS = 0.0
 
 
-def engine(filter_name: str, threads: int, *, exact: bool, **decode: object) -> Run:
-    """The engine of this task."""
-    pipeline = pp.Pipeline(
+def pipeline(filter_name: str, *, exact: bool = True, **decode: object) -> pp.Pipeline:
+    """This task."""
+    return pp.Pipeline(
         [
             pp.decode(**decode),
             pp.resize(256, filter=filter_name, exact=exact),
@@ -20,10 +20,14 @@ def engine(filter_name: str, threads: int, *, exact: bool, **decode: object) -> 
             pp.tensor(),
         ]
     )
-    running = pp.Engine(pipeline, threads=threads)
+
+
+def running(pipeline: pp.Pipeline, threads: int) -> Run:
+    """The engine."""
+    engine = pp.Engine(pipeline, threads=threads)
 
     def run(photos: list[bytes]) -> object:
-        batch = running.run_batch(photos)
+        batch = engine.run_batch(photos)
         assert not any(batch.errors), batch.errors
         return batch.outputs["tensor"]
 
@@ -32,4 +36,4 @@ def engine(filter_name: str, threads: int, *, exact: bool, **decode: object) -> 
 
 def prepare(filter_name: str, threads: int) -> Run:
     """See ``contenders``."""
-    return engine(filter_name, threads, exact=False)
+    return running(pipeline(filter_name), threads)
