@@ -39,7 +39,7 @@ class FakeFamily:
 
 
 class FakeError:
-    INVALID_ARG, INTERNAL, CANCELLED = "INVALID_ARG", "INTERNAL", "CANCELLED"
+    INVALID_ARG, INTERNAL = "INVALID_ARG", "INTERNAL"
 
     def __init__(self, message, code):
         self.message, self.code = message, code
@@ -49,11 +49,7 @@ class FakeError:
 class FakeRequest:
     images: object
     outputs: tuple = ("tensor",)
-    cancelled: bool = False
     name: str = "image"
-
-    def is_cancelled(self):
-        return self.cancelled
 
     def requested_output_names(self):
         return set(self.outputs)  # as in Triton
@@ -189,14 +185,26 @@ def test_on_error_zero_answers_with_zeros_and_says_why(start):
     ]
 
 
-def test_a_cancelled_request_is_not_decoded(start):
-    model = start()
-    cancelled, answered = model.execute([FakeRequest([jpeg()], cancelled=True), FakeRequest([jpeg()])])
-    assert (cancelled.error.code, cancelled.error.message) == ("CANCELLED", "cancelled by the client")
-    assert answered.error is None
-    model._metrics.close()
-    (images,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_images_total"]
-    assert images.values == [1]
+def bytes_tensor(elements):
+    return np.frombuffer(b"".join(struct.pack("<I", len(one)) + one for one in elements), np.uint8)
+
+
+@pytest.mark.usefixtures("model_class")
+@pytest.mark.parametrize("elements", [[], [b""], [b"a"], [b"", b"bc", b"", jpeg(), b""]], ids=len)
+def test_triton_gives_the_elements_of_a_bytes_tensor_without_copying_them(elements):
+    deserialize = sys.modules["triton_python_backend_utils"].deserialize_bytes_tensor
+    tensor = bytes_tensor(elements)
+    views = deserialize(tensor).reshape(len(elements), 1)
+    assert [bytes(view) for view in views[:, 0]] == elements
+    assert all(np.shares_memory(tensor, np.frombuffer(view, np.uint8)) for view in views[:, 0] if len(view))
+
+
+@pytest.mark.usefixtures("model_class")
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_lengths_that_lie_are_refused(cut):
+    deserialize = sys.modules["triton_python_backend_utils"].deserialize_bytes_tensor
+    with pytest.raises(ValueError, match=r"ends \d+ bytes after it"):
+        deserialize(bytes_tensor([b"ab", b"c"])[:-cut])
 
 
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])

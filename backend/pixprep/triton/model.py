@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from pixprep.engine import Batch, Engine
@@ -21,6 +22,29 @@ from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
 from pixprep.triton.warm_up import warm_up
 from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
+
+
+def _elements(tensor: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
+    """The elements of a BYTES tensor as Triton writes it, each after its length (4 bytes, little-endian): views of it.
+
+    Raises:
+        ValueError: the lengths do not add up.
+    """
+    buffer, begin, views = tensor.data, 0, []
+    while begin < len(buffer):
+        end = begin + 4 + int.from_bytes(buffer[begin : begin + 4], "little")
+        if end > len(buffer) or begin + 4 > len(buffer):
+            raise ValueError(f"an element of a BYTES tensor ends {end - len(buffer)} bytes after it")
+        views.append(buffer[begin + 4 : end])
+        begin = end
+    elements = np.empty(len(views), dtype=np.object_)
+    for index, view in enumerate(views):  # at once, NumPy would look into them
+        elements[index] = view
+    return elements
+
+
+# Triton's own makes a bytes object of each element, which for 8 images of 0.9 MB was a tenth of the answer's time.
+pb_utils.deserialize_bytes_tensor = _elements
 
 
 @dataclass(frozen=True)
@@ -89,9 +113,6 @@ class TritonPythonModel:
         parts: list[_Part] = []
         encoded: list[Any] = []
         for request in requests:
-            if request.is_cancelled():
-                parts.append(_Part(refusal=_error("cancelled by the client", pb_utils.TritonError.CANCELLED)))
-                continue
             images = self._images(request)
             if not images:
                 refusal = _error("[EMPTY] the request has no image", pb_utils.TritonError.INVALID_ARG)
