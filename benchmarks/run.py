@@ -12,6 +12,7 @@ reference; those that are too far off are not timed. ``benchmarks/report.py`` ma
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
@@ -22,13 +23,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from time import perf_counter
 from typing import IO, Any
 
 import measure
 import numpy as np
 import served
 import workloads
-from contenders import MEAN, STD
+from contenders import pixprep_full, resized
+from PIL import Image
 from pixels import difference, reference
 
 import pixprep as pp
@@ -230,22 +233,30 @@ def run_cell(names: dict[str, Path], cell: Cell, folder: Path, *, rounds: int, s
 
 
 def split(folder: Path) -> list[dict[str, Any]]:
-    """The kernel's layer: median milliseconds of pixprep for one photo on one thread, before and after its pixels."""
+    """The kernel's layer: median milliseconds for one photo on one thread.
+
+    Of pixprep before and after there are pixels; of Pillow the resize of the whole photo, without crop and arithmetic.
+    """
     photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     found = []
     for filter_name in ("bilinear", "bicubic", "lanczos"):
-        for exact in (False, True):
-            resize = pp.resize(256, filter=filter_name, exact=exact)
-            normalize = pp.normalize(mean=MEAN, std=STD)
-            with pp.Engine(
-                pp.Pipeline([pp.decode(), resize, pp.center_crop(224), normalize, pp.tensor()]), threads=1
-            ) as engine:
-                engine.run_batch(photos[:2])
-                batch = engine.run_batch(photos)
-            times = {"decode_ms": batch.decode_s, "kernel_ms": batch.transform_s}
-            medians = {name: round(1e3 * float(np.median(seconds)), 4) for name, seconds in times.items()}
-            found.append({"filter": filter_name, "exact": exact, **medians})
+        with pp.Engine(pixprep_full.pipeline(filter_name), threads=1) as engine:
+            engine.run_batch(photos[:2])
+            batch = engine.run_batch(photos)
+        pillow_s = [_pillow_s(encoded, filter_name) for encoded in photos]
+        times = {"decode_ms": batch.decode_s, "kernel_ms": batch.transform_s, "pillow_ms": pillow_s}
+        medians = {name: round(1e3 * float(np.median(seconds)), 4) for name, seconds in times.items()}
+        found.append({"filter": filter_name, **medians})
     return found
+
+
+def _pillow_s(encoded: bytes, filter_name: str) -> float:
+    with Image.open(io.BytesIO(encoded)) as image:
+        pixels = image.convert("RGB")
+    height, width = resized(pixels.height, pixels.width)
+    start = perf_counter()
+    pixels.resize((width, height), Image.Resampling[filter_name.upper()])
+    return perf_counter() - start
 
 
 def summary(cell: dict[str, Any]) -> Iterator[str]:

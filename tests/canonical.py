@@ -20,7 +20,7 @@ CANONICAL = {
             pp.tensor(dtype="uint8", layout="hwc", name="pixels"),
             pp.crop(1, 2, 30, 40, from_="decoded"),
             pp.flip("vertical"),
-            pp.resize(height=16, width=16, filter="lanczos", antialias=False, exact=True),
+            pp.resize(height=16, width=16, filter="lanczos", antialias=False),
             pp.pad(20, 24, fill=7),
             pp.normalize(mean=(0.1, 0.2, 0.3), std=0.5, scale=1),
             pp.tensor(dtype="float16"),

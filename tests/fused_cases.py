@@ -45,9 +45,8 @@ def resizes():
     """The options of every resize that there is, each as (options, whether its values are real)."""
     for (like, antialias), filters in LIBRARIES.items():
         for name in filters:
-            exact = True if like == "pillow" else None
             is_real = like == "tensorflow" and name != "nearest"
-            yield {"like": like, "filter": name, "antialias": antialias, "exact": exact}, is_real
+            yield {"like": like, "filter": name, "antialias": antialias}, is_real
 
 
 def _libraries():
@@ -68,11 +67,11 @@ def _geometries(options, tensor):
 def _without_resize():
     u8 = pp.tensor(dtype="uint8")
     yield plan_of(pp.center_crop(50, 70), u8)
-    yield plan_of(pp.letterbox(20, 30, anchor="top_left", exact=True), pp.pad(40, 50, fill=114), u8)
+    yield plan_of(pp.letterbox(20, 30, anchor="top_left"), pp.pad(40, 50, fill=114), u8)
 
 
 def _types():
-    resize = pp.resize(30, filter="bicubic", exact=True)
+    resize = pp.resize(30, filter="bicubic")
     crop, normalize = pp.center_crop(28), pp.normalize(mean=(0.1, 0.5, 0.9), std=(0.2, 0.3, 0.4))
     for dtype, layout in (("float32", "chw"), ("float16", "hwc")):
         yield plan_of(resize, crop, normalize, pp.tensor(dtype=dtype, layout=layout), color="bgr")
@@ -138,7 +137,7 @@ PROFILES["synthetic"] = _Synthetic()
 def synthetic(plan, kind):
     """A plan with its resize made one of ``kind``."""
     old = plan.geometry.resize
-    resize = SyntheticResize(**vars(old) | {"like": "synthetic", "filter": kind, "exact": True})
+    resize = SyntheticResize(**vars(old) | {"like": "synthetic", "filter": kind})
     return replace(plan, geometry=replace(plan.geometry, resize=resize))
 
 

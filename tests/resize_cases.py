@@ -67,9 +67,7 @@ def cases():
 
 def resize(like, filter_name, size, *, antialias=False):
     """A library's resize to (height, width)."""
-    return Resize(
-        rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, exact=True, like=like
-    )
+    return Resize(rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, like=like)
 
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):

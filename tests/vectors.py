@@ -109,7 +109,6 @@ def ours(pixels, rule, size, filter_name, *, like, antialias, subpixel=True, **c
         width=size[0] if rule in ("shorter", "longer") else size[1],
         filter=filter_name,
         antialias=antialias,
-        exact=False,
         like=like,
         rounding="half_away" if like == "dali" else "down",
         subpixel=subpixel and like == "dali",

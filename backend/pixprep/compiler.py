@@ -69,7 +69,6 @@ def _check_scale(chain: Sequence[ops.AnyOp]) -> None:
             continue
         refused = {
             f'"like": "{op.like}"': (op.like != "pillow", '"like": "pillow"'),
-            '"exact": true': (op.exact, '"exact": false'),
             f'"filter": "{op.filter}"': (op.filter in ("nearest", "box"), '"filter": "bilinear"'),
             '"antialias": false': (not op.antialias, '"antialias": true'),
         }
@@ -202,7 +201,6 @@ def _resize(op: ops.Resize | ops.Letterbox) -> plan.Resize:
         width=width,
         filter=op.filter,
         antialias=bool(op.antialias),
-        exact=bool(op.exact),
         like=op.like,
         rounding="half_even" if isinstance(op, ops.Letterbox) else op.rounding or "down",
         subpixel=isinstance(op, ops.Resize) and bool(op.subpixel),

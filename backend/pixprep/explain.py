@@ -40,6 +40,7 @@ def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
     lines += ["", "plan", f"  decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"]
     if plan.scale == "auto":
         lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
+        lines.append("  the values are then near the library's, not equal")
         lines.append(f"  e.g. {height} x {width}: to 1/{plan.denominator(height, width)}")
     for name, output in plan.outputs.items():
         lines += ["", f"  {name}: {output.spec}, {output.spec.n_bytes:,} bytes an image"]
@@ -118,9 +119,9 @@ def _resize(resize: Resize) -> str:
     }[resize.rule]
     antialias = ", antialiased" if resize.antialias and resize.filter != "nearest" else ""
     library = _LIBRARIES.get(resize.like, resize.like)
-    is_exact = resize.exact or resize.filter == "nearest"
-    exact = f"exactly {library}'s values" if is_exact else f"within one level of {library}"
-    return f"resize {to} ({resize.filter}{antialias}; {exact})"
+    is_near = resize.like == "dali" and resize.filter != "nearest"
+    values = f"within one level of {library}" if is_near else f"exactly {library}'s values"
+    return f"resize {to} ({resize.filter}{antialias}; {values})"
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
@@ -135,7 +136,7 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         steps.append(_window(source))
     if placement.resized != _size(source):
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
-    if _size(region) != placement.resized:  # of an exact resize Pillow computes the whole all the same
+    if _size(region) != placement.resized:
         steps.append(f"of which only {_window(region)} are needed")
     if placement.canvas != _size(region):
         steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")

@@ -104,7 +104,7 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
             27 at the edge of a crop before the resize. Photos of 1920 x 1080 made 256 high: 0.5 and 10; of 4032 x 3024:
             0.4 and 6. Sizes, windows and ``transform`` stay those of the whole image. A permission: libjpeg-turbo on
             the CPU does so, for JPEGs of one or three components; everything else, and a GPU, decodes whole. Not with a
-            resize that is ``exact``, like another library than Pillow, without antialias, or by ``nearest`` or ``box``.
+            resize like another library than Pillow, without antialias, or by ``nearest`` or ``box``.
         alpha: of transparent images: ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
             ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
         damage: of a JPEG, where libjpeg-turbo warns that the data ends early or does not fit. ``strict``: an error;
@@ -132,16 +132,16 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
 class Resize(Op, frozen=True, tag="resize"):
     """Resize by a separable filter; give ``size``, or ``height`` and ``width``.
 
-    ``like`` names the library whose values these are, after decoding, on every device:
+    ``like`` names the library whose values these are, after decoding, on every device; exactly, but for ``dali``:
 
     - ``pillow``: ``Image.resize`` of the installed Pillow, which torchvision and timm use on PIL images; two passes,
-      each rounded to uint8. Exactly if ``exact``, else within one level. Without antialias the filter is not widened
-      when the image shrinks: Pillow's formula at support scale 1.
-    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits. Exact.
+      each rounded to uint8. Without antialias the filter is not widened when the image shrinks: Pillow's formula at
+      support scale 1.
+    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
-      torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors. Exact.
-    - ``opencv``: ``cv2.resize`` of uint8 images. Exact; ``bicubic`` by its formula, not by Intel IPP.
-    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds. Exact.
+      torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors.
+    - ``opencv``: ``cv2.resize`` of uint8 images; ``bicubic`` by its formula, not by Intel IPP.
+    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
     - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
 
     Args:
@@ -153,9 +153,6 @@ class Resize(Op, frozen=True, tag="resize"):
         filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
             ``bicubic``, ``lanczos`` (3 lobes), ``area`` (OpenCV's); each library has its own choice of them.
         antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
-        exact: 0 levels of difference, wherever it runs. Free, but with ``pillow`` on a CPU without llvmlite (the extra
-            ``fast``), where it costs the resize of the whole image. Default: False for pillow. The others have no
-            choice: False for dali, True for the rest.
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
             ``half_even`` (timm's ``round``), ``half_away`` (DALI's). At least 1. Default: DALI's for dali, else
@@ -171,7 +168,6 @@ class Resize(Op, frozen=True, tag="resize"):
     mode: Literal["stretch", "fit", "cover"] | None = None
     filter: Filter = "bilinear"
     antialias: bool | None = None
-    exact: bool | None = None
     like: Like = "pillow"
     rounding: Rounding | None = None
     subpixel: bool | None = None
@@ -343,7 +339,7 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
         fill: the colour, 0 to 255: one number, or one a channel.
         anchor: where the image lies: ``center`` or ``top_left``.
         enlarge: also scale small images up.
-        filter, antialias, exact, like: as in ``resize``.
+        filter, antialias, like: as in ``resize``.
     """
 
     height: int
@@ -353,7 +349,6 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
     enlarge: bool = True
     filter: Filter = "bilinear"
     antialias: bool | None = None
-    exact: bool | None = None
     like: Like = "pillow"
 
     def check(self) -> None:
@@ -565,13 +560,6 @@ def _check_like(op: Resize | Letterbox) -> None:
             f'"{op.filter}" with antialias {str(op.antialias).lower()} is not for "like": "{op.like}", which has '
             f"{', '.join(filters)}; of the others {', '.join(others) or 'none'} has it"
         )
-    if op.like == "pillow":
-        op._default("exact", value=False)  # noqa: SLF001
-        return
-    is_exact = op.like != "dali"
-    op._default("exact", value=is_exact)  # noqa: SLF001
-    if op.exact != is_exact:
-        raise PipelineError(f'"exact" with "like": "{op.like}" can only be {str(is_exact).lower()}')
 
 
 def _need_levels(image: ImageSpec) -> None:

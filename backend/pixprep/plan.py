@@ -73,7 +73,6 @@ class Resize:
     width: int
     filter: Filter
     antialias: bool
-    exact: bool
     like: Like = "pillow"
     rounding: Rounding = "down"
     subpixel: bool = False

@@ -9,12 +9,12 @@ PACKAGES = ("pixprep", "simplejpeg", "llvmlite", "pillow", "numpy")
 MEAN_LEVELS = 0.0
 
 
-def pipeline(filter_name: str, *, exact: bool = True, **decode: object) -> pp.Pipeline:
+def pipeline(filter_name: str, **decode: object) -> pp.Pipeline:
     """This task."""
     return pp.Pipeline(
         [
             pp.decode(**decode),
-            pp.resize(256, filter=filter_name, exact=exact),
+            pp.resize(256, filter=filter_name),
             pp.center_crop(224),
             pp.normalize(mean=MEAN, std=STD),
             pp.tensor(),

@@ -21,7 +21,7 @@ PIPELINE = pp.Pipeline(
     [
         pp.decode(decoder="cpu"),
         pp.original_size(),
-        pp.resize(40, filter="bicubic", exact=True),
+        pp.resize(40, filter="bicubic"),
         pp.center_crop(36),
         pp.transform(),
         pp.tensor(dtype="uint8"),

@@ -22,7 +22,7 @@ def pipeline(mode="consistent", dtype="uint8"):
         [
             pp.decode(decoder=mode),
             pp.original_size(),
-            pp.resize(40, filter="bicubic", exact=True),
+            pp.resize(40, filter="bicubic"),
             pp.center_crop(36),
             pp.transform(),
             pp.tensor(dtype=dtype),

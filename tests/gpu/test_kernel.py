@@ -88,7 +88,7 @@ def test_a_wrong_pixel_is_seen(run):
 
 def test_rows_may_lie_apart_in_memory(cupy, kernels):
     """nvImageCodec may pad the rows of its buffers, and begins them anywhere."""
-    plan = plan_of(pp.resize(height=40, width=50, filter="bicubic", exact=True), pp.tensor(dtype="uint8"))
+    plan = plan_of(pp.resize(height=40, width=50, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = images(2)
     sources = []
     for index, image in enumerate(batch):
@@ -101,7 +101,7 @@ def test_rows_may_lie_apart_in_memory(cupy, kernels):
 
 def test_windows_that_are_dropped_are_built_again(run, kernels, monkeypatch):
     monkeypatch.setattr(kernels, "WINDOW_BYTES", 2000)
-    plan = plan_of(pp.resize(height=40, width=50, exact=True), pp.tensor(dtype="uint8"))
+    plan = plan_of(pp.resize(height=40, width=50), pp.tensor(dtype="uint8"))
     kernel = kernels.GpuKernel(plan)
     for seed in range(5):
         batch = images(seed)
@@ -110,7 +110,7 @@ def test_windows_that_are_dropped_are_built_again(run, kernels, monkeypatch):
 
 
 def test_two_threads_share_a_kernel_each_on_its_own_stream(cupy, kernels):
-    plan = plan_of(pp.resize(64, filter="lanczos", exact=True), pp.center_crop(60), pp.tensor())
+    plan = plan_of(pp.resize(64, filter="lanczos"), pp.center_crop(60), pp.tensor())
     kernel = kernels.GpuKernel(plan)
 
     def work(seed):

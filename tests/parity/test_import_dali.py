@@ -75,7 +75,7 @@ def test_a_frozen_pipeline_is_what_the_script_writes(dali, name):
 
 
 WRONG = {
-    "pillow": ("classic", 1, {"like": "pillow", "subpixel": None, "exact": False}),
+    "pillow": ("classic", 1, {"like": "pillow", "subpixel": None}),
     "no sub-pixel scale": ("classic", 1, {"subpixel": False}),
     "sizes rounded down": ("classic", 1, {"rounding": "down"}),
     "no antialias": ("classic", 1, {"antialias": False}),

@@ -137,9 +137,7 @@ def test_boxes_come_back_where_scale_boxes_puts_them(library, read, imgsz):
 def test_the_neighbouring_filter_fails(library, read, task, like):
     """Pillow's antialiased bilinear in the place of OpenCV's, and the reverse."""
     ops = [
-        msgspec.structs.replace(op, like=like, antialias=like == "pillow", exact=None)
-        if isinstance(op, Letterbox | Resize)
-        else op
+        msgspec.structs.replace(op, like=like, antialias=like == "pillow") if isinstance(op, Letterbox | Resize) else op
         for op in from_ultralytics(task, imgsz=320).ops
     ]
     expected = predictor(library, task, 320).preprocess([read(photo())])[0].numpy()

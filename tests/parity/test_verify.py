@@ -35,11 +35,10 @@ def need(like):
 
 
 def pipeline(like, **fields):
-    resize = {"exact": True} if like == "pillow" else {}
     return pp.Pipeline(
         [
             pp.decode(idct="fast" if like == "tensorflow" else "accurate"),
-            pp.resize(200, like=like, **resize | fields),
+            pp.resize(200, like=like, **fields),
             pp.center_crop(192, rounding="half_away" if like == "dali" else "half_even"),
             pp.normalize(
                 mean=IMAGENET_MEAN,

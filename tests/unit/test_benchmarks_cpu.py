@@ -51,7 +51,7 @@ def result(cell, photos):
     ]
     names = ("queue", "compute_input", "decode", "transform", "backend", "compute_output", "requests")
     serving = {"engine": {"images_per_s": 400.0}, "loads": loads, "overhead_ms": dict.fromkeys(names, 0.125)}
-    kernel = {"500x375": [{"filter": "bilinear", "exact": True, "decode_ms": 1.25, "kernel_ms": 0.5}]}
+    kernel = {"500x375": [{"filter": "bilinear", "decode_ms": 1.25, "kernel_ms": 0.5, "pillow_ms": 2.0}]}
     return {
         **dict.fromkeys(("date", "commit", "processor", "cores", "python", "rounds"), "x"),
         "load_average": 0.1,
@@ -143,6 +143,14 @@ def test_contenders_of_a_cell_ran_the_same_rounds_on_right_pixels(cell):
     assert cell["versions"]["pillow"]["numpy"] == np.__version__
 
 
+def test_the_kernels_layer_has_a_row_for_each_filter_with_times_of_both(benchmark, photos):
+    rows = benchmark("run").split(photos[0])
+    assert [row.pop("filter") for row in rows] == ["bilinear", "bicubic", "lanczos"]
+    for row in rows:
+        assert list(row) == ["decode_ms", "kernel_ms", "pillow_ms"]
+        assert min(row.values()) > 0
+
+
 def test_a_contender_with_other_pixels_is_not_timed(benchmark, photos, monkeypatch, capsys):
     run = benchmark("run")
     monkeypatch.setattr(run, "reference", lambda *_: np.zeros((256, 341, 3), np.uint8))
@@ -183,7 +191,7 @@ def test_the_page_says_what_the_result_says(benchmark, result):
     assert "- DALI, idiomatic: No module named 'nvidia.dali'" in page
     assert "not quiet" not in page
     assert "| preprocess | grpc | 1 | concurrency 4 | 300.0 | 0.75 |" in page
-    assert "1.25 + 0.50" in page
+    assert "| bilinear | 1.25 + 0.50 (2.00) |" in page
     fast["images_per_s"] = 12345.6
     assert "| pixprep | 12345.6 |" in report.page(result)
     assert "not quiet" in report.page(result | {"load_average": 2.0})

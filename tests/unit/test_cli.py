@@ -34,7 +34,7 @@ sys.exit(main())
 EXPLAINED = """\
 pipeline
    0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, scale full, alpha drop, damage strict, decoder consistent)
-   1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, exact false, like pillow, rounding down)
+   1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, like pillow, rounding down)
    2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224, rounding half_even)
    3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64)
    4  tensor         output float32 [3, 224, 224] chw, values -2.118..2.64    (dtype float32, layout chw)
@@ -43,7 +43,7 @@ plan
   decode to RGB, turned upright by its EXIF orientation
 
   tensor: float32 [3, 224, 224] chw, values -2.118..2.64, 602,112 bytes an image
-    resize the shorter side to 256 (bilinear, antialiased; within one level of Pillow)
+    resize the shorter side to 256 (bilinear, antialiased; exactly Pillow's values)
     take the middle 224 x 224
     e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed
     red: level * 0.0171248 - 2.1179
@@ -292,6 +292,19 @@ def test_explain_writes_the_steps_of_float32_arithmetic_out(pixprep, folder):
     assert "    green: (level / 255 - 0.5) / 0.5, in float32\n" in out
 
 
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({"like": "dali"}, "bilinear, antialiased; within one level of DALI"),
+        ({"like": "dali", "filter": "nearest"}, "nearest; exactly DALI's values"),
+        ({"filter": "lanczos", "antialias": False}, "lanczos; exactly Pillow's values"),
+    ],
+)
+def test_explain_says_how_exact_a_resize_is(pixprep, folder, options, values):
+    pp.Pipeline([pp.decode(), pp.resize(height=8, width=8, **options), pp.tensor()]).save(folder / "other.json")
+    assert f"    resize to 8 x 8 ({values})\n" in pixprep("explain", "other.json")[1]
+
+
 def test_explain_works_its_numbers_out_for_the_size_that_is_asked_for(pixprep):
     code, out, err = pixprep("explain", "pipeline.json", "--size", "256x256")
     example = "    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed\n"
@@ -305,7 +318,7 @@ def test_explain_works_its_numbers_out_for_the_size_that_is_asked_for(pixprep):
     ("ops", "size", "example"),
     [
         (
-            [pp.decode(), pp.resize(256, exact=True), pp.center_crop(224), pp.tensor()],
+            [pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()],
             "480x640",
             "resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed",
         ),

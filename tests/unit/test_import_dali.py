@@ -91,7 +91,7 @@ def test_the_pipeline_of_every_dali_tutorial_becomes_five_ops():
         ' "idct": "accurate", "scale": "full",'
         ' "alpha": "drop", "damage": "strict", "decoder": "consistent"},\n'
         '    {"op": "resize", "size": 256, "side": "shorter", "filter": "bilinear", "antialias": true,'
-        ' "exact": false, "like": "dali", "rounding": "half_away", "subpixel": true},\n'
+        ' "like": "dali", "rounding": "half_away", "subpixel": true},\n'
         '    {"op": "center_crop", "height": 224, "width": 224, "rounding": "half_away"},\n'
         '    {"op": "normalize", "mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375], "scale": 1.0,'
         ' "arithmetic": "fused_multiply"},\n'
@@ -137,7 +137,7 @@ def test_the_photos_become_what_dali_made_of_them(name):
 
 
 WRONG = {
-    "another library": ("two_outputs", 1, {"like": "pillow", "subpixel": None, "exact": False}),
+    "another library": ("two_outputs", 1, {"like": "pillow", "subpixel": None}),
     "no sub-pixel scale": ("two_outputs", 1, {"subpixel": False}),
     "antialias": ("cover", 1, {"antialias": True}),
     "the other rounding": ("mirrored", 2, {"rounding": "half_away"}),

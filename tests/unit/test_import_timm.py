@@ -29,7 +29,7 @@ HUB = {"architecture": "some", "num_features": 9, "tags": ["of the hub"], "pretr
 
 
 def resize(*size, **options):
-    return pp.resize(*size, filter="bicubic", like="pillow", exact=True, **options)
+    return pp.resize(*size, filter="bicubic", like="pillow", **options)
 
 
 def test_the_ops_of_a_configuration():

@@ -89,7 +89,7 @@ def test_a_classifier_resizes_as_torchvision_does_and_has_no_transform():
     ops = from_ultralytics("classify", imgsz=224).ops
     assert ops == (
         Decode(),
-        Resize(224, like="pillow", exact=True),
+        Resize(224, like="pillow"),
         CenterCrop(224, rounding="half_even"),
         Normalize(arithmetic="divide"),
         Tensor(),
@@ -98,7 +98,7 @@ def test_a_classifier_resizes_as_torchvision_does_and_has_no_transform():
 
 def test_a_classifier_that_is_not_square_stretches():
     pipeline = from_ultralytics("classify", imgsz=(224, 128))
-    assert pipeline.ops[1] == Resize(height=224, width=128, exact=True)
+    assert pipeline.ops[1] == Resize(height=224, width=128)
     assert pipeline.outputs["tensor"].spec.shape == (3, 224, 128)
 
 

@@ -34,7 +34,7 @@ LENGTHS = [
 
 
 def taps(length, out_length, filter_name, begin=0, end=None, *, antialias=True):
-    resize = Resize(rule="both", height=1, width=1, filter=filter_name, antialias=antialias, exact=True)
+    resize = Resize(rule="both", height=1, width=1, filter=filter_name, antialias=antialias)
     last = out_length if end is None else end
     axis = Axis(length=length, out_length=out_length, scale=length / out_length, begin=begin, end=last)
     return pillow.taps(resize, "fixed", axis)

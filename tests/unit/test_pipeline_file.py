@@ -192,16 +192,13 @@ reals = st.floats(-100, 100)
 means = st.one_of(reals, st.tuples(reals, reals, reals))
 stds = st.one_of(st.floats(1e-3, 100), st.tuples(*[st.floats(1e-3, 100)] * 3))
 roundings = st.sampled_from(["down", "half_even", "half_away"])
-pillow_options = st.fixed_dictionaries({"filter": st.sampled_from(op.FILTERS["pillow", True]), "exact": st.booleans()})
-other_options = st.sampled_from(
+options = st.sampled_from(
     [
         {"like": like, "antialias": antialias, "filter": filter_name}
         for (like, antialias), filters in op.FILTERS.items()
         for filter_name in filters
-        if like != "pillow"
     ]
 )
-options = st.one_of(pillow_options, other_options)
 anchors = st.sampled_from(["center", "top_left"])
 
 

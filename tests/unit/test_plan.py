@@ -175,7 +175,7 @@ def test_a_crop_behind_the_margin_shows_the_margin_alone():
 
 
 def test_a_resize_beyond_the_limit_is_refused():
-    resize = Resize(rule="shorter", height=16384, width=16384, filter="box", antialias=True, exact=False)
+    resize = Resize(rule="shorter", height=16384, width=16384, filter="box", antialias=True)
     with pytest.raises(pp.ImageError) as caught:
         Geometry((), resize, ()).place(1, 2)
     assert str(caught.value) == (
@@ -204,7 +204,7 @@ def test_the_colour_of_the_margin_has_one_level_a_channel():
 
 
 def resize_rule(rule, size, **changes):
-    defaults = {"filter": "bilinear", "antialias": True, "exact": False}
+    defaults = {"filter": "bilinear", "antialias": True}
     return Resize(rule=rule, height=size[0], width=size[1], **defaults | changes)
 
 

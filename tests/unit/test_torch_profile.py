@@ -15,7 +15,7 @@ from torch_vectors import FROZEN
 
 
 def resized(pixels, size, filter_name):
-    rule = {"rule": "both", "height": size[0], "width": size[1], "antialias": True, "exact": True}
+    rule = {"rule": "both", "height": size[0], "width": size[1], "antialias": True}
     resize = Resize(**rule, filter=filter_name, like="torch")
     placement = Geometry((), resize, ()).place(*pixels.shape[:2])
     return resample(pixels, resampling(resize, placement)).transpose(2, 0, 1)
@@ -50,7 +50,6 @@ def test_a_flat_image_stays_flat():
             {"filter": "lanczos"},
             '"lanczos" with antialias true is not for "like": "torch", which has bilinear, bicubic',
         ),
-        ({"exact": False}, '"exact" with "like": "torch" can only be true'),
     ],
 )
 def test_what_the_profile_does_not_have_is_refused(options, message):

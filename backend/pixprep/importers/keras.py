@@ -148,7 +148,7 @@ def _loaded(loader: Loader, size: tuple[int, int]) -> Resize:
         )
     height, width = size
     if loader == "load_img":
-        return Resize(height=height, width=width, filter="nearest", exact=True)
+        return Resize(height=height, width=width, filter="nearest")
     return Resize(height=height, width=width, like="tensorflow")
 
 

@@ -133,7 +133,7 @@ def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
     fields.ignore(*NO_PIXEL)
     fields.finish()
 
-    resize = partial(Resize, filter=FILTERS[interpolation], like="pillow", exact=True)
+    resize = partial(Resize, filter=FILTERS[interpolation], like="pillow")
     ops: list[Op]
     if mode == "border":
         fill = tuple(round(255 * value) for value in mean)

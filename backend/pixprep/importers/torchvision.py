@@ -167,7 +167,7 @@ class _Walk:
         if self.data == "a PIL image":
             if mode not in PILLOW:
                 fields.refuse("interpolation")
-            self.ops.append(Resize(**sides, filter=PILLOW[mode], like="pillow", exact=True))
+            self.ops.append(Resize(**sides, filter=PILLOW[mode], like="pillow"))
             return
         known = NATIVE if is_v2 else V1
         if mode not in known:

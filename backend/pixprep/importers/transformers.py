@@ -243,7 +243,7 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
         filter_ = FILTER_OF[backend].get(fields.take("resample", int))
         if filter_ is None or filter_ not in FILTERS[like, True]:
             fields.refuse("resample", f"is not supported with the {backend} backend")
-        how: dict[str, Any] = {"filter": filter_, "like": like, "exact": True}
+        how: dict[str, Any] = {"filter": filter_, "like": like}
         ops.append(Resize(now, **how) if isinstance(now, int) else Resize(height=now[0], width=now[1], **how))
         if own_crop is not None:
             ops.append(_center_crop(fields, "crop_pct", own_crop, now, backend))

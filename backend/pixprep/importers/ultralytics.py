@@ -161,8 +161,8 @@ def _resize(geometry: Geometry, height: int, width: int) -> list[Op]:
     if geometry == "stretch":
         return [Resize(height=height, width=width, like="opencv")]
     if height == width:
-        return [Resize(height, exact=True), CenterCrop(height)]
-    return [Resize(height=height, width=width, exact=True)]
+        return [Resize(height), CenterCrop(height)]
+    return [Resize(height=height, width=width)]
 
 
 def _read(path: Path) -> dict[str, Any]:

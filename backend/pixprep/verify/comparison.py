@@ -15,7 +15,6 @@ from pixprep import ops
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
 from pixprep.pipeline import Output, Pipeline
 from pixprep.pipeline_file import Source
-from pixprep.spec import Like
 from pixprep.verify import frozen
 from pixprep.verify.frozen import Vectors
 from pixprep.verify.images import generated, png
@@ -28,13 +27,10 @@ Array = npt.NDArray[Any]
 
 EQUAL = Tolerance(0, 0, "the same arithmetic on the same values")
 ONE_ULP = Tolerance(0, 1, "computed in float64, in another order, and rounded once")
-INEXACT: dict[Like, Tolerance] = {
-    "pillow": Tolerance(1, 0, 'without "exact": coefficients of 16 bits, or a box in float32'),
-    "dali": Tolerance(1, 0, "DALI adds float32 values up in the order of its vector instructions"),
-}
-"""How near a resize is that claims no exactness, in levels."""
 REAL = Tolerance(0, 1, "equal with TensorFlow's x86 wheel; another build may fuse a product and a sum")
-"""How near an exact resize is whose values are not rounded to levels."""
+"""How near a resize is whose values are not rounded to levels."""
+NEAR = Tolerance(1, 0, "DALI adds float32 values up in the order of its vector instructions")
+"""How near a resize is that claims no exactness, in levels."""
 
 
 def verify(
@@ -203,9 +199,11 @@ class _Comparison:
 
 
 def _claimed(op: ops.Resize | ops.Letterbox | None) -> Tolerance:
-    if op is None or (op.exact and not is_real([op])):
+    if op is None:
         return EQUAL
-    return REAL if op.exact else INEXACT[op.like]
+    if op.like == "dali":
+        return NEAR
+    return REAL if is_real([op]) else EQUAL
 
 
 def _carried(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
@@ -228,8 +226,8 @@ class _Output:
         self._op = resizing(output.chain)
         self._geometry = Stage([op for op in output.chain[:-1] if not isinstance(op, ops.Normalize)])
         self._whole = Stage(output.chain)
-        self.is_exact = self._op is None or bool(self._op.exact)
         levels = _claimed(self._op)
+        self.is_exact = levels != NEAR
         vectors = frozen.resized(self._op) if self._op else None
         self._resize = _step(self.name, "resize", originals.resizer(self._op), vectors, levels, may_freeze=may_freeze)
         normalizes = [op for op in output.chain if isinstance(op, ops.Normalize)]
@@ -308,7 +306,6 @@ class _Output:
                 width=resized[1],
                 filter=op.filter,
                 antialias=op.antialias,
-                exact=op.exact,
                 like=op.like,
             )
             actual = Stage([ops.Decode(), stretch]).run(png(frozen.source(index)))
