@@ -93,7 +93,10 @@ def write_repository(repository, *, instances=1, is_small=True):
         return repository
     zero = 'backend: "pixprep"\nparameters { key: "on_error" value { string_value: "zero" } }\n'
     write_model(repository, "zero", zero, pipeline)
-    narrow = "max_batch_size: 1\ndynamic_batching { default_queue_policy { max_queue_size: 4 } }\n"
+    narrow = (
+        "max_batch_size: 1\ndynamic_batching { default_queue_policy { max_queue_size: 4 } }\n"
+        "instance_group { count: 2 kind: KIND_CPU }\n"
+    )
     write_model(repository, "narrow", f'backend: "pixprep"\n{narrow}', pipeline)
     return repository
 

@@ -20,14 +20,7 @@ def test_everything_is_derived_from_the_pipeline():
         "max_batch_size": 64,
         "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}],
         "output": [{"name": "transform", "data_type": "TYPE_FP32", "dims": [4]}, TENSOR],
-        "dynamic_batching": {
-            "default_queue_policy": {
-                "timeout_action": "REJECT",
-                "default_timeout_microseconds": 10_000_000,
-                "allow_timeout_override": True,
-                "max_queue_size": 256,
-            }
-        },
+        "dynamic_batching": {},
     }
 
 
@@ -129,3 +122,24 @@ def test_zero_turns_off_what_may_be_off(name):
 def test_instances_share_the_cores(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
     assert model_config.options({"instance_group": [{"count": 4}]}).threads == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups", "is_stalling"),
+    [
+        ({"max_queue_size": 4}, [{"count": 1}], True),
+        ({"allow_timeout_override": True}, [{"count": 1, "gpus": [1]}], True),
+        ({"default_timeout_microseconds": "1000"}, [{"count": 1, "gpus": []}], True),
+        ({"max_queue_size": 4}, [{"count": 2}], False),
+        ({"max_queue_size": 4}, [{"count": 1}, {"count": 1}], False),
+        ({"max_queue_size": 4}, [{"count": 1, "gpus": [0, 1]}], False),
+        ({"max_queue_size": 0, "timeout_action": "REJECT"}, [{"count": 1}], False),
+        (None, [{"count": 1}], False),
+    ],
+)
+@pytest.mark.parametrize("level", ["default_queue_policy", "priority_queue_policy"])
+def test_a_queue_policy_and_one_instance_stall(policy, groups, is_stalling, level):
+    written = {"1": policy} if level == "priority_queue_policy" and policy else policy
+    config = {"dynamic_batching": {level: written} if policy else {}, "instance_group": groups}
+    assert model_config.is_stalling(config) == is_stalling
+    assert not model_config.is_stalling({"instance_group": groups})

@@ -233,6 +233,13 @@ def test_a_uint8_input_holds_one_image_a_row(start):
     assert [int(x) for x in response["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)
 
 
+def test_a_queue_that_makes_triton_stall_is_named(start):
+    batching = {"dynamic_batching": {"default_queue_policy": {"max_queue_size": 4}}}
+    assert start(**batching, instance_group=[{"count": 2}]).logged == []
+    (line,) = start(**batching, instance_group=[{"count": 1}]).logged
+    assert line.startswith("pre: a queue policy and one instance: Triton 2.51 then leaves requests waiting")
+
+
 def test_a_bug_of_ours_is_logged_and_never_shown(start, monkeypatch):
     model = start()
     monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)

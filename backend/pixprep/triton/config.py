@@ -30,14 +30,6 @@ TRITON_TYPES: dict[DType, str] = {
     "uint8": "TYPE_UINT8",
     "int32": "TYPE_INT32",
 }
-QUEUE: dict[str, str | int | bool] = {
-    "timeout_action": "REJECT",
-    "default_timeout_microseconds": 10_000_000,
-    "allow_timeout_override": True,
-    "max_queue_size": 256,
-}
-"""Whom a model keeps waiting; who is over it gets UNAVAILABLE at once, or after 10 s: 2 s refused 39 of 1,000 requests
-of 200 clients on two busy cores."""
 _LIMITS = tuple(Limits.__dataclass_fields__)
 _PARAMETERS = ("on_error", "outputs", "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
@@ -167,9 +159,7 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """The configuration with everything filled in that the pipeline implies.
 
-    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large. A ``dynamic_batching``
-    that is not written has a queue of 256 requests, which wait for 10 s at most; one that is written stays as it is:
-    Triton takes nothing more into it.
+    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large.
 
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
@@ -190,5 +180,17 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
         "output": outputs(config, pipeline),
     }
     if "sequence_batching" not in config:
-        full.setdefault("dynamic_batching", {"default_queue_policy": QUEUE})
+        full.setdefault("dynamic_batching", {})
     return full
+
+
+def is_stalling(config: Mapping[str, Any]) -> bool:
+    """Whether Triton 2.51 makes requests wait for nothing: a queue policy, and one instance.
+
+    With a policy it hands an instance nothing before that is free; and if it has just looked, looks again after 0.5 s.
+    """
+    batching = config.get("dynamic_batching") or {}
+    policies = [batching.get("default_queue_policy") or {}, *(batching.get("priority_queue_policy") or {}).values()]
+    names = ("max_queue_size", "default_timeout_microseconds", "allow_timeout_override")
+    instances = sum(group["count"] * max(1, len(group.get("gpus") or ())) for group in config.get("instance_group", ()))
+    return instances == 1 and any(int(policy.get(name) or 0) for policy in policies for name in names)

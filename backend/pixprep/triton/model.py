@@ -80,6 +80,11 @@ class TritonPythonModel:
         pipeline = Pipeline.load(version / model_config.PIPELINE_FILE)
         model_config.outputs(config, pipeline)
         (self._input,) = (entry["name"] for entry in model_config.inputs(config))
+        if model_config.is_stalling(config):
+            pb_utils.Logger.log_warn(
+                f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
+                "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
+            )
         options = model_config.options(config)
         self._is_zeroing = options.on_error == "zero"
         self._max_request_bytes = options.max_request_bytes

@@ -225,14 +225,6 @@ def _declared(tensor: Tensor, dims: Sequence[int]) -> _Config:
     return {"name": tensor.name, "data_type": tensor.data_type, "dims": list(dims)}
 
 
-_POLICY = " ".join(
-    f"{name}: {str(value).lower() if value is True else value}" for name, value in model_config.QUEUE.items()
-)
-_BATCHING = (
-    f"# who waits longer, or behind more, gets UNAVAILABLE\ndynamic_batching {{ default_queue_policy {{ {_POLICY} }} }}"
-)
-
-
 def _preprocess_text(config: _Config) -> str:
     parameters = [
         f'parameters {{ key: "{key}" value {{ string_value: "{value["string_value"]}" }} }}'
@@ -244,7 +236,7 @@ def _preprocess_text(config: _Config) -> str:
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
         *parameters,
-        _BATCHING,
+        "dynamic_batching { }",
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
     )
 
@@ -260,7 +252,7 @@ def _classifier_text(
         f"{runs}\nmax_batch_size: {max_batch_size}",
         _tensors("input", inputs),
         _tensors("output", outputs),
-        _BATCHING,
+        "dynamic_batching { }",
         *_PLACES.get(kind, []),
     )
 
