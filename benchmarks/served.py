@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +28,7 @@ import pixprep as pp
 from pixprep.triton import perf, repository
 from pixprep.triton.client import Triton
 from pixprep.triton.server import Server
+from pixprep.triton.supervisor import stubs
 
 PEERS = ("torchvision", "dali")
 PROTOCOLS = ("grpc", "http")
@@ -63,7 +65,7 @@ def measure_all(
         full: HTTP, single images and Poisson arrivals for every model too.
     """
     rows: list[dict[str, Any]] = []
-    engine: list[list[float]] = []
+    engine: list[tuple[list[float], float]] = []
     peers = [name for name in PEERS if name in interpreters]
     loads = [(protocol, batch) for protocol in (PROTOCOLS if full else PROTOCOLS[:1]) for batch in (1, BATCH)]
     length = max(2.0, 4 * seconds)
@@ -82,8 +84,13 @@ def measure_all(
                     seconds *= 3
 
         def load(*what: Any, **kind: Sequence[float]) -> list[Any]:
+            before = cpu(server)
+            images_before = _statistics(server, what[0])["images"]
             found = put(*what, **kind)
-            rows.extend(asdict(row) for row in found)
+            served = _statistics(server, what[0])["images"] - images_before
+            spent = {name: round(1e3 * (now - before[name]) / served, 3) for name, now in cpu(server).items()}
+            shared = bool(kind.get("shared_memory"))
+            rows.extend(asdict(row) | {"shared_memory": shared, "cpu_ms_per_image": spent} for row in found)
             return found
 
         for model in [*OWN, *(f"peer_{name}" for name in peers)]:
@@ -96,12 +103,19 @@ def measure_all(
             for model in OWN:
                 levels = CONCURRENCY if model == "preprocess" or batch == 1 else CONCURRENCY[:2]
                 closed = load(model, protocol, batch, concurrency=levels)  # the classifier's 128 images take seconds
+                if model == "preprocess" and protocol == "grpc":
+                    load(model, protocol, batch, concurrency=levels, shared_memory=True)
                 rate = closed[-1].images_per_s / batch
                 load(model, protocol, batch, rate=[round(share * rate, 1) for share in SHARES])
             for name in peers if protocol == "grpc" else ():
                 load(f"peer_{name}", protocol, batch, concurrency=CONCURRENCY)
         engine.append(engine_round(images, seconds))
-    return {"engine": measure.summary(engine, BATCH), "loads": rows, "overhead_ms": overhead}
+    return {
+        "engine": measure.summary([times for times, _ in engine], BATCH),
+        "engine_cpu_ms_per_image": round(1e3 * sum(cpu_s for _, cpu_s in engine) / len(engine), 3),
+        "loads": rows,
+        "overhead_ms": overhead,
+    }
 
 
 @contextmanager
@@ -136,12 +150,14 @@ def check(server: Server, model: str, images: Sequence[bytes]) -> None:
         raise pp.PixprepError(f"{model}: not timed: its pixels are {found['mean']:g} levels off on average")
 
 
-def engine_round(images: Sequence[bytes], seconds: float) -> list[float]:
-    """The engine alone in this process, with batches as large as the requests: seconds of each."""
+def engine_round(images: Sequence[bytes], seconds: float) -> tuple[list[float], float]:
+    """The engine alone in this process, with batches as large as the requests: seconds of each; of a core, an image."""
     with pp.Engine(pp.presets.imagenet()) as engine:
         source = measure.batches(images, BATCH)
         engine.run_batch(next(source))
-        return measure.time_round(engine.run_batch, source, seconds)
+        before = time.process_time()
+        times = measure.time_round(engine.run_batch, source, seconds)
+        return times, (time.process_time() - before) / (BATCH * len(times))
 
 
 def between(server: Server, run: Callable[[], object]) -> dict[str, float]:
@@ -162,17 +178,30 @@ def between(server: Server, run: Callable[[], object]) -> dict[str, float]:
     return {**numbers, "requests": stages["success"], "sampled": counted["decode_seconds_count"]}
 
 
+def cpu(server: Server) -> dict[str, float]:
+    """Seconds of a core so far: of Triton itself, of the processes of its Python models, and of perf_analyzer."""
+    client = resource.getrusage(resource.RUSAGE_CHILDREN)
+    models = sum(stub.cpu_s for stub in stubs(server.pid))
+    return {"triton": _cpu_s(server.pid), "models": models, "client": client.ru_utime + client.ru_stime}
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
+
+
 def _less(now: dict[str, float], then: dict[str, float]) -> dict[str, float]:
     return {name: value - then.get(name, 0) for name, value in now.items()}
 
 
-def _statistics(server: Server) -> dict[str, float]:
-    """Nanoseconds of each stage so far, and how many requests succeeded."""
+def _statistics(server: Server, name: str = "preprocess") -> dict[str, float]:
+    """Nanoseconds of each stage of a model so far, and how many requests succeeded."""
     with grpc.InferenceServerClient(server.grpc_url) as client:
-        (model,) = client.get_inference_statistics("preprocess", as_json=True)["model_stats"]
+        (model,) = client.get_inference_statistics(name, as_json=True)["model_stats"]
     stages = model["inference_stats"]  # gRPC leaves out what is 0
     times = {name: float(stages.get(name, {}).get("ns", 0)) for name in _STAGES}
-    return {**times, "success": float(stages["success"]["count"]), "images": float(model["inference_count"])}
+    done = float(stages["success"].get("count", 0))
+    return {**times, "success": done, "images": float(model.get("inference_count", 0))}
 
 
 def _metrics(server: Server) -> dict[str, float]:
@@ -196,5 +225,6 @@ def summary(results: dict[str, Any]) -> Iterator[str]:
     yield f"serving: the engine alone {own:.1f}/s; of a single request, in ms: {results['overhead_ms']}"
     for row in results["loads"]:
         share = row["images_per_s"] / own
-        what = f"{row['model']:17} {row['protocol']:5} batch {row['batch']} {row['load']:16}"
-        yield f"  {what} {row['images_per_s']:7.1f}/s {share:5.2f} x engine  p50 {row['p50_ms']} p99 {row['p99_ms']} ms"
+        way = "shm" if row["shared_memory"] else row["protocol"]
+        what = f"{row['model']:17} {way:5} batch {row['batch']} {row['load']:16}"
+        yield f"  {what} {row['images_per_s']:7.1f}/s {share:5.2f} x engine  p50 {row['p50_ms']} p99 {row['p99_ms']} ms  {row['cpu_ms_per_image']}"

@@ -106,6 +106,22 @@ def test_perf_analyzer_sends_images_of_mixed_sizes_in_one_request(demo, protocol
     check(row, model="ensemble", batch=8)
 
 
+@pytest.mark.parametrize("model", ["preprocess", "ensemble"])
+def test_perf_analyzer_leaves_images_and_tensors_in_shared_memory(demo, model):
+    images = [photo.read_bytes() for photo in PHOTOS]
+    (row,) = perf.measure(
+        images,
+        url=address(demo, "grpc"),
+        protocol="grpc",
+        model=model,
+        concurrency=[2],
+        batch=2,
+        seconds=1,
+        shared_memory=True,
+    )
+    check(row, model=model, batch=2)
+
+
 def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(odd_server):
     images = [photo.read_bytes() for photo in PHOTOS]
     (row,) = perf.measure(

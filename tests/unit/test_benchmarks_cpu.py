@@ -46,11 +46,13 @@ def result(cell, photos):
     """A whole result, with numbers of serving that nobody measured."""
     loads = [
         {"model": "preprocess", "protocol": "grpc", "batch": 1, "load": load, "images_per_s": rate, "mean_batch": 2.0}
+        | {"shared_memory": False, "cpu_ms_per_image": {"triton": 0.5, "models": 2.25, "client": 0.75}}
         | {f"p{share}_ms": float(share) for share in (50, 90, 95, 99)}
         for load, rate in (("concurrency 1", 100.0), ("concurrency 4", 300.0), ("poisson 50/s", 48.0))
     ]
     names = ("queue", "compute_input", "decode", "transform", "backend", "compute_output", "requests")
     serving = {"engine": {"images_per_s": 400.0}, "loads": loads, "overhead_ms": dict.fromkeys(names, 0.125)}
+    serving["engine_cpu_ms_per_image"] = 2.0
     kernel = {"500x375": [{"filter": "bilinear", "decode_ms": 1.25, "kernel_ms": 0.5, "pillow_ms": 2.0}]}
     return {
         **dict.fromkeys(("date", "commit", "processor", "cores", "python", "rounds"), "x"),

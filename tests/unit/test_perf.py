@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pixprep.errors import PixprepError, SetupError
@@ -157,6 +158,12 @@ def test_poisson_arrivals_are_sent_without_waiting_for_answers():
 def test_a_closed_loop_has_one_thread_a_request_in_flight():
     assert perf._Load("concurrency", 32).flags == ["--concurrency-range", "32:32"]
     assert str(perf._Load("concurrency", 32)) == "concurrency 32"
+
+
+def test_shared_memory_has_room_for_the_largest_output_of_a_batch():
+    outputs = {"tensor": np.zeros((1, 3, 4, 5), np.float32), "transform": np.zeros((1, 4), np.float32)}
+    flags = ["--shared-memory", "system", "--output-shared-memory-size", "1920"]
+    assert perf._shared_memory_flags(outputs, 8) == flags
 
 
 def test_the_windows_together_last_as_long_as_was_asked():

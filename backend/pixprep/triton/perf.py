@@ -18,11 +18,13 @@ import shutil
 import struct
 import subprocess
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
+
+import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.triton.client import Protocol, Triton, check_batch
@@ -77,6 +79,7 @@ def measure(
     rate: Sequence[float] = (),
     batch: int = 1,
     seconds: float = 5.0,
+    shared_memory: bool = False,
     on_progress: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
     """Put each load on the model in turn and measure it.
@@ -90,6 +93,7 @@ def measure(
         rate: Poisson arrivals, each of so many requests a second.
         batch: images a request; their sizes may differ.
         seconds: each measurement takes about so long, and 4 or 16 times as long where no request ends in a third of it.
+        shared_memory: images and tensors do not travel: as for a client on the server's machine.
         on_progress: called with each measurement when it is there.
 
     Raises:
@@ -107,12 +111,13 @@ def measure(
         program, environment = find_perf_analyzer(folder)
         input_json, report = folder / "input.json", folder / "report.csv"
         write_input_json(images, input_json, input_name=model_input.name, datatype=model_input.datatype)
+        shared = _shared_memory_flags(triton.infer(model, model_input, images[:1]), batch) if shared_memory else []
         counted = _first_model(triton, model, model_input.name)
         for load in loads:
             report.unlink(missing_ok=True)
             command = [program, "-m", model, "-u", triton.url, "-i", protocol, "-b", str(batch)]
             command += ["--input-data", str(input_json), "-f", str(report), "--verbose-csv"]
-            command += load.flags
+            command += [*load.flags, *shared]
             before = triton.counts(counted)
             printed = _run_for(seconds, command, environment)
             done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
@@ -151,6 +156,12 @@ class _Load:
         # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
         # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
         return ["--request-rate-range", level, "--request-distribution", "poisson", "-a"]
+
+
+def _shared_memory_flags(outputs: Mapping[str, npt.NDArray[Any]], batch: int) -> list[str]:
+    """System shared memory, with room for the largest output of a batch; ``outputs`` are those of one image."""
+    largest = max(array.nbytes for array in outputs.values())
+    return ["--shared-memory", "system", "--output-shared-memory-size", str(batch * largest)]
 
 
 def _window_flags(seconds: float) -> list[str]:
