@@ -109,6 +109,7 @@ def measure_all(
                 load(model, protocol, batch, rate=[round(share * rate, 1) for share in SHARES])
             for name in peers if protocol == "grpc" else ():
                 load(f"peer_{name}", protocol, batch, concurrency=CONCURRENCY)
+                load(f"peer_{name}", protocol, batch, concurrency=CONCURRENCY, shared_memory=True)
         engine.append(engine_round(images, seconds))
     return {
         "engine": measure.summary([times for times, _ in engine], BATCH),
