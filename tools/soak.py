@@ -20,6 +20,7 @@ from pixprep.triton.watchdog import IDLE_S
 from serving import Oracle
 
 GROWTH = 0.02
+TRITONS_GROWTH = 0.10  # its own memory goes up and down by an eighth, and gives nothing back
 SAMPLES = 20
 
 
@@ -60,7 +61,7 @@ def main() -> int:
         for name in before.private_mib:
             grew = growth([sample.private_mib[name] for sample in samples])
             sys.stdout.write(f"    {name} grew by {grew:+.1%}\n")
-            if grew > GROWTH:
+            if grew > (TRITONS_GROWTH if name == "tritonserver" else GROWTH):
                 problems.append(f"{name} grew by {grew:.1%}")
         if (samples[-1].regions, samples[-1].files) != (before.regions, before.files):
             problems.append(f"regions or files: {before}, then {samples[-1]}")
