@@ -38,8 +38,9 @@ class Cpu:
         return CpuKernel(plan)
 
     def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
-        """See ``Device``."""
-        return (range(index, index + 1) for index in range(len(encoded)))
+        """See ``Device``: the largest first, so that no thread is left with one when the others are done."""
+        largest_first = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
+        return (range(index, index + 1) for index in largest_first)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``."""
