@@ -27,7 +27,7 @@ WHAT = {
     "dali_region": "DALI, region decode",
     "pillow": "Pillow + NumPy",
     "torchvision": "torchvision (Triton's Python example)",
-    "opencv": "OpenCV, INTER_LINEAR (no antialias)",
+    "opencv": "OpenCV, the same filter (no antialias)",
     "opencv_area": "OpenCV, INTER_AREA",
     "nvimgcodec": "nvImageCodec's CPU decode + our kernel",
     "libjpeg_turbo": "libjpeg-turbo, decode alone",
