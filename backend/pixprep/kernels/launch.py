@@ -214,7 +214,7 @@ def _tiles(sizes: npt.NDArray[np.int32], tile: int) -> int:
     return max(1, -(-int(sizes.max(initial=0)) // tile))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def axis(taps: Taps, length: int) -> Axis:
     """The windows of one axis of ``length`` input positions; cached, so that equal ones are the same object."""
     size = len(taps.first)

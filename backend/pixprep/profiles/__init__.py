@@ -45,7 +45,7 @@ PROFILES = cast(
 )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     """How the region of a placement is computed from its source.
 
@@ -78,13 +78,13 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     return Resampling(kind, _taps(resize, kind, rows), _taps(resize, kind, columns), is_vertical_first, factor)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _taps(resize: Resize, kind: Kind, axis: Axis) -> Taps:
     if axis.begin == axis.end:
         return single(np.zeros(0, np.int32), kind)
     return PROFILES[resize.like].taps(resize, kind, axis)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _whole(axis: Axis, kind: Kind) -> Taps:
     return single(np.arange(axis.begin, axis.end), kind)
