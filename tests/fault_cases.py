@@ -439,10 +439,15 @@ def _(site):
     rows[:, 0] = [LARGE, LARGE]
     with grpc.insecure_channel(site.serve.grpc) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        calls = [call.future(infer_request(rows).SerializeToString(), timeout=60) for _ in range(10)]
+        message = infer_request(rows).SerializeToString()
+        calls = [call.future(message, timeout=60) for _ in range(10)]
         for future in calls:
-            future.cancel()
-            site.clients.note("right" if future.cancelled() else "wrong", "" if future.cancelled() else "not cancelled")
+            if future.cancel() or future.cancelled():
+                site.clients.note("right", "")
+                continue
+            answer = tritonclient.grpc.service_pb2.ModelInferResponse.FromString(future.result())  # it was faster
+            is_right = answer.raw_output_contents == [site.clients.oracle.tensors("preprocess", [LARGE] * 2).tobytes()]
+            site.clients.note("right" if is_right else "wrong", "" if is_right else "another tensor")
     site.clients.ask([PHOTO])
     return f"{site.stats() - handled} images handled meanwhile, the neighbours' among them"
 
