@@ -128,14 +128,27 @@ def test_an_image_that_fails_leaves_the_next_batches_alone(engine, monkeypatch):
 def test_a_batch_over_the_memory_budget_is_cut_into_chunks(engine, gpu, monkeypatch):
     images = [jpeg(50, 70, seed) for seed in range(9)]
     monkeypatch.setattr(gpu, "PIXEL_BYTES", 3 * 50 * 70 * 4)
-    chunks = list(engine._device.chunks(images))
-    assert chunks == [range(4), range(4, 8), range(8, 9)]
+    monkeypatch.setattr(engine._decoder, "_cores", 9)
+    assert list(engine._device.chunks(images)) == [range(4), range(4, 8), range(8, 9)]
     with pp.Engine(PIPELINE) as cpu:
         same(engine.run_batch(images), cpu.run_batch(images))
 
 
+def test_a_batch_is_cut_so_that_one_chunk_is_checked_while_another_is_decoded(engine, monkeypatch):
+    """But for few images, which the cores read at once, and where nothing is checked."""
+    images = [jpeg(50, 70, seed) for seed in range(9)]
+    for cores, chunks in ((1, [range(3), range(3, 6), range(6, 9)]), (4, [range(4), range(4, 8), range(8, 9)])):
+        monkeypatch.setattr(engine._decoder, "_cores", cores)
+        assert list(engine._device.chunks(images)) == chunks
+        with pp.Engine(PIPELINE) as cpu:
+            same(engine.run_batch(images), cpu.run_batch(images))
+    monkeypatch.setattr(engine._decoder, "_readers", None)
+    assert list(engine._device.chunks(images)) == [range(9)]
+
+
 def test_one_image_over_the_budget_is_a_chunk_of_its_own(engine, gpu, monkeypatch):
     monkeypatch.setattr(gpu, "PIXEL_BYTES", 1)
+    monkeypatch.setattr(engine._decoder, "_cores", 3)
     assert list(engine._device.chunks([b"bad", jpeg(50, 70), jpeg(20, 20)])) == [range(1), range(1, 2), range(2, 3)]
 
 

@@ -5,7 +5,7 @@ fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-t
 
 nvImageCodec does not say that a JPEG is damaged. Unless the plan asks for the fastest decoder, libjpeg-turbo reads its
 data first, on the cores of the host: only a JPEG without damage reaches nvImageCodec, and images and errors are those
-of the CPU.
+of the CPU. A large batch is cut into chunks, so that the data of one is read while another is decoded.
 
 Every image is decoded whole: ``"scale": "auto"`` allows less, and asks for nothing.
 """
@@ -37,6 +37,7 @@ _BACKENDS = {
 }
 _LOSSY_HUFFMAN = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others go to libjpeg-turbo
 _END_OF_IMAGE = b"\xff\xd9"
+_CHECKED_CHUNKS = 4
 
 
 class GpuDecoder:
@@ -66,7 +67,8 @@ class GpuDecoder:
         self._cpu = CpuDecoder(replace(plan, scale="full"), limits)
         self._limits = limits
         self._is_strict = plan.damage == "strict"
-        self._readers = None if plan.decoder == "fastest" else ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._cores = len(os.sched_getaffinity(0))
+        self._readers = None if plan.decoder == "fastest" else ThreadPoolExecutor(self._cores)
         self._to_array = to_array
         self._stream = stream
         is_fast_idct = plan.idct == "fast"
@@ -112,11 +114,16 @@ class GpuDecoder:
         return [self._on_cpu(encoded[index]) if result is None else result for index, result in enumerate(results)]
 
     def chunks(self, encoded: Sequence[Encoded], *, budget: int) -> Iterator[range]:
-        """Ranges of images whose pixels have at most ``budget`` bytes together, and at least one image each."""
+        """Ranges of images whose pixels have at most ``budget`` bytes together, and at least one image each.
+
+        Where libjpeg-turbo reads the data first, no chunk is more than a quarter of the batch, for as long as each core
+        has an image of it.
+        """
+        most = max(self._cores, -(-len(encoded) // _CHECKED_CHUNKS)) if self._readers else len(encoded)
         start = used = 0
         for index, image in enumerate(encoded):
             need = self._n_bytes(image)
-            if index > start and used + need > budget:
+            if index > start and (used + need > budget or index - start == most):
                 yield range(start, index)
                 start, used = index, 0
             used += need
