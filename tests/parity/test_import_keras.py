@@ -146,6 +146,7 @@ def test_preprocessing_layers_bit_for_bit(head, loader):
             assert_close(engine.run([encoded])[0], np.asarray(model(pixels[None], training=False))[0])
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")  # Keras saving, NumPy 2.4
 def test_a_saved_model_runs_its_layers_here_or_there(tmp_path):
     inputs = keras.Input((64, 48, 3))
     head = LAYERS.Rescaling(1 / 255, name="head")(LAYERS.RandomZoom(0.2)(inputs))
