@@ -39,8 +39,7 @@ def gpu(monkeypatch, folder):
     """``pixprep.devices.gpu`` over the fake CuPy."""
     import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
-    plan = compile_pipeline(PIPELINE).outputs["tensor"]
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(plan, folder))
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(folder))
     for name in ("kernels.gpu", "decoders.gpu", "devices.gpu"):
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     yield importlib.import_module("pixprep.devices.gpu")
