@@ -82,9 +82,20 @@ class Gpu:
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel:
-        """See ``Device``; NVRTC compiles here, or its cache is read."""
-        with self._device:
-            return GpuKernel(plan)
+        """See ``Device``; NVRTC compiles here, or its cache is read.
+
+        Raises:
+            SetupError: there is no NVRTC, or it knows no such GPU.
+        """
+        try:
+            with self._device:
+                return GpuKernel(plan)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise SetupError(
+                f'CuPy makes no CUDA kernels here: {reason}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, '
+                'for the CUDA of the driver), or take the device "cpu"'
+            ) from error
 
     def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
         """See ``Device``."""
