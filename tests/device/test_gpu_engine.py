@@ -1,9 +1,12 @@
 """The GPU engine's own logic with no GPU: nvImageCodec's CPU backend, the kernels through the shim, a fake CuPy."""
 
+import gc
 import importlib
 import io
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -147,6 +150,64 @@ def test_buffers_are_used_again_and_batches_of_any_size_stay_right(engine):
         engine.trim()
         assert not hasattr(engine._decoder._local, "images")
         same(engine.run_batch(images), cpu.run_batch(images))
+
+
+def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gpu):
+    """nvImageCodec frees memory on the stream that it was allocated on, whenever that is."""
+    fake = sys.modules["cupy"].cuda.Stream
+
+    def streams():
+        device = gpu.Gpu(0)
+
+        def stream():
+            with device.lane():
+                return id(fake.current())
+
+        with ThreadPoolExecutor(1) as pool:
+            return {stream(), pool.submit(stream).result(), stream(), pool.submit(stream).result()}
+
+    gc.collect()  # what earlier tests have left
+    made, destroyed = fake.made, fake.destroyed
+    first = streams()
+    assert len(first) == 2
+    for _ in range(3):
+        gc.collect()
+        assert streams() == first
+    assert (fake.made, fake.destroyed) == (made + 2, destroyed)
+
+
+def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
+    before = threading.active_count()
+    with pp.Engine(PIPELINE, device="gpu") as engine:
+        engine.run_batch(mixed())
+        assert threading.active_count() > before
+    assert threading.active_count() == before
+    assert not hasattr(engine._decoder, "_decoder")  # nvImageCodec's own threads and device memory
+
+
+def test_it_says_when_the_gpu_has_stopped_working(engine, monkeypatch):
+    """After an illegal address, say, every call of CUDA's fails in this process."""
+    images = [jpeg(50, 70)]
+    runtime = sys.modules["cupy"].cuda.runtime
+    monkeypatch.setattr(runtime, "broken", "cudaErrorIllegalAddress: an illegal memory access was encountered")
+    with pytest.raises(runtime.CUDARuntimeError):
+        engine.run_batch(images)
+    assert not engine.is_working()
+    monkeypatch.undo()
+    assert engine.is_working()
+
+
+def test_a_compiler_that_is_not_there_is_a_setup_error(gpu, monkeypatch):  # noqa: ARG001  (as above)
+    def missing(**_):
+        raise RuntimeError('Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file\n  listdir(...)')
+
+    monkeypatch.setattr(sys.modules["cupy"], "RawModule", missing)
+    with pytest.raises(pp.SetupError) as caught:
+        pp.Engine(PIPELINE, device="gpu")
+    assert str(caught.value) == (
+        'CuPy makes no CUDA kernels here: Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: '
+        'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or take the device "cpu"'
+    )
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

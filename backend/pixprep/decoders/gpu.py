@@ -146,6 +146,12 @@ class GpuDecoder:
         self._local = threading.local()
         self._cpu.trim()
 
+    def close(self) -> None:
+        """End the threads; nothing can be decoded any more."""
+        if self._readers:
+            self._readers.shutdown()
+        del self._decoder
+
     def _batch(self, encoded: list[Encoded]) -> list[Any]:
         """Images of nvImageCodec, None where it failed; buffers of this thread's last call are used again."""
         if not encoded:

@@ -128,6 +128,21 @@ class Gpu:
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
 
+    def is_working(self) -> bool:
+        """See ``Device``: a kernel that has read outside its memory, say, makes every later call of CUDA's fail."""
+        try:
+            with self._device:
+                cupy.cuda.runtime.deviceSynchronize()
+        except cupy.cuda.runtime.CUDARuntimeError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See ``Device``."""
+        if self._decoder is not None:
+            self._decoder.close()
+        self.trim()
+
 
 def _to_array(image: Any) -> Any:
     """An nvImageCodec image in device memory without a copy; anything in host memory is uploaded."""
