@@ -88,9 +88,11 @@ def stream(cupy):
 def by_backend(stream, backend, encoded, *, gray):
     """The pixels by one of nvImageCodec's backends; None where it refuses the image."""
     codec = importlib.import_module("nvidia.nvimgcodec")
-    decoder = codec.Decoder(
-        device_id=0, backends=[codec.Backend(getattr(codec, backend))], options=":fancy_upsampling=1"
-    )
+    kinds = [codec.Backend(getattr(codec, backend))]
+    try:
+        decoder = codec.Decoder(device_id=0, backends=kinds, options=":fancy_upsampling=1")
+    except RuntimeError:  # no decoder is of that kind: nvJPEG's is HYBRID_CPU_GPU, its hardware's is HW_GPU_ONLY
+        return None
     params = codec.DecodeParams(
         color_spec=codec.GRAY if gray else codec.SRGB, sample_format=codec.I_Y if gray else codec.I_RGB
     )
