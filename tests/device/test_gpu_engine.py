@@ -176,6 +176,27 @@ def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gp
     assert (fake.made, fake.destroyed) == (made + 2, destroyed)
 
 
+def test_memory_may_be_given_back_while_a_batch_runs(engine, gpu, monkeypatch):
+    """By the watchdog's thread: the images that a lane works on live until it has done with them."""
+    monkeypatch.setattr(gpu, "PIXEL_BYTES", 3 * 50 * 70 * 4)
+    images = [jpeg(50, 70, seed) for seed in range(16)]
+    whole, is_over = engine.run_batch(images), threading.Event()
+
+    def trim():
+        count = 0
+        while not is_over.wait(0.0005):
+            engine.trim()
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(1) as pool:
+        trimmed = pool.submit(trim)
+        for _ in range(20):
+            same(engine.run_batch(images), whole)
+        is_over.set()
+        assert trimmed.result() > 20
+
+
 def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
     before = threading.active_count()
     with pp.Engine(PIPELINE, device="gpu") as engine:

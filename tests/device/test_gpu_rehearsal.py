@@ -3,7 +3,6 @@
 In processes of their own, where the fake has CuPy's name. What they measure means nothing here.
 """
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -25,10 +24,8 @@ gpu.COPIED, gpu.ROTATED, gpu.SAMPLES = 1 << 16, 1 << 20, 2
 gpu.main()
 """
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("nvidia") is None, reason="NO NVIMGCODEC: see test_gpu_engine.py"),
-    pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
-]
+pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 
 
 @pytest.fixture(scope="module")
