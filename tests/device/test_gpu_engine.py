@@ -231,6 +231,17 @@ def test_a_compiler_that_is_not_there_is_a_setup_error(gpu, monkeypatch):  # noq
     )
 
 
+def test_buffers_do_not_all_grow_to_the_largest_image_in_time(engine, monkeypatch):
+    small, large = jpeg(20, 20), jpeg(300, 400, 1)
+    decoder, large_bytes = engine._decoder, 3 * 300 * 400
+    monkeypatch.setattr(sys.modules["pixprep.decoders.gpu"], "KEPT_BYTES", 2 * large_bytes)
+    most = 0
+    for place in range(12):
+        decoder.decode([small] * place + [large] + [small] * (11 - place))
+        most = max(most, sum(image.capacity for image in decoder._local.images))
+    assert 2 * large_bytes < most < 4 * large_bytes  # the limit, and one more; without it: 12
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientations_equal_the_cpu_engines(engine, orientation):
     exif = Image.Exif()
