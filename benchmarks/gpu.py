@@ -23,6 +23,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -97,6 +98,12 @@ def check(photos: Sequence[bytes], decoder: str) -> dict[str, float]:
     return {"mean_levels": round(float(levels.mean()), 4), "max_levels": round(float(levels.max()), 2)}
 
 
+@cache
+def raw_stream() -> Any:
+    """One for all of ``Raw``: nvImageCodec frees an image's memory on its stream, so it must not be destroyed first."""
+    return cupy.cuda.Stream(non_blocking=True)
+
+
 class Raw:
     """nvImageCodec alone, with the engine's settings."""
 
@@ -111,16 +118,15 @@ class Raw:
         self._params = nvimgcodec.DecodeParams(
             apply_exif_orientation=True, color_spec=nvimgcodec.SRGB, sample_format=nvimgcodec.I_RGB
         )
-        self._stream = cupy.cuda.Stream(non_blocking=True)
         self._images: list[Any] = []
 
     def __call__(self, batch: list[bytes]) -> None:
         """Decode a batch."""
         streams = [nvimgcodec.CodeStream(image) for image in batch]
         reused = {"images": self._images} if len(self._images) == len(batch) else {}
-        stream = int(self._stream.ptr)
-        self._images = self._decoder.decode(streams, params=self._params, cuda_stream=stream, **reused)
-        self._stream.synchronize()
+        stream = raw_stream()
+        self._images = self._decoder.decode(streams, params=self._params, cuda_stream=int(stream.ptr), **reused)
+        stream.synchronize()
         if any(image is None for image in self._images):
             sys.exit("gpu: nvImageCodec refused one of the benchmark's photos")
 

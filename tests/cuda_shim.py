@@ -20,12 +20,16 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 def build(plan, folder, *, sanitize=False):
     """The shim for a plan's types, as a loaded library."""
-    options = launch.options(plan)
+    return build_source(launch.source(plan), launch.options(plan), folder, sanitize=sanitize)
+
+
+def build_source(code, options, folder, *, sanitize=False):
+    """The shim around kernels compiled with these options, as a loaded library; the options name it."""
     name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
     path = Path(folder, f"{name}.so")
     if not path.exists():
         source = path.with_suffix(".cu")
-        source.write_text(launch.source(plan), encoding="utf-8")
+        source.write_text(code, encoding="utf-8")
         command = [
             COMPILER,
             "-std=c++17",

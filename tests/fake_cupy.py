@@ -1,60 +1,139 @@
-"""CuPy played on the CPU: arrays are NumPy's, and kernels run through the shim. Only what pixprep uses is there."""
+"""CuPy played on the CPU: arrays are NumPy's, and kernels run through the shim. Only what is used of it is there.
 
-import contextlib
+``install`` puts it in CuPy's place for a whole process, and nvImageCodec's CPU decoder in the place of its others.
+"""
+
 import ctypes
+import sys
 import threading
-from types import SimpleNamespace
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import nvidia
 from nvidia import nvimgcodec
 
 import cuda_shim
 
 TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
+FREE = 100 << 30  # bytes of its memory
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+class Pointer:
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def copy_from_device_async(self, source, n_bytes, stream):
+        assert isinstance(stream, Stream)
+        ctypes.memmove(self.ptr, source.ptr, n_bytes)
 
 
 class Array(np.ndarray):
     @property
     def data(self):
-        return SimpleNamespace(ptr=self.ctypes.data)
+        return Pointer(self.ctypes.data)
+
+    def get(self):
+        return np.array(self)
 
 
 def asarray(values):
     return np.array(np.asarray(values)).view(Array)
 
 
+def full(shape, value, dtype):
+    return np.full(shape, value, dtype).view(Array)
+
+
 def empty(shape, dtype):
-    return np.full(shape, 99, dtype).view(Array)
+    return full(shape, 99, dtype)
 
 
-class Stream(contextlib.nullcontext):
-    made = 0
+class Stream:
+    made = destroyed = 0
+    _current = threading.local()
 
     def __init__(self, *, non_blocking):
         assert non_blocking
-        super().__init__(self)
         Stream.made += 1
-        self.ptr = 0
+        self.ptr = 0  # nvImageCodec sees it
+
+    def __enter__(self):
+        self._stack().append(self)
+        return self
+
+    def __exit__(self, *_):
+        assert self._stack().pop() is self
+
+    def __del__(self):
+        type(self).destroyed += 1  # by itself: when Python ends, the module's names go first
 
     def synchronize(self):
-        pass
+        synchronize()
+
+    @classmethod
+    def _stack(cls):
+        cls._current.__dict__.setdefault("stack", [])
+        return cls._current.stack
+
+    @classmethod
+    def current(cls):
+        stack = cls._stack()
+        return stack[-1] if stack else DEFAULT
 
 
-class Device(contextlib.nullcontext):
+DEFAULT = Stream(non_blocking=True)
+
+
+class Device:
     def __init__(self, index):
-        super().__init__(self)
         self.index = index
         self.id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
 
+    def __enter__(self):
+        return self
 
-def modules(plan, folder):
-    """A ``cupy`` whose RawModule runs fused.cu, built for the types of ``plan``."""
+    def __exit__(self, *_):
+        pass
+
+
+class Event:
+    done = False  # the fake GPU is busy with what was queued, until somebody synchronizes
+
+    def record(self, stream):
+        assert isinstance(stream, Stream)
+        self.time = perf_counter()
+
+
+def synchronize():
+    if RUNTIME.broken is not None:
+        raise CUDARuntimeError(RUNTIME.broken)
+
+
+RUNTIME = SimpleNamespace(
+    broken=None,  # what every call that waits for the device raises, as after an illegal address
+    CUDARuntimeError=CUDARuntimeError,
+    deviceSynchronize=synchronize,
+    getDeviceCount=lambda: 1,
+    memGetInfo=lambda: (FREE, FREE),
+    getDeviceProperties=lambda _: {"name": b"Fake GPU", "multiProcessorCount": 1},
+    driverGetVersion=lambda: 13000,
+    runtimeGetVersion=lambda: 13000,
+)
+
+
+def modules(folder):
+    """A ``cupy`` whose RawModule builds its shims in a folder."""
 
     class RawModule:
         def __init__(self, *, code, options):
             assert "second_pass" in code
             assert options[0] == "-std=c++11"
-            self._library = cuda_shim.build(plan, folder)
+            self._library = cuda_shim.build_source(code, options[1:], folder)
 
         def get_function(self, name):
             run = getattr(self._library, f"run_{name}")
@@ -68,15 +147,38 @@ def modules(plan, folder):
             return launch
 
     pool = SimpleNamespace(free_all_blocks=lambda: None)
-    runtime = SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=RuntimeError)
     cuda = SimpleNamespace(
-        runtime=runtime, Device=Device, Stream=Stream, get_current_stream=lambda: Stream(non_blocking=True)
+        runtime=RUNTIME,
+        Device=Device,
+        Stream=Stream,
+        Event=Event,
+        get_current_stream=Stream.current,
+        get_elapsed_time=lambda begin, end: 1e3 * (end.time - begin.time),
     )
     return SimpleNamespace(
+        __version__="fake",
+        ndarray=Array,
         asarray=asarray,
+        asnumpy=np.array,
         empty=empty,
+        full=full,
+        arange=lambda count, dtype: np.arange(count, dtype=dtype).view(Array),
         RawModule=RawModule,
+        RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)
         cuda=cuda,
         get_default_memory_pool=lambda: pool,
         get_default_pinned_memory_pool=lambda: pool,
     )
+
+
+def install(folder):
+    """Play CuPy and nvImageCodec's GPU decoders from now on."""
+    played = ModuleType("nvidia.nvimgcodec")
+    played.__dict__.update(vars(nvimgcodec))
+    cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
+    none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
+    played.Decoder = lambda *, device_id, backends, options: nvimgcodec.Decoder(  # noqa: ARG005
+        device_id=none, backends=cpu, options=options
+    )
+    nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = played
+    sys.modules["cupy"] = modules(folder)

@@ -2,7 +2,7 @@
 # On a machine with an NVIDIA GPU: install pixprep beside what the machine has, run the GPU tests and the benchmark.
 #
 #   tools/gpu_run.sh               both
-#   tools/gpu_run.sh tests         only the tests; more words go to pytest
+#   tools/gpu_run.sh tests         only the tests; more words go to pytest, -k NAME say
 #   tools/gpu_run.sh benchmark     only the benchmark; more words go to benchmarks/gpu.py
 #
 # JSON comes to $OUT, or benchmarks/results. With wheels in wheels/ (tools/gpu_wheels.sh) no network is used.
@@ -77,17 +77,46 @@ for folder in $("$python" -c 'import site; print(*site.getsitepackages())'); do
     done
 done
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
-[ -n "${CUDA_PATH:-}" ] || [ ! -d /usr/local/cuda ] || export CUDA_PATH=/usr/local/cuda
+# Its own kernels need CUDA's headers too: the toolkit's, or those of the machine's packages.
+for root in "${CUDA_PATH:-}" /usr/local/cuda "$("$python" -c 'import site; print(site.getsitepackages()[0])')"/nvidia/cu*; do
+    [ ! -f "$root/include/cuda_runtime.h" ] || { export CUDA_PATH="$root" && break; }
+done
 
 "$venv/bin/python" -c 'import pixprep.devices.gpu as g, pytest; print("gpu_run: CuPy", g.cupy.__version__, "and nvImageCodec",
     g.nvimgcodec.__version__)' || fail "an import failed: is a wheel missing in wheels/?"
 mkdir -p "$results"
 status=0
+# One JPEG through each decoder, before everything: why that fails is what one has to know.
+first() {
+    "$venv/bin/python" - <<'END'
+import pixprep as pp
+from pixprep.decoders.cpu import sample_jpeg
+
+for decoder in ("cpu", "consistent", "fastest"):
+    pipeline = pp.Pipeline([pp.decode(decoder=decoder), pp.resize(256), pp.center_crop(224), pp.tensor()])
+    with pp.Engine(pipeline, device="gpu") as engine:
+        (tensor,) = engine.run([sample_jpeg(375, 500)])
+        assert not isinstance(tensor, pp.ImageError), tensor
+        mean = float(tensor.get().mean())
+    print(f"gpu_run: decoder {decoder}: {tensor.shape}, mean {mean:.4f}; decoded by the CPU: {engine.fallbacks}")
+names = ("libcuda.", "libnvrtc.", "libnvjpeg.", "libnvimgcodec.")
+paths = {line.split()[-1] for line in open("/proc/self/maps") if any(name in line for name in names)}
+print("gpu_run: libraries:", *sorted(paths))
+END
+}
+if ! first; then
+    status=1
+    PYNVIMGCODEC_VERBOSITY=5 first >"$results/gpu-first.log" 2>&1 || say "what nvImageCodec says: $results/gpu-first.log"
+fi
 if [ "$what" != benchmark ]; then
     say "tests"
-    # Plugins that happen to be installed have warnings of their own, which pyproject.toml makes errors.
-    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PIXPREP_REQUIRE_GPU=1 PIXPREP_GPU_RESULTS="$results/gpu-tests.json" \
-        "$venv/bin/python" -m pytest -m gpu tests/gpu "$@" || status=1
+    # Plugins that happen to be installed have warnings of their own, which pyproject.toml makes errors. A file is a
+    # process: what a crash takes with it is the rest of that file. Where a test hangs is printed after two minutes.
+    for name in kernel engine decode; do
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PIXPREP_REQUIRE_GPU=1 PIXPREP_GPU_RESULTS="$results/gpu-$name.json" \
+            "$venv/bin/python" -m pytest -m gpu -o faulthandler_timeout=120 "tests/gpu/test_$name.py" "$@" ||
+            [ $? -eq 5 ] || status=1 # 5: no test of that file was asked for
+    done
 fi
 if [ "$what" != tests ]; then
     [ "$what" = benchmark ] || set --

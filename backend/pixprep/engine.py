@@ -194,11 +194,15 @@ class Engine:
         """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""
         self._device.trim()
 
+    def is_working(self) -> bool:
+        """Whether the device can still compute: after some errors a GPU does nothing more for this process."""
+        return self._device.is_working()
+
     def close(self) -> None:
-        """End the threads and give memory back."""
+        """End the threads and give memory back; nothing can be run any more."""
         if self._pool is not None:
             self._pool.shutdown()
-        self._device.trim()
+        self._device.close()
 
     def __enter__(self) -> Engine:  # noqa: PYI034  (typing.Self begins with Python 3.11)
         return self

@@ -1,9 +1,12 @@
 """The GPU engine's own logic with no GPU: nvImageCodec's CPU backend, the kernels through the shim, a fake CuPy."""
 
+import gc
 import importlib
 import io
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -39,8 +42,7 @@ def gpu(monkeypatch, folder):
     """``pixprep.devices.gpu`` over the fake CuPy."""
     import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
-    plan = compile_pipeline(PIPELINE).outputs["tensor"]
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(plan, folder))
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.modules(folder))
     for name in ("kernels.gpu", "decoders.gpu", "devices.gpu"):
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     yield importlib.import_module("pixprep.devices.gpu")
@@ -161,6 +163,96 @@ def test_buffers_are_used_again_and_batches_of_any_size_stay_right(engine):
         engine.trim()
         assert not hasattr(engine._decoder._local, "images")
         same(engine.run_batch(images), cpu.run_batch(images))
+
+
+def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gpu):
+    """nvImageCodec frees memory on the stream that it was allocated on, whenever that is."""
+    fake = sys.modules["cupy"].cuda.Stream
+
+    def streams():
+        device = gpu.Gpu(0)
+
+        def stream():
+            with device.lane():
+                return id(fake.current())
+
+        with ThreadPoolExecutor(1) as pool:
+            return {stream(), pool.submit(stream).result(), stream(), pool.submit(stream).result()}
+
+    gc.collect()  # what earlier tests have left
+    made, destroyed = fake.made, fake.destroyed
+    first = streams()
+    assert len(first) == 2
+    for _ in range(3):
+        gc.collect()
+        assert streams() == first
+    assert (fake.made, fake.destroyed) == (made + 2, destroyed)
+
+
+def test_memory_may_be_given_back_while_a_batch_runs(engine, gpu, monkeypatch):
+    """By the watchdog's thread: the images that a lane works on live until it has done with them."""
+    monkeypatch.setattr(gpu, "PIXEL_BYTES", 3 * 50 * 70 * 4)
+    images = [jpeg(50, 70, seed) for seed in range(16)]
+    whole, is_over = engine.run_batch(images), threading.Event()
+
+    def trim():
+        count = 0
+        while not is_over.wait(0.0005):
+            engine.trim()
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(1) as pool:
+        trimmed = pool.submit(trim)
+        for _ in range(20):
+            same(engine.run_batch(images), whole)
+        is_over.set()
+        assert trimmed.result() > 20
+
+
+def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
+    before = threading.active_count()
+    with pp.Engine(PIPELINE, device="gpu") as engine:
+        engine.run_batch(mixed())
+        assert threading.active_count() > before
+    assert threading.active_count() == before
+    assert not hasattr(engine._decoder, "_decoder")  # nvImageCodec's own threads and device memory
+
+
+def test_it_says_when_the_gpu_has_stopped_working(engine, monkeypatch):
+    """After an illegal address, say, every call of CUDA's fails in this process."""
+    images = [jpeg(50, 70)]
+    runtime = sys.modules["cupy"].cuda.runtime
+    monkeypatch.setattr(runtime, "broken", "cudaErrorIllegalAddress: an illegal memory access was encountered")
+    with pytest.raises(runtime.CUDARuntimeError):
+        engine.run_batch(images)
+    assert not engine.is_working()
+    monkeypatch.undo()
+    assert engine.is_working()
+
+
+def test_a_compiler_that_is_not_there_is_a_setup_error(gpu, monkeypatch):  # noqa: ARG001  (as above)
+    def missing(**_):
+        raise RuntimeError('Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file\n  listdir(...)')
+
+    monkeypatch.setattr(sys.modules["cupy"], "RawModule", missing)
+    with pytest.raises(pp.SetupError) as caught:
+        pp.Engine(PIPELINE, device="gpu")
+    assert str(caught.value) == (
+        'CuPy makes no CUDA kernels here: Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: '
+        'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or take the device "cpu"'
+    )
+
+
+def test_buffers_do_not_all_grow_to_the_largest_image_in_time(engine, monkeypatch):
+    small, large = jpeg(20, 20), jpeg(300, 400, 1)
+    decoder, large_bytes = engine._decoder, 3 * 300 * 400
+    monkeypatch.setattr(sys.modules["pixprep.decoders.gpu"], "KEPT_BYTES", 2 * large_bytes)
+    most = 0
+    for place in range(12):
+        decoder.decode([small] * place + [large] + [small] * (11 - place))
+        most = max(most, sum(image.capacity for image in decoder._local.images))
+    assert 2 * large_bytes < most < 4 * large_bytes  # the limit, and one more; without it: 12
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -286,7 +378,8 @@ def test_a_gpu_that_is_not_there_is_a_setup_error():
 @pytest.mark.usefixtures("gpu")
 def test_a_decoder_that_cannot_be_made_stops_the_engine():
     gpu_only = pp.Pipeline([replace_decode(decoder="consistent"), *PIPELINE.ops[1:]])
-    with pytest.raises(pp.SetupError, match=r"^nvImageCodec makes no decoder here: .*: pip install"):
+    # With the nvJPEG of its CUDA installed, nvImageCodec makes one, and it decodes nothing.
+    with pytest.raises(pp.SetupError, match=r"^nvImageCodec (makes no decoder here|decodes no JPEG .*): .*pip install"):
         pp.Engine(gpu_only, device="gpu")
 
 

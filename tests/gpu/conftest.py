@@ -2,6 +2,8 @@
 
 Without them a loud skip, or a failure where PIXPREP_REQUIRE_GPU=1 promised them. The numbers that a test measures go to
 the file that PIXPREP_GPU_RESULTS names, as JSON, after each of them.
+
+With PIXPREP_FAKE_GPU=FOLDER the GPU is played by the CPU (tests/fake_cupy.py), to see that the tests themselves run.
 """
 
 import gc
@@ -12,6 +14,11 @@ import warnings
 from pathlib import Path
 
 import pytest
+
+if folder := os.environ.get("PIXPREP_FAKE_GPU"):
+    import fake_cupy
+
+    fake_cupy.install(folder)
 
 
 def pytest_collection_modifyitems(items):

@@ -12,9 +12,9 @@ from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene
 
 pytestmark = pytest.mark.gpu
 
-KEPT = (
-    8 << 20
-)  # bytes of the device's memory: CUDA and nvImageCodec hold a little back, a leak of 100 times does not fit
+KEPT = 40 << 20
+"""Bytes of the device's memory. nvImageCodec's comes from CUDA's own pool, which grows by 32 MiB; a leak of the images
+of 100 engines, or of 2,000 small images, does not fit."""
 
 
 def pipeline(mode="consistent", dtype="uint8"):
@@ -130,6 +130,7 @@ def test_an_image_that_nvimagecodec_fails_on_leaves_the_next_batch_alone(engine_
     engine, images = engine_of(), [jpeg(scene(60, 80, seed)) for seed in range(6)]
     whole = run(engine, images)
     real = engine._decoder._decoder
+    monkeypatch.setattr(engine._decoder, "_cores", len(images))  # one chunk
 
     class Moody:
         def decode(self, streams, **arguments):

@@ -328,6 +328,18 @@ class OnGpu:
         return self.values
 
 
+def test_after_a_failure_the_process_ends_only_if_the_device_has_stopped_working(start, monkeypatch):
+    """Else every later request would fail, for ever: Triton goes on calling the process."""
+    model, ended = start(), []
+    monkeypatch.setattr(model._watchdog, "end", ended.append)
+    monkeypatch.setattr(model._engine, "run_batch", lambda *_, **__: 1 / 0)
+    model.execute([FakeRequest([jpeg()])])
+    assert ended == []
+    monkeypatch.setattr(model._engine, "is_working", lambda: False)
+    model.execute([FakeRequest([jpeg()])])
+    assert ended == ["the GPU does nothing more for this process"]
+
+
 @pytest.fixture
 def gpu_engines(monkeypatch, model_class):
     """Engines that are asked for a GPU compute on the CPU and say that their tensors are elsewhere."""

@@ -36,6 +36,13 @@ def test_a_batch_that_ends_in_time_does_not():
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_it_ends_the_process_for_a_reason_of_somebody_else():
+    script = "from pixprep.triton.watchdog import Watchdog; Watchdog(print, print).end('no GPU'); print('done')"
+    done = subprocess.run([sys.executable, "-uc", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stdout == "no GPU: its process ends, and must be started again\n"
+
+
 def test_it_says_once_that_no_batch_comes_and_again_after_another():
     times, said = [], threading.Semaphore(0)
 

@@ -38,6 +38,9 @@ _BACKENDS = {
 _LOSSY_HUFFMAN = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others go to libjpeg-turbo
 _END_OF_IMAGE = b"\xff\xd9"
 _CHECKED_CHUNKS = 4
+KEPT_BYTES = 1 << 30
+"""Memory that a thread keeps for the pixels of its next images. A buffer only grows, so that in batches with one large
+image each, now here, now there, every buffer would become as large as that."""
 
 
 class GpuDecoder:
@@ -153,12 +156,20 @@ class GpuDecoder:
         self._local = threading.local()
         self._cpu.trim()
 
+    def close(self) -> None:
+        """End the threads; nothing can be decoded any more."""
+        if self._readers:
+            self._readers.shutdown()
+        del self._decoder
+
     def _batch(self, encoded: list[Encoded]) -> list[Any]:
         """Images of nvImageCodec, None where it failed; buffers of this thread's last call are used again."""
         if not encoded:
             return []
         local = self._local
         kept: list[Any] = getattr(local, "images", [])
+        if sum(image.capacity for image in kept) > KEPT_BYTES:
+            kept = []
         streams = [nvimgcodec.CodeStream(bytes(image)) for image in encoded]
         buffers = {"images": kept[: len(streams)]} if len(kept) >= len(streams) else {}
         with self._lock:

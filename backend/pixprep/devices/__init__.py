@@ -40,6 +40,12 @@ class Device(Protocol):
     def trim(self) -> None:
         """Give memory back that is kept for the next batch."""
 
+    def is_working(self) -> bool:
+        """Whether another batch has a chance; if not, only a new process has."""
+
+    def close(self) -> None:
+        """End the decoder's threads and give memory back; nothing is run any more."""
+
 
 def device_for(name: str, *, threads: int | None = None) -> Device:
     """The device of a name: ``cpu``, ``gpu`` (the first one) or ``gpu:1``.

@@ -57,3 +57,11 @@ class Cpu:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
         if trim is not None:
             trim(0)
+
+    def is_working(self) -> bool:
+        """See ``Device``."""
+        return True
+
+    def close(self) -> None:
+        """See ``Device``."""
+        self.trim()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,24 @@ from pixprep.spec import DType
 
 PIXEL_BYTES = 1 << 30
 """Pixels in device memory at once, in each lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
+
+_FREE: defaultdict[int, list[Any]] = defaultdict(list)
+"""The streams of each GPU that no thread works on. None is ever destroyed: nvImageCodec frees memory on the stream that
+it was allocated on, and an image or a decoder may go after the thread that had the stream."""
+
+
+class _Lent:
+    """A stream for a thread, until the thread or its device is gone."""
+
+    def __init__(self, device_id: int) -> None:
+        self._free = _FREE[device_id]
+        try:
+            self.stream = self._free.pop()
+        except IndexError:
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def __del__(self) -> None:
+        self._free.append(self.stream)
 
 
 class Gpu:
@@ -63,9 +82,20 @@ class Gpu:
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel:
-        """See ``Device``; NVRTC compiles here, or its cache is read."""
-        with self._device:
-            return GpuKernel(plan)
+        """See ``Device``; NVRTC compiles here, or its cache is read.
+
+        Raises:
+            SetupError: there is no NVRTC, or it knows no such GPU.
+        """
+        try:
+            with self._device:
+                return GpuKernel(plan)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise SetupError(
+                f'CuPy makes no CUDA kernels here: {reason}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, '
+                'for the CUDA of the driver), or take the device "cpu"'
+            ) from error
 
     def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
         """See ``Device``."""
@@ -81,14 +111,14 @@ class Gpu:
     def lane(self) -> Iterator[None]:
         """See ``Device``: a CUDA stream for each thread."""
         with self._device:
-            stream: Any = getattr(self._local, "stream", None)
-            if stream is None:
-                stream = self._local.stream = cupy.cuda.Stream(non_blocking=True)
-            with stream:
+            lent: _Lent | None = getattr(self._local, "lent", None)
+            if lent is None:
+                lent = self._local.lent = _Lent(self._device.id)
+            with lent.stream:
                 try:
                     yield
                 finally:
-                    stream.synchronize()
+                    lent.stream.synchronize()
 
     def trim(self) -> None:
         """See ``Device``."""
@@ -97,6 +127,21 @@ class Gpu:
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+    def is_working(self) -> bool:
+        """See ``Device``: a kernel that has read outside its memory, say, makes every later call of CUDA's fail."""
+        try:
+            with self._device:
+                cupy.cuda.runtime.deviceSynchronize()
+        except cupy.cuda.runtime.CUDARuntimeError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See ``Device``."""
+        if self._decoder is not None:
+            self._decoder.close()
+        self.trim()
 
 
 def _to_array(image: Any) -> Any:

@@ -152,6 +152,8 @@ class TritonPythonModel:
                 batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
+            if not self._engine.is_working():  # every later request would fail, for ever
+                self._watchdog.end("the GPU does nothing more for this process")
             return None
         if encoded:
             self._metrics.record(sum(map(len, encoded)), self._engine.fallbacks, batch)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import NoReturn
 
 BATCH_S, IMAGE_S = 30.0, 10.0
 """The slowest image that the limits let in, 50 megapixels in 100 scans, takes 3 s on one core."""
@@ -56,6 +57,12 @@ class Watchdog:
             self._deadline = math.inf
             self._idle_at = time.monotonic() + self._idle_s
 
+    def end(self, reason: str) -> NoReturn:
+        """End the process; whoever watches it starts it anew."""
+        self._log(f"{reason}: its process ends, and must be started again")
+        faulthandler.dump_traceback()
+        os._exit(1)
+
     def close(self) -> None:
         """End the thread."""
         self._closing.set()
@@ -64,9 +71,7 @@ class Watchdog:
         while not self._closing.wait(self._period_s):
             now = time.monotonic()
             if now > self._deadline:
-                self._log("a batch has not ended in time: its process ends, and must be started again")
-                faulthandler.dump_traceback()
-                os._exit(1)
+                self.end("a batch has not ended in time")
             if now > self._idle_at:
                 self._idle_at = math.inf
                 self._on_idle()
