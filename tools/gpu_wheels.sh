@@ -32,8 +32,6 @@ download() { # group, requirement
 }
 
 status=0
-mkdir -p wheels
-echo '*' >wheels/.gitignore
 for group in ${*:-engine server cupy client}; do
     case $group in
     engine) names=$engine ;;
@@ -42,7 +40,7 @@ for group in ${*:-engine server cupy client}; do
     client) names=$client ;;
     *) echo "gpu_wheels: no group \"$group\"; there are engine, server, cupy and client" >&2 && exit 2 ;;
     esac
-    rm -rf "wheels/$group"
+    rm -rf "wheels/$group" && mkdir -p "wheels/$group"
     for name in $names; do
         download "$group" "$name" || { echo "gpu_wheels: no wheel of $name for Python $version" >&2 && exit 1; }
     done

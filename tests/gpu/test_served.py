@@ -73,12 +73,12 @@ def ask_all(it, images):
 
 def test_with_a_pool_that_is_large_enough_every_answer_is_right_and_tensors_stay_on_the_gpu(it, judge, images, record):
     took_s = ask_all(it, images)
+    record("served", what="a large pool", requests=REQUESTS, seconds=round(took_s, 2), furthest_logit=judge.furthest)
     assert not ensemble.tensors_pass_the_host(it, images)
     assert len(ensemble.said(it, ON_GPU)) == 1
     assert not ensemble.said(it, COPIED)
     assert not ensemble.said(it, BY_CPU)
     assert not ensemble.said(it, "failed to copy")
-    record("served", what="a large pool", requests=REQUESTS, seconds=round(took_s, 2), furthest_logit=judge.furthest)
 
 
 def test_the_tensors_that_clients_get_are_the_engines_bit_for_bit(it, images):
@@ -134,11 +134,12 @@ def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
     judge.furthest = 0.0
     with ensemble.serve(tmp_path / "it", judge, models) as it:
         took_s = ask_all(it, images)
+        numbers = {"requests": REQUESTS, "seconds": round(took_s, 2), "furthest_logit": judge.furthest}
+        record("served", what="Triton's own pool", **numbers)
         assert ensemble.tensors_pass_the_host(it, images)
         assert len(ensemble.said(it, BY_CPU)) == 1
         assert len(ensemble.said(it, COPIED)) == 1
         assert not ensemble.said(it, ON_GPU)
-    record("served", what="a small pool", requests=REQUESTS, seconds=round(took_s, 2), furthest_logit=judge.furthest)
 
 
 def test_a_backend_that_is_told_of_a_larger_pool_than_there_is_gives_garbage(tmp_path, judge, models, images, record):
