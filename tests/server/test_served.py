@@ -1,0 +1,63 @@
+"""The driver of the served part of ``make gpu``, rehearsed: the same requests and judges, few of them, on the CPU."""
+
+import importlib.util
+
+import pytest
+
+import ensemble
+from serving import GOOD, Clients
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """With the PyTorch classifier where there is PyTorch."""
+    models = tmp_path_factory.mktemp("served") / "models"
+    ensemble.build(models, "torch" if importlib.util.find_spec("torch") else "onnxruntime")
+    return ensemble.write_pairs(models, ("CPU", "CPU"))
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory, models):
+    judge = ensemble.Judge(models)
+    with ensemble.serve(tmp_path_factory.mktemp("served") / "it", judge, models) as it:
+        yield it
+    judge.close()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return ensemble.photos(12)
+
+
+def test_the_ensembles_answers_are_right_and_its_tensors_pass_the_host(it, images):
+    ensemble.assert_answers_can_be_told_apart(it.clients.oracle, images)
+    it.steady(60, concurrency=16, images=images, models=("ensemble",), sizes=(1,))
+    it.steady(60, concurrency=16, images=ensemble.STORM)
+    ensemble.assert_all_right(it, 120)
+    assert ensemble.tensors_pass_the_host(it, images)
+
+
+def test_wrong_logits_are_counted(it, models, images):
+    class Deceived(ensemble.Judge):
+        def logits(self, tensors):
+            return super().logits(tensors) + 2 * ensemble.NEAR
+
+    judge = Deceived(models)
+    with Clients(it, judge) as clients:
+        assert clients.ask(images[:1], model="ensemble") == "wrong"
+        assert clients.ask(images[:1]) == "right"
+    judge.close()
+
+
+def test_two_models_on_the_same_device_give_the_same_levels(it):
+    apart = ensemble.levels_apart(it.clients.grpc(), GOOD)
+    assert apart == {decoder: {"max": 0, "mean": 0.0} for decoder in ensemble.DECODERS}
+
+
+def test_a_model_is_loaded_anew_under_load_and_no_answer_is_wrong(it):
+    loaded = len(ensemble.said(it, "successfully loaded 'preprocess'"))
+    it.reload(1)
+    assert not it.clients.notes
+    assert len(ensemble.said(it, "successfully loaded 'preprocess'")) == loaded + 1
