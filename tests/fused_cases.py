@@ -17,7 +17,7 @@ from pixprep.profiles.taps import Kind, Taps
 
 FILTERS = LIBRARIES["pillow", True]
 KINDS = get_args(Kind)
-SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9)]
+SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 PAIRS = ("opencv_linear", "lerp")
 """The kinds whose windows have two positions."""
 SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}

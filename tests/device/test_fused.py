@@ -16,6 +16,7 @@ import pixprep as pp
 from fused_cases import FILTERS, KINDS, cases, images, plan_of, synthetic
 from pixprep.kernels import launch
 from pixprep.profiles import resampling
+from pixprep.profiles.taps import Taps
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
@@ -115,11 +116,11 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, like, monkeypatch):
     theirs = cuda_shim.expected(plan, batch)
     real = launch.axis.__wrapped__
 
-    def off(*arguments):
-        axis = real(*arguments)
+    def off(*arguments, align=0, **options):
+        axis = real(*arguments, align=align, **options)
         packed = axis.packed.copy()
-        index = {"first": 5, "count": axis.size + 5, "weights": 2 * axis.size + 5}[wrong]
-        packed[index] -= {"first": 1, "count": 1, "weights": 1 << 18}[wrong]
+        index = {"first": -2 * axis.size + 5, "count": -axis.size + 5, "weights": 4 * 5 + 2 if align else 5}[wrong]
+        packed[index] -= {"first": align or 1, "count": 1, "weights": 1 << 18}[wrong]
         return replace(axis, packed=packed)
 
     monkeypatch.setattr(launch, "axis", off)
@@ -159,10 +160,35 @@ def test_nothing_is_read_or_written_outside(folder):
     assert int(done.stdout.split()[0]) > 200
 
 
+@pytest.mark.parametrize("align", [1, 4])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("mirror", [False, True])
+def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
+    rng = np.random.default_rng(5)
+    length, size, widest = 90, 40, 11
+    first = np.sort(rng.integers(0, length - widest, size, np.int32))
+    count = np.sort(first + rng.integers(1, widest, size, np.int32)) - first
+    weights = rng.integers(-(127 << 16), 127 << 16, (size, widest), np.int32) * (np.arange(widest) < count[:, None])
+    expected = np.zeros((size, length + 16), int)
+    np.put_along_axis(expected, first[:, None] + np.arange(widest), weights, axis=1)
+    if mirror:
+        expected[:, :length] = expected[:, length - 1 :: -1]
+    axis = launch.axis(Taps(first, count, weights.astype(np.int32)), length, align=align, flip=flip, mirror=mirror)
+    groups = axis.packed[: -2 * size].view(np.int8).reshape(-1, size, 4, 4).astype(int)
+    starts, counts = axis.packed[-2 * size :].reshape(2, size)
+    assert not (starts % align).any()
+    assert not groups[:, :, 3].any()
+    made = np.zeros_like(expected)
+    for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
+        low, middle, high = groups[:n, window, :3].transpose(1, 0, 2).reshape(3, -1)
+        made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
+    assert np.array_equal(made[::-1] if flip else made, expected)
+
+
 def test_windows_are_built_once_for_equal_axes():
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
     kept = []
-    sources = [launch.Source(1 << 20, 100, 50, 150), launch.Source(1 << 30, 100, 60, 180)]
+    sources = [launch.Source(1 << 20, 100, 70, 210), launch.Source(1 << 30, 100, 60, 180)]
     placements = [plan.geometry.place(source.height, source.width) for source in sources]
     launch.prepare(plan, sources, placements, [0, 0], upload=lambda packed: kept.append(packed) or 0)
     assert kept[0] is kept[2]
@@ -175,11 +201,11 @@ def test_a_launch_covers_every_pixel_of_the_batch(name):
     sources = [launch.Source(1 << 20, 300, 200, 600), launch.Source(1 << 30, 128, 1000, 3072)]
     placements = [plan.geometry.place(source.height, source.width) for source in sources]
     prepared = launch.prepare(plan, sources, placements, [0, 0], upload=lambda _: 0)
-    middle = prepared.images
-    assert prepared.first_grid[0] * launch.TILE[0] >= middle["middle_width"].max()
-    assert prepared.first_grid[1] * launch.TILE_ROWS >= middle["middle_height"].max()
-    assert prepared.second_grid == (2, 23, 2)
-    sizes = [int(h) * int(w) * 3 for h, w in zip(middle["middle_height"], middle["middle_width"], strict=True)]
-    assert middle["middle"][1] >= sizes[0]
-    assert prepared.middle_bytes >= middle["middle"][1] + sizes[1]
-    assert not (middle["middle"] % launch.ALIGNMENT).any()
+    images = prepared.images
+    assert prepared.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
+    assert prepared.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()
+    assert prepared.second_grid == (1, 23, 2)
+    words = images["middle_height"].astype(int) * images["middle_width"]
+    assert images["middle"][1] >= 4 * 3 * words[0]
+    assert prepared.middle_bytes >= images["middle"][1] + 4 * 3 * words[1]
+    assert not (images["middle"] % launch.ALIGNMENT).any()

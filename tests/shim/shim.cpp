@@ -26,6 +26,7 @@ using std::min;
 #define __global__
 #define __device__
 #define __shared__ static
+#define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 struct Dim { unsigned x, y, z; };
@@ -34,6 +35,27 @@ struct alignas(16) uint4 { unsigned x, y, z, w; };
 static Dim blockIdx, threadIdx;
 namespace { void yield_fiber(bool is_waiting); }
 #define __syncthreads() yield_fiber(true)
+
+template <typename T>
+static inline T __ldg(const T *value) { return *value; }
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+    return ((unsigned long long)high << 32 | low) >> (shift & 31);
+}
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+    unsigned long long bytes = (unsigned long long)high << 32 | low;
+    unsigned out = 0;
+    for (int i = 0; i < 4; ++i) out |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
+
+// What fused.cu has as instructions.
+static inline int dot(unsigned levels, int digits, int sum) {
+    for (int i = 0; i < 4; ++i) sum += (int)(levels >> 8 * i & 255) * (signed char)(digits >> 8 * i);
+    return sum;
+}
+static inline unsigned pack(int low, int high, unsigned above) {
+    return min(max(low, 0), 255) | min(max(high, 0), 255) << 8 | above << 16;
+}
 
 // Each rounds by itself: the compiler is told -ffp-contract=off.
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -62,7 +84,7 @@ static inline unsigned __double2uint_rn(double value) { return (unsigned)rint(va
 namespace {
 
 constexpr size_t STACK = 64 << 10;
-constexpr unsigned THREADS = TILE_WIDTH * TILE_HEIGHT;
+constexpr unsigned BLOCK = TILE_WIDTH * TILE_HEIGHT;
 
 struct Fiber {
     ucontext_t context;
@@ -74,7 +96,7 @@ struct Fiber {
     void *fake = nullptr;
 };
 
-Fiber fibers[THREADS];
+Fiber fibers[BLOCK];
 unsigned next_thread;
 Fiber *current;
 jmp_buf scheduler;
@@ -95,7 +117,7 @@ void yield_fiber(bool is_waiting) {
 void run_fiber() {
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_size);
     for (;;) {
-        while (next_thread < THREADS) {
+        while (next_thread < BLOCK) {
             current->index = threadIdx = {next_thread % TILE_WIDTH, next_thread / TILE_WIDTH, 0};
             ++next_thread;
             if (plan_argument) second_pass(images_argument, *plan_argument);
@@ -125,7 +147,7 @@ void resume(Fiber &fiber) {
 
 void run_block() {
     unsigned count = 0;
-    for (next_thread = 0; next_thread < THREADS; ++count) resume(fibers[count]);
+    for (next_thread = 0; next_thread < BLOCK; ++count) resume(fibers[count]);
     for (bool is_running = true; is_running;) {  // from barrier to barrier
         is_running = false;
         for (unsigned i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// What fused.cu and profiles.cu share: the structs, and which pixel of the region each value of the tensor comes from.
+// What fused.cu and profiles.cu share: the structs, and where the tensor has each value.
 //
 // launch.py puts this file before either of them, and fills the structs; keep both in step. Coordinates: x to the right,
 // y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
@@ -6,9 +6,10 @@
 
 #define TILE_WIDTH 64   // threads a block in x
 #define TILE_HEIGHT 4   // threads a block in y
-#define TILE_ROWS 16    // rows that a block of `first_pass` works through, TILE_HEIGHT at a time
+#define TILE_ROWS 32    // rows that a block of `first_pass` makes
 
-// For each output position of one axis: the first input position, and the weights, tap by tap (weights[tap * size + i]).
+// For each output position i of one axis, flipped if the canvas shows it so: the first input position, how many taps, and
+// the weights, tap by tap (weights[tap * size + i]); for fused.cu groups of taps in place of taps.
 struct Axis {
     const int *first;
     const int *count;
@@ -18,9 +19,13 @@ struct Axis {
 };
 
 struct Image {
-    const unsigned char *source;  // the first pixel that the resize sees: of a mirrored axis the last one in memory
-    unsigned char *middle;        // between the passes: rows of `middle_width` pixels without gaps
+    const unsigned char *source;  // the first pixel that the resize sees: of a mirrored axis the last one in memory, but
+                                  // in fused.cu a mirror of the columns is in their windows
+    unsigned char *middle;        // between the passes: profiles.cu has rows of pixels there, 32 bits a value; fused.cu
+                                  // words, and middle_height and middle_width count these
     VALUE *tensor;
+    const unsigned char *begin;   // of the decoded image in memory: fused.cu reads nothing outside
+    const unsigned char *end;
     struct Axis rows;             // vertical windows, of the region's rows
     struct Axis columns;          // horizontal windows, of the region's columns
     long long pitch;              // bytes from a source row to the next; negative if mirrored
@@ -33,8 +38,6 @@ struct Image {
     int middle_width;
     int top;                      // the region's place on the canvas
     int left;
-    int flip_y;
-    int flip_x;
     int kind;                     // the arithmetic, which some libraries choose by the size
     float factor;                 // of KIND_AREA
     int unused;
@@ -62,16 +65,8 @@ __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-// Where on the region the canvas pixel (x, y) looks; false in the margin.
-__device__ static inline bool find(const struct Image &image, int x, int y, int *region_x, int *region_y) {
-    int rows = image.rows.size, columns = image.columns.size;
-    *region_x = image.flip_x ? columns - 1 - (x - image.left) : x - image.left;
-    *region_y = image.flip_y ? rows - 1 - (y - image.top) : y - image.top;
-    return *region_x >= 0 && *region_x < columns && *region_y >= 0 && *region_y < rows;
-}
-
-// The place in the tensor of channel c of the canvas pixel (x, y).
-__device__ static inline long long place(const struct Plan &plan, int c, int x, int y) {
-    return LAYOUT_CHW ? ((long long)c * plan.canvas_height + y) * plan.canvas_width + x
-                      : ((long long)y * plan.canvas_width + x) * CHANNELS + c;
+// The place in the tensor of channel c of the canvas pixel (x, y); a tensor has less than 2^31 bytes.
+__device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
+    return LAYOUT_CHW ? (c * plan.canvas_height + y) * plan.canvas_width + x
+                      : (y * plan.canvas_width + x) * CHANNELS + c;
 }

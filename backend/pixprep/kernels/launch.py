@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,10 @@ from pixprep.profiles import pillow, resampling
 from pixprep.profiles.taps import Kind, Taps
 
 TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
-TILE_ROWS = 16
+TILE_ROWS = 32
+PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fused.cu
+TAPS = 4  # of a group, which one instruction weighs: TAPS of fused.cu
+DIGITS = 3  # signed bytes of a weight
 ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
 VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -34,12 +37,14 @@ IMAGE = np.dtype(
         ("source", _POINTER),
         ("middle", _POINTER),
         ("tensor", _POINTER),
+        ("begin", _POINTER),
+        ("end", _POINTER),
         ("rows", AXIS),
         ("columns", AXIS),
         ("pitch", np.int64),
         *((name, np.int32) for name in ("step", "height", "width", "vertical_first")),
         *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
-        *((name, np.int32) for name in ("top", "left", "flip_y", "flip_x", "kind")),
+        *((name, np.int32) for name in ("top", "left", "kind")),
         ("factor", np.float32),
         ("unused", np.int32),
     ]
@@ -63,8 +68,7 @@ Upload = Callable[[Int32], int]
 """Puts an array where the kernels can read it, for as long as the launches may need it; gives its address."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Decoded pixels in the kernels' memory: uint8 (height, width, channels), rows ``pitch`` bytes apart."""
 
     address: int
@@ -75,7 +79,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Axis:
-    """The windows of one axis of one region, tap-major, in one array: first | count | weights, 32 bits each.
+    """The windows of one axis of one region, in one array: weights | first | count, 32 bits each.
+
+    For profiles.cu ``count`` says how many taps, and the weights are tap-major. For fused.cu it says how many groups of
+    four taps, and the weights are group-major, 16 bytes a window: three words of four signed bytes, one byte a tap, so
+    that ``weight = d[0] + 256 d[1] + 65536 d[2]``, and a word that is 0.
 
     Attributes:
         size: how many windows.
@@ -175,54 +183,149 @@ def prepare(
         tensors: the address of each image's output.
         upload: called for the windows of each axis; equal windows come as the same array object, to be kept.
     """
-    channels = len(plan.channels)
-    value_bytes = channels if is_fast(plan) else 4 * channels
-    images = np.zeros(len(sources), IMAGE)
-    offset = 0
-    for image, source, placement, tensor in zip(images, sources, placements, tensors, strict=True):
-        top, left, bottom, right = placement.source
-        how = resampling(plan.geometry.resize, placement)
-        height, width = bottom - top, right - left
-        rows, columns = axis(how.rows, height), axis(how.columns, width)
-        mirror_y, mirror_x = placement.mirrors
-        first_row, first_column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
-        image["source"] = source.address + first_row * source.pitch + first_column * channels
-        image["middle"], image["tensor"] = offset, tensor
-        for name, windows in (("rows", rows), ("columns", columns)):
-            address = upload(windows.packed)
-            image[name]["first"], image[name]["count"] = address, address + 4 * windows.size
-            image[name]["weights"], image[name]["size"] = address + 8 * windows.size, windows.size
-            image[name]["bits"] = windows.bits
-        image["pitch"] = -source.pitch if mirror_y else source.pitch
-        image["step"] = -channels if mirror_x else channels
-        image["height"], image["width"] = height, width
-        image["kind"], image["factor"], image["vertical_first"] = KINDS.index(how.kind), how.factor, how.vertical_first
-        image["middle_top"] = columns.begin if how.vertical_first else rows.begin
-        image["middle_height"] = rows.size if how.vertical_first else rows.end - rows.begin
-        image["middle_width"] = columns.end - columns.begin if how.vertical_first else columns.size
-        image["top"], image["left"] = placement.at
-        image["flip_y"], image["flip_x"] = placement.flips
-        used = int(image["middle_height"]) * int(image["middle_width"]) * value_bytes
-        offset += -(-used // ALIGNMENT) * ALIGNMENT
+    kinds: dict[tuple[Any, ...], int] = {}  # images of one size and placement differ in addresses alone
+    structs: list[tuple[Any, ...]] = []
+    extents: list[tuple[int, int]] = []
+    which = []
+    for source, placement in zip(sources, placements, strict=True):
+        which.append(kinds.setdefault((placement, *source[1:]), len(kinds)))
+        if len(structs) < len(kinds):
+            struct, extent = _image(plan, source, placement, upload)
+            structs.append(struct)
+            extents.append(extent)
+    images = np.array(structs, IMAGE).take(which)
+    addresses = np.array([source.address for source in sources], np.uint64)
+    for name in ("source", "begin", "end"):
+        images[name] += addresses
+    images["tensor"] = tensors
+    n_bytes = 4 * len(plan.channels) * images["middle_height"].astype(np.int64) * images["middle_width"]
+    ends = np.cumsum(-(-n_bytes // ALIGNMENT) * ALIGNMENT)
+    images["middle"][1:] = ends[:-1]
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    count = len(sources)
-    first = (_tiles(images["middle_width"], TILE[0]), _tiles(images["middle_height"], TILE_ROWS), count)
-    return Launch(images, offset, first, (-(-width // TILE[0]), -(-height // TILE[1]), count))
+    tile = (TILE[0] * PIXELS, TILE[1]) if is_fast(plan) else TILE
+    widest, highest = (max(sizes) for sizes in zip(*extents, strict=True))
+    return Launch(
+        images,
+        int(ends[-1]),
+        (_tiles(widest, TILE[0]), _tiles(highest, TILE_ROWS), len(sources)),
+        (_tiles(width, tile[0]), _tiles(height, tile[1]), len(sources)),
+    )
 
 
-def _tiles(sizes: npt.NDArray[np.int32], tile: int) -> int:
-    return max(1, -(-int(sizes.max(initial=0)) // tile))
+def _tiles(size: int, tile: int) -> int:
+    return max(1, -(-size // tile))
+
+
+def _image(
+    plan: TensorPlan, source: Source, placement: Placement, upload: Upload
+) -> tuple[tuple[Any, ...], tuple[int, int]]:
+    """The fields of ``IMAGE``, addresses from 0, and the columns and rows that ``first_pass`` works on."""
+    channels = len(plan.channels)
+    top, left, bottom, right = placement.source
+    how = resampling(plan.geometry.resize, placement)
+    height, width = bottom - top, right - left
+    mirror_y, mirror_x = placement.mirrors
+    flip_y, flip_x = placement.flips
+    is_down = how.vertical_first
+    if is_fast(plan):  # sums of integers, in any order: so a mirror turns the windows round and not the source
+        rows = axis(how.rows, height, align=1 if is_down else TAPS, flip=flip_y)
+        columns = axis(how.columns, width, align=TAPS if is_down else 1, flip=flip_x, mirror=mirror_x)
+        mirror_x = False
+    else:
+        rows, columns = axis(how.rows, height, flip=flip_y), axis(how.columns, width, flip=flip_x)
+    first_row, first_column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
+    middle_top = columns.begin if is_down else rows.begin
+    middle_height = rows.size if is_down else rows.end - rows.begin
+    middle_width = columns.end - columns.begin if is_down else columns.size
+    extent = middle_width, middle_height
+    if is_fast(plan):  # words of TAPS neighbours
+        middle_top -= middle_top % TAPS
+        if is_down:
+            middle_width = -(-(columns.end - middle_top) // TAPS)
+            extent = middle_width * TAPS, middle_height
+        else:
+            middle_height = -(-(rows.end - middle_top) // TAPS)
+            middle_width = -(-(middle_width + placement.at[1] % PIXELS) // PIXELS) * PIXELS
+            extent = columns.size, middle_height * TAPS
+    struct = (
+        first_row * source.pitch + first_column * channels,
+        0,
+        0,
+        0,
+        (source.height - 1) * source.pitch + source.width * channels,
+        _axis_struct(rows, upload),
+        _axis_struct(columns, upload),
+        -source.pitch if mirror_y else source.pitch,
+        -channels if mirror_x else channels,
+        height,
+        width,
+        is_down,
+        middle_top,
+        middle_height,
+        middle_width,
+        *placement.at,
+        KINDS.index(how.kind),
+        how.factor,
+        0,
+    )
+    return struct, extent
+
+
+def _axis_struct(axis: Axis, upload: Upload) -> tuple[int, ...]:
+    address = upload(axis.packed)
+    end = address + axis.packed.nbytes
+    return end - 8 * axis.size, end - 4 * axis.size, address, axis.size, axis.bits
 
 
 @lru_cache(maxsize=512)
-def axis(taps: Taps, length: int) -> Axis:
-    """The windows of one axis of ``length`` input positions; cached, so that equal ones are the same object."""
+def axis(taps: Taps, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False) -> Axis:
+    """The windows of one axis of ``length`` input positions; cached, so that equal ones are the same object.
+
+    Args:
+        taps: the windows, as their profile made them.
+        length: of the axis.
+        align: for fused.cu: groups of taps, of which the first begins at a multiple of this; 0: for profiles.cu.
+        flip: the last window first.
+        mirror: position 0 is the last one.
+    """
     size = len(taps.first)
     if size == 0:
         return Axis(np.zeros(0, np.int32), 0, 0, 0, taps.bits)
-    assert taps.first.dtype == taps.count.dtype == np.int32
-    assert taps.weights.dtype in (np.int32, np.float32)
-    weights = np.ascontiguousarray(taps.weights.T).reshape(-1).view(np.int32)
-    first, last = int(taps.first.min()), int((taps.first + taps.count).max())
-    begin, end = min(max(first, 0), length - 1), max(min(last, length), 1)
-    return Axis(np.concatenate([taps.first, taps.count, weights]), size, begin, end, taps.bits)
+    first, count, weights = taps.first, taps.count, taps.weights
+    assert first.dtype == count.dtype == np.int32
+    assert weights.dtype in (np.int32, np.float32)
+    if mirror:
+        first = length - first - count
+        backwards = count[:, None] - 1 - np.arange(weights.shape[1])
+        weights = np.where(backwards >= 0, np.take_along_axis(weights, np.maximum(backwards, 0), axis=1), 0)
+    if flip:
+        first, count, weights = first[::-1], count[::-1], weights[::-1]
+    begin = min(max(int(first.min()), 0), length - 1)
+    end = max(min(int((first + count).max()), length), 1)
+    if align:
+        first, count, weights = _grouped(first, count, weights, align)
+    else:
+        weights = np.ascontiguousarray(weights.T).view(np.int32)
+    return Axis(np.concatenate([weights.reshape(-1), first, count]), size, begin, end, taps.bits)
+
+
+def _grouped(first: Int32, count: Int32, weights: Int32, align: int) -> tuple[Int32, Int32, Int32]:
+    """First positions, counts of groups, and (group, window, 4) words: see ``Axis``."""
+    for steps in (np.diff(first), np.diff(first + count)):
+        assert (steps >= 0).all() or (steps <= 0).all(), (
+            "windows go back and forth: fused.cu reads what lies between two"
+        )
+    shift = first % align
+    groups = -(-(shift + count) // TAPS)
+    taps = TAPS * int(groups.max())
+    padded = np.zeros((len(first), taps + weights.shape[1]), np.int32)
+    np.put_along_axis(padded, shift[:, None] + np.arange(weights.shape[1]), weights, axis=1)
+    digits = []
+    for _ in range(DIGITS):
+        digits.append(padded.astype(np.int8))  # the last 8 bits, signed
+        padded = padded - digits[-1] >> 8
+    assert not padded.any(), "a weight has more than three digits"
+    words = np.zeros((taps // TAPS, len(first), 4, TAPS), np.int8)
+    for index, digit in enumerate(digits):
+        words[:, :, index] = digit[:, :taps].reshape(len(first), -1, TAPS).transpose(1, 0, 2)
+    return first - shift, groups, words.view(np.int32)

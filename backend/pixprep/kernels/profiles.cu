@@ -166,9 +166,9 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
     int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
     if (x >= plan.canvas_width || y >= plan.canvas_height) return;
-    int region_x, region_y;
+    int region_x = x - image.left, region_y = y - image.top;
+    bool is_inside = region_x >= 0 && region_x < image.columns.size && region_y >= 0 && region_y < image.rows.size;
     float values[CHANNELS];
-    bool is_inside = find(image, x, y, &region_x, &region_y);
     if (is_inside) finish(image, region_x, region_y, values);
     for (int c = 0; c < CHANNELS; ++c) {
         float value = is_inside ? values[0] : plan.fill[c];
