@@ -7,6 +7,7 @@ import ctypes
 import shutil
 import subprocess
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,14 +20,16 @@ from pixprep.kernels.cpu import CpuKernel
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 
-def build(plan, folder, *, sanitize=False):
+def build(plan, folder, *, sanitize=False, plain=False):
     """The shim for a plan's types, as a loaded library."""
-    return build_source(launch.source(plan), launch.options(plan), folder, sanitize=sanitize)
+    code, options = launch.source(plan, plain=plain), launch.options(plan, plain=plain)
+    return build_source(code, options, folder, sanitize=sanitize)
 
 
 def build_source(code, options, folder, *, sanitize=False):
-    """The shim around kernels compiled with these options, as a loaded library; the options name it."""
+    """The shim around kernels compiled with these options, as a loaded library."""
     name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
+    name += f"_{zlib.crc32(code.encode()):08x}"
     path = Path(folder, f"{name}.so")
     if not path.exists():
         source = path.with_suffix(".cu")
@@ -74,7 +77,7 @@ def poison(guards, *, undo=False):
             function(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(guard.nbytes))
 
 
-def run(library, plan, images):
+def run(library, plan, images, *, plain=False):
     """The tensors of uint8 (height, width, channels) images, by the real kernels."""
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     kept = []  # what the structs point at
@@ -86,7 +89,7 @@ def run(library, plan, images):
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
     sources = [launch.Source(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     placements = [plan.geometry.place(*image.shape[:2]) for image in images]
-    prepared = launch.prepare(plan, sources, placements, [out.ctypes.data for out in outs], upload=upload)
+    prepared = launch.prepare(plan, sources, placements, [out.ctypes.data for out in outs], upload=upload, plain=plain)
     middle = np.empty(max(1, prepared.middle_bytes), np.uint8)
     prepared.images["middle"] += np.uint64(middle.ctypes.data)
     constants = launch.constants(plan)

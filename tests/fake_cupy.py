@@ -148,6 +148,7 @@ def modules(folder):
 
     pool = SimpleNamespace(free_all_blocks=lambda: None)
     cuda = SimpleNamespace(
+        compiler=SimpleNamespace(CompileException=type("CompileException", (Exception,), {})),
         runtime=RUNTIME,
         Device=Device,
         Stream=Stream,

@@ -86,6 +86,18 @@ def test_the_kernels_equal_the_cpu_bit_for_bit(folder):
     assert count > 1000
 
 
+@needs_compiler
+def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
+    """They are the ones that are left where the fast ones do not work."""
+    count = 0
+    for plan, batch in cases(every=7):
+        if launch.is_fast(plan):
+            ours = cuda_shim.run(cuda_shim.build(plan, folder, plain=True), plan, batch, plain=True)
+            assert all(map(np.array_equal, ours, cuda_shim.expected(plan, batch)))
+            count += 1
+    assert count > 10
+
+
 def kind_of(plan, image):
     return resampling(plan.geometry.resize, plan.geometry.place(*image.shape[:2])).kind
 

@@ -1,8 +1,10 @@
 """The GPU engine's own logic with no GPU: nvImageCodec's CPU backend, the kernels through the shim, a fake CuPy."""
 
+import contextlib
 import gc
 import importlib
 import io
+import re
 import sys
 import threading
 import types
@@ -239,9 +241,102 @@ def test_a_compiler_that_is_not_there_is_a_setup_error(gpu, monkeypatch):  # noq
     with pytest.raises(pp.SetupError) as caught:
         pp.Engine(PIPELINE, device="gpu")
     assert str(caught.value) == (
-        'CuPy makes no CUDA kernels here: Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: '
+        'no CUDA kernels that work on this GPU: Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: '
         'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or take the device "cpu"'
     )
+
+
+def spoil(monkeypatch, *changes):
+    """Kernels whose source is changed, as if a GPU did something else than the tests here."""
+    real = sys.modules["pixprep.kernels.launch"].source
+
+    def source(plan, *, plain=False):
+        code = real(plan, plain=plain)
+        for before, after in changes:
+            code = code.replace(before, after)
+        return code
+
+    monkeypatch.setattr(sys.modules["pixprep.kernels.launch"], "source", source)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_fast_kernels_that_compute_something_else_are_not_used_but_the_plain_ones(monkeypatch, caplog):
+    """One byte from the wrong channel."""
+    spoil(monkeypatch, ("0x0630", "0x0631"))
+    with pp.Engine(PIPELINE, device="gpu") as engine, pp.Engine(PIPELINE) as cpu:
+        (record,) = caplog.records
+        said, _, fault = record.getMessage().partition(": ")
+        assert said == "the fast CUDA kernels are not used on this GPU, but slower ones"
+        assert re.fullmatch(r"[\d,]+ of 7,776 values are not the CPU's, by up to \d+", fault)
+        same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_fast_kernels_that_do_not_compile_are_not_used_but_the_plain_ones(monkeypatch, caplog):
+    cupy = sys.modules["cupy"]
+    make = cupy.RawModule
+
+    def compiled(*, code, options):
+        if "dp4a" in code:
+            raise cupy.cuda.compiler.CompileException("dp4a: sm_61 or later\nand more")
+        return make(code=code, options=options)
+
+    monkeypatch.setattr(cupy, "RawModule", compiled)
+    with pp.Engine(PIPELINE, device="gpu") as engine, pp.Engine(PIPELINE) as cpu:
+        same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
+    assert [record.getMessage() for record in caplog.records] == [
+        "the fast CUDA kernels are not used on this GPU, but slower ones: dp4a: sm_61 or later"
+    ]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_no_engine_computes_something_else_than_the_cpu(monkeypatch):
+    spoil(monkeypatch, ("level > 255 ? 255", "level > 255 ? 254"))
+    with pytest.raises(pp.SetupError, match=r"this GPU: [\d,]+ of 7,776 values are not the CPU's, by up to 1: pip"):
+        pp.Engine(PIPELINE, device="gpu")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("op", "is_checked"),
+    [
+        (pp.center_crop(224), True),
+        (pp.pad(120, 120), True),
+        (pp.crop(top=900, left=1000, height=64, width=64), True),
+        (pp.crop(top=9000, left=1000, height=64, width=64), False),
+    ],
+)
+def test_kernels_are_checked_with_images_that_the_plan_takes(monkeypatch, op, is_checked):
+    spoil(monkeypatch, ("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 0]"))
+    pipeline = pp.Pipeline([pp.decode(decoder="cpu"), op, pp.tensor(dtype="uint8")])
+    with pytest.raises(pp.SetupError, match="are not the CPU's") if is_checked else contextlib.nullcontext():
+        pp.Engine(pipeline, device="gpu").close()
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_kernels_are_checked_with_and_without_llvmlite(monkeypatch, color, caplog):
+    pipeline = pp.Pipeline([replace_decode(color=color), *PIPELINE.ops[1:]])
+    pp.Engine(pipeline, device="gpu").close()
+    monkeypatch.setattr("pixprep.kernels.cpu._compiled", lambda _: None)
+    pp.Engine(pipeline, device="gpu").close()
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("wrong", ["channels", "columns"])
+def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(monkeypatch, wrong):
+    real = sys.modules["pixprep.devices.gpu"]._to_array
+    change = {"channels": lambda image: image[:, :, ::-1], "columns": lambda image: np.roll(image, 8, axis=1)}[wrong]
+    monkeypatch.setattr(sys.modules["pixprep.devices.gpu"], "_to_array", lambda image: change(real(image)))
+    with pytest.raises(pp.SetupError, match=r"^nvImageCodec's pixels are \d+\.\d levels from .*, on average: pip"):
+        pp.Engine(PIPELINE, device="gpu")
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("limits", [pp.Limits(formats=("png",)), pp.Limits(max_pixels=100)])
+def test_limits_that_no_sample_keeps_stop_no_engine(limits):
+    pp.Engine(PIPELINE, device="gpu", limits=limits).close()
 
 
 def test_buffers_do_not_all_grow_to_the_largest_image_in_time(engine, monkeypatch):

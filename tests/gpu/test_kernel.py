@@ -76,6 +76,15 @@ def _random_plan(rng, options):
     return plan_of(*ops, pp.tensor(dtype=dtype, layout=("chw", "hwc")[rng.integers(2)]))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+@pytest.mark.parametrize("like", ["pillow", "torchvision"])
+def test_an_engine_gets_the_fast_kernels(gpu, caplog, dtype, layout, like):
+    """They have computed what the CPU does, when it was made: else it has the plain ones."""
+    plan = plan_of(pp.resize(64, like=like), pp.center_crop(60), pp.tensor(dtype=dtype, layout=layout))
+    assert not gpu.Gpu(0).kernel(plan)._is_plain, caplog.text
+
+
 def test_a_wrong_pixel_is_seen(run):
     """A negative control: one level of one pixel, and the tensors differ."""
     plan = plan_of(pp.center_crop(30), pp.tensor(dtype="uint8"))

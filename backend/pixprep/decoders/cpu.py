@@ -271,9 +271,11 @@ def _is_rare(message: str) -> bool:
 
 
 def sample_jpeg(height: int, width: int) -> bytes:
-    """A JPEG of noise, 4:2:0, to try a decoder with."""
-    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return bytes(simplejpeg.encode_jpeg(noise, quality=90, colorspace="RGB", colorsubsampling="420"))
+    """A JPEG to try a decoder with, 4:2:0: each channel rises another way, under some noise."""
+    down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    ramps = 223 * np.stack([right, down, 1 - right], axis=-1)
+    pixels = (ramps + np.random.default_rng(0).integers(0, 33, ramps.shape)).astype(np.uint8)
+    return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorspace="RGB", colorsubsampling="420"))
 
 
 def _array(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 from nvidia import nvimgcodec
 
 from pixprep.decoders import Encoded, Limits
-from pixprep.decoders.cpu import sample_jpeg
+from pixprep.decoders.cpu import CpuDecoder, sample_jpeg
 from pixprep.decoders.gpu import REMEDY, GpuDecoder
-from pixprep.errors import SetupError
-from pixprep.kernels import Array
+from pixprep.errors import ImageError, SetupError
+from pixprep.kernels import Array, launch
+from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel
-from pixprep.plan import Plan, TensorPlan
+from pixprep.plan import Placement, Plan, TensorPlan
 from pixprep.spec import DType
+
+log = logging.getLogger(__name__)
 
 PIXEL_BYTES = 1 << 30
 """Pixels in device memory at once, in each lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
+
+_CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
+"""Sizes of images that kernels are checked with, the first two that the plan takes: a photo, one that Pillow 13 resizes
+from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
+_BLOCK = 25
+_LARGEST_MEAN = 8.0
+"""How far the pixels of nvImageCodec may be from libjpeg-turbo's, in levels, over the sample. Without interpolated
+chroma libjpeg-turbo is 2 from itself; a shift by one pixel is 11, swapped channels are 75."""
+_ROUNDING = 1e-4
+"""How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
 
 _FREE: defaultdict[int, list[Any]] = defaultdict(list)
 """The streams of each GPU that no thread works on. None is ever destroyed: nvImageCodec frees memory on the stream that
@@ -67,7 +83,11 @@ class Gpu:
         self._decoder: GpuDecoder | None = None
 
     def decoder(self, plan: Plan, limits: Limits) -> GpuDecoder:
-        """See ``Device``."""
+        """See ``Device``.
+
+        Raises:
+            SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
+        """
         self._decoder = GpuDecoder(
             plan,
             limits,
@@ -75,27 +95,30 @@ class Gpu:
             to_array=_to_array,
             stream=lambda: int(cupy.cuda.get_current_stream().ptr),
         )
+        sample = sample_jpeg(48, 64)
+        (expected,) = CpuDecoder(replace(plan, scale="full"), limits).decode([sample])
         with self.lane():
-            self._decoder.decode([sample_jpeg(16, 16)])
-        if self._decoder.fallbacks:
-            raise SetupError(f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}")
+            (decoded,) = self._decoder.decode([sample])
+            if self._decoder.fallbacks:
+                raise SetupError(f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}")
+            if isinstance(decoded, ImageError) or isinstance(expected, ImageError):
+                return self._decoder  # the model takes no such image
+            pixels = decoded.pixels.get().astype(int)
+        apart = np.abs(pixels - expected.pixels[:, :, : pixels.shape[2]]).mean()
+        if apart > _LARGEST_MEAN:
+            raise SetupError(
+                f"nvImageCodec's pixels are {apart:.1f} levels from libjpeg-turbo's on this GPU, on average: {REMEDY}"
+            )
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel:
         """See ``Device``; NVRTC compiles here, or its cache is read.
 
         Raises:
-            SetupError: there is no NVRTC, or it knows no such GPU.
+            SetupError: no kernels compile here that compute what the CPU does.
         """
-        try:
-            with self._device:
-                return GpuKernel(plan)
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
-            raise SetupError(
-                f'CuPy makes no CUDA kernels here: {reason}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, '
-                'for the CUDA of the driver), or take the device "cpu"'
-            ) from error
+        with self._device:
+            return _checked_kernel(plan)
 
     def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
         """See ``Device``."""
@@ -142,6 +165,63 @@ class Gpu:
         if self._decoder is not None:
             self._decoder.close()
         self.trim()
+
+
+def _checked_kernel(plan: TensorPlan) -> GpuKernel:
+    """The plan's fast kernels; with a warning the plain ones, where the fast ones do not compute what the CPU does.
+
+    Raises:
+        SetupError: the plain ones do not either, or there is no NVRTC, or it knows no such GPU.
+    """
+    for plain in (False, True) if launch.is_fast(plan) else (True,):
+        try:
+            kernel = GpuKernel(plan, plain=plain)
+            fault = _fault(kernel, plan)
+        except (RuntimeError, cupy.cuda.compiler.CompileException) as error:
+            fault = str(error).partition("\n")[0]
+        if fault is None:
+            return kernel
+        if not plain:
+            log.warning("the fast CUDA kernels are not used on this GPU, but slower ones: %s", fault)
+    raise SetupError(
+        f'no CUDA kernels that work on this GPU: {fault}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the '
+        'CUDA of the driver), or take the device "cpu"'
+    )
+
+
+def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
+    """How the kernels' values differ from the CPU's; None if they do not."""
+    numbers, channels = np.random.default_rng(0), len(plan.channels)
+    images: list[npt.NDArray[np.uint8]] = []
+    placements: list[Placement] = []
+    for height, width in _CHECKED:
+        try:
+            placements.append(plan.geometry.place(height, width))
+        except ImageError:
+            continue
+        images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
+        if len(images) == 2:
+            break
+    expected = np.empty((len(images), *plan.spec.shape), plan.spec.dtype)
+    CpuKernel(plan).run(images, placements, list(expected))
+    outs = cupy.empty(expected.shape, expected.dtype)
+    pixels = [cupy.asarray(np.ascontiguousarray(image[:, :, :channels])) for image in images]
+    kernel.run(pixels, placements, [outs[index] for index in range(len(images))])
+    ours = outs.get()
+    if np.array_equal(ours, expected):
+        return None
+    apart = np.abs(ours.astype(np.float64) - expected)
+    if plan.spec.dtype != "uint8" and apart.max() <= _ROUNDING * np.abs(expected).max():
+        return None
+    count = np.count_nonzero(ours != expected)
+    return f"{count:,} of {apart.size:,} values are not the CPU's, by up to {apart.max():g}"
+
+
+def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
+    """Black, white and noise: filters overshoot at their edges, where values are clipped."""
+    kinds = numbers.integers(0, 3, (height // _BLOCK, width // _BLOCK, channels))
+    kinds = kinds.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
+    return np.where(kinds == 2, numbers.integers(0, 256, kinds.shape), 255 * kinds).astype(np.uint8)
 
 
 def _to_array(image: Any) -> Any:

@@ -59,9 +59,9 @@ __device__ static inline void add(unsigned levels, uint4 digits, int *sums) {
     sums[2] = dot(levels, digits.z, sums[2]);
 }
 
-// Its level, not yet clipped.
+// Its level, not yet clipped. The sum is an int, but a part of it may not be: unsigned numbers wrap, and come back.
 __device__ static inline int level_of(const int *sums, const struct Axis &axis) {
-    return (sums[2] * 65536 + sums[1] * 256 + sums[0]) >> BITS;
+    return (int)(sums[2] * 65536u + sums[1] * 256u + sums[0]) >> BITS;
 }
 
 // Four pixels that begin at the bit `shift` mod 32 of `first`, which the next CHANNELS words follow: of each channel a

@@ -23,11 +23,13 @@ WINDOW_BYTES = 64 << 20
 class GpuKernel:
     """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it is done."""
 
-    def __init__(self, plan: TensorPlan) -> None:
+    def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
+        self._is_plain = plain
         self._constants = cupy.asarray(launch.constants(plan))
         self._struct = launch.plan_struct(plan, self._constants.data.ptr)
-        module = cupy.RawModule(code=launch.source(plan), options=("-std=c++11", *launch.options(plan)))
+        options = ("-std=c++11", *launch.options(plan, plain=plain))
+        module = cupy.RawModule(code=launch.source(plan, plain=plain), options=options)
         self._first_pass = module.get_function("first_pass")  # compiles
         self._second_pass = module.get_function("second_pass")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
@@ -50,6 +52,7 @@ class GpuKernel:
             placements,
             [out.data.ptr for out in outs],
             upload=lambda packed: self._windows.address(packed, used),
+            plain=self._is_plain,
         )
         middle = getattr(self._local, "middle", None)
         if middle is None or middle.nbytes < prepared.middle_bytes:

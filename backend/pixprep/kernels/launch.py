@@ -1,6 +1,7 @@
 """What the CUDA kernels are made of and launched with: source, windows, structs, grids. NumPy only: it runs anywhere.
 
-``fused.cu`` is fast, and does what nearly every plan asks for; ``profiles.cu`` does every kind of ``profiles.taps``.
+``fused.cu`` is fast, and does what nearly every plan asks for; ``profiles.cu`` is plain, and does every kind of
+``profiles.taps``. Where a function has ``plain``, it is for profiles.cu, also if fused.cu would do.
 """
 
 from __future__ import annotations
@@ -120,15 +121,15 @@ def is_fast(plan: TensorPlan) -> bool:
     return resize is None or resize.like == "pillow" or (resize.like == "torchvision" and resize.antialias)
 
 
-def source(plan: TensorPlan) -> str:
+def source(plan: TensorPlan, *, plain: bool = False) -> str:
     """The CUDA source of the plan's kernels."""
     constants = [("KIND", KINDS), ("STEP", STEPS)]
     lines = [f"#define {name}_{each.upper()} {i}\n" for name, names in constants for i, each in enumerate(names)]
-    files = ("canvas.cu", "fused.cu" if is_fast(plan) else "profiles.cu")
+    files = ("canvas.cu", "fused.cu" if is_fast(plan) and not plain else "profiles.cu")
     return "".join([*lines, *(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in files)])
 
 
-def options(plan: TensorPlan) -> list[str]:
+def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     """The compiler's -D options for a plan."""
     value = VALUES[np.dtype(plan.spec.dtype).itemsize]
     options = [
@@ -136,7 +137,7 @@ def options(plan: TensorPlan) -> list[str]:
         f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
         f"-DVALUE={value}",
     ]
-    if not is_fast(plan):
+    if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
     resize = plan.geometry.resize
     is_pillow = resize is None or resize.like == "pillow"
@@ -173,6 +174,7 @@ def prepare(
     tensors: Sequence[int],
     *,
     upload: Upload,
+    plain: bool = False,
 ) -> Launch:
     """The structs and grids of one batch.
 
@@ -182,7 +184,9 @@ def prepare(
         placements: the plan's geometry at each image's size.
         tensors: the address of each image's output.
         upload: called for the windows of each axis; equal windows come as the same array object, to be kept.
+        plain: see above.
     """
+    is_fused = is_fast(plan) and not plain
     kinds: dict[tuple[Any, ...], int] = {}  # images of one size and placement differ in addresses alone
     structs: list[tuple[Any, ...]] = []
     extents: list[tuple[int, int]] = []
@@ -190,7 +194,7 @@ def prepare(
     for source, placement in zip(sources, placements, strict=True):
         which.append(kinds.setdefault((placement, *source[1:]), len(kinds)))
         if len(structs) < len(kinds):
-            struct, extent = _image(plan, source, placement, upload)
+            struct, extent = _image(plan, source, placement, upload, is_fused=is_fused)
             structs.append(struct)
             extents.append(extent)
     images = np.array(structs, IMAGE).take(which)
@@ -202,7 +206,7 @@ def prepare(
     ends = np.cumsum(-(-n_bytes // ALIGNMENT) * ALIGNMENT)
     images["middle"][1:] = ends[:-1]
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    tile = (TILE[0] * PIXELS, TILE[1]) if is_fast(plan) else TILE
+    tile = (TILE[0] * PIXELS, TILE[1]) if is_fused else TILE
     widest, highest = (max(sizes) for sizes in zip(*extents, strict=True))
     return Launch(
         images,
@@ -217,7 +221,7 @@ def _tiles(size: int, tile: int) -> int:
 
 
 def _image(
-    plan: TensorPlan, source: Source, placement: Placement, upload: Upload
+    plan: TensorPlan, source: Source, placement: Placement, upload: Upload, *, is_fused: bool
 ) -> tuple[tuple[Any, ...], tuple[int, int]]:
     """The fields of ``IMAGE``, addresses from 0, and the columns and rows that ``first_pass`` works on."""
     channels = len(plan.channels)
@@ -227,7 +231,7 @@ def _image(
     mirror_y, mirror_x = placement.mirrors
     flip_y, flip_x = placement.flips
     is_down = how.vertical_first
-    if is_fast(plan):  # sums of integers, in any order: so a mirror turns the windows round and not the source
+    if is_fused:  # sums of integers, in any order: so a mirror turns the windows round and not the source
         rows = axis(how.rows, height, align=1 if is_down else TAPS, flip=flip_y)
         columns = axis(how.columns, width, align=TAPS if is_down else 1, flip=flip_x, mirror=mirror_x)
         mirror_x = False
@@ -238,7 +242,7 @@ def _image(
     middle_height = rows.size if is_down else rows.end - rows.begin
     middle_width = columns.end - columns.begin if is_down else columns.size
     extent = middle_width, middle_height
-    if is_fast(plan):  # words of TAPS neighbours
+    if is_fused:  # words of TAPS neighbours
         middle_top -= middle_top % TAPS
         if is_down:
             middle_width = -(-(columns.end - middle_top) // TAPS)
