@@ -132,10 +132,11 @@ class Raw:
 
 
 def dali(photos: Sequence[bytes], decoder: str, batch: int, *, queue: int) -> Contender | None:
-    """DALI's idiom of the same task, with batches of its own of the same photos; None where it is not installed."""
+    """DALI's idiom of the same task, with batches of its own of the same photos; None where it does not work."""
     try:
         library = importlib.import_module("nvidia.dali")
-    except ImportError:
+    except ImportError as error:
+        report(f"no DALI: {error}")
         return None
     fn, types = library.fn, library.types
     threads = len(os.sched_getaffinity(0))
@@ -161,7 +162,11 @@ def dali(photos: Sequence[bytes], decoder: str, batch: int, *, queue: int) -> Co
 
     options = {"batch_size": batch, "num_threads": threads, "device_id": 0, "prefetch_queue_depth": queue}
     running = library.pipeline_def(definition)(**options)
-    running.build()
+    try:
+        running.build()
+    except RuntimeError as error:  # the other contenders are worth the time of the GPU
+        report(f"no DALI: {error}")
+        return None
     return lambda _: running.run()  # without a stream: its results are there when it returns
 
 

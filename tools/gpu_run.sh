@@ -7,6 +7,7 @@
 #   tools/gpu_run.sh served-tests        of what Triton serves; more words go to pytest
 #   tools/gpu_run.sh served-benchmark    of what Triton serves; more words go to benchmarks/served_gpu.py
 #
+# DALI is measured beside the engine where it is installed, or in wheels/dali-1, wheels/dali-2, ...
 # JSON comes to $OUT, or benchmarks/results. With wheels in wheels/ (tools/gpu_wheels.sh) no network is used: the engine
 # takes those of wheels/engine, what is served takes all. The embedded Triton needs NumPy 1, so that has an environment
 # of its own, with CuPy 13. Its Python models load libpython3.X.so.1.0: where the machine has none, put the package that
@@ -73,6 +74,18 @@ for group in $groups; do
     [ ! -d wheels ] || [ -d "wheels/$group" ] || fail "wheels/$group is missing: tools/gpu_wheels.sh $group"
     wheels="$wheels $(find "wheels/$group" -name '*.whl' 2>/dev/null | sort)"
 done
+if [ "$what" = benchmark ]; then
+    for first in $(find wheels/dali-1 -name '*.whl.1of*' 2>/dev/null); do
+        name=$(basename "${first%.1of*}") count=${first##*of}
+        mkdir -p build/wheels && : >"build/wheels/$name"
+        for number in $(seq "$count"); do
+            part=wheels/dali-$number/$name.${number}of$count
+            [ -f "$part" ] || fail "$part is missing: tools/gpu_wheels.sh dali"
+            cat "$part" >>"build/wheels/$name"
+        done
+        wheels="$wheels build/wheels/$name $(find wheels/dali-1 -name '*.whl' | sort)"
+    done
+fi
 wheels=$(echo $wheels)
 if [ "$(cat "$venv/.installed" 2>/dev/null)" != "${wheels:-registry}" ]; then
     pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location"
