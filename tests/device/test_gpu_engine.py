@@ -138,16 +138,29 @@ def test_a_batch_over_the_memory_budget_is_cut_into_chunks(engine, gpu, monkeypa
         same(engine.run_batch(images), cpu.run_batch(images))
 
 
-def test_a_batch_is_cut_so_that_one_chunk_is_checked_while_another_is_decoded(engine, monkeypatch):
-    """But for few images, which the cores read at once, and where nothing is checked."""
+def test_a_batch_is_cut_so_that_the_host_reads_one_chunk_while_another_is_decoded(engine, monkeypatch):
+    """But for few images, which the cores read at once."""
     images = [jpeg(50, 70, seed) for seed in range(9)]
     for cores, chunks in ((1, [range(3), range(3, 6), range(6, 9)]), (4, [range(4), range(4, 8), range(8, 9)])):
         monkeypatch.setattr(engine._decoder, "_cores", cores)
         assert list(engine._device.chunks(images)) == chunks
         with pp.Engine(PIPELINE) as cpu:
             same(engine.run_batch(images), cpu.run_batch(images))
-    monkeypatch.setattr(engine._decoder, "_readers", None)
-    assert list(engine._device.chunks(images)) == [range(9)]
+
+
+def test_a_header_is_read_once_and_belongs_to_its_image(engine, monkeypatch):
+    decoder = sys.modules["pixprep.decoders.gpu"]
+    read, real = [], decoder.read_header
+    monkeypatch.setattr(decoder, "read_header", lambda *a, **k: read.append(None) or real(*a, **k))
+    images = [*mixed(), *mixed()[:2], jpeg(50, 70)]
+    images.append(images[-1])
+    with pp.Engine(PIPELINE) as cpu:
+        expected = cpu.run_batch(images)
+        same(engine.run_batch(images), expected)
+        assert len(read) <= len(images) + 3  # again: the two that are refused twice, and the one that is there twice
+        engine._decoder._known = {id(image): (b"another", None) for image in images}
+        assert [result.height for result in engine._decoder.decode([images[0]])] == [50]
+        assert not [known for known in engine._decoder._known if known == id(images[0])]
 
 
 def test_one_image_over_the_budget_is_a_chunk_of_its_own(engine, gpu, monkeypatch):

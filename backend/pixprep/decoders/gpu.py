@@ -5,7 +5,7 @@ fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-t
 
 nvImageCodec does not say that a JPEG is damaged. Unless the plan asks for the fastest decoder, libjpeg-turbo reads its
 data first, on the cores of the host: only a JPEG without damage reaches nvImageCodec, and images and errors are those
-of the CPU. A large batch is cut into chunks, so that the data of one is read while another is decoded.
+of the CPU. A large batch is cut into chunks, so that the host reads headers and data of one while another is decoded.
 
 Every image is decoded whole: ``"scale": "auto"`` allows less, and asks for nothing.
 """
@@ -37,7 +37,7 @@ _BACKENDS = {
 }
 _LOSSY_HUFFMAN = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others go to libjpeg-turbo
 _END_OF_IMAGE = b"\xff\xd9"
-_CHECKED_CHUNKS = 4
+_CHUNKS = 4
 KEPT_BYTES = 1 << 30
 """Memory that a thread keeps for the pixels of its next images. A buffer only grows, so that in batches with one large
 image each, now here, now there, every buffer would become as large as that."""
@@ -70,6 +70,7 @@ class GpuDecoder:
         self._cpu = CpuDecoder(replace(plan, scale="full"), limits)
         self._limits = limits
         self._is_strict = plan.damage == "strict"
+        self._known: dict[int, tuple[Encoded, JpegHeader | None]] = {}
         self._cores = len(os.sched_getaffinity(0))
         self._readers = None if plan.decoder == "fastest" else ThreadPoolExecutor(self._cores)
         self._to_array = to_array
@@ -119,10 +120,10 @@ class GpuDecoder:
     def chunks(self, encoded: Sequence[Encoded], *, budget: int) -> Iterator[range]:
         """Ranges of images whose pixels have at most ``budget`` bytes together, and at least one image each.
 
-        Where libjpeg-turbo reads the data first, no chunk is more than a quarter of the batch, for as long as each core
-        has an image of it.
+        No chunk is more than a quarter of the batch, for as long as each core has an image of it.
         """
-        most = max(self._cores, -(-len(encoded) // _CHECKED_CHUNKS)) if self._readers else len(encoded)
+        most = max(self._cores, -(-len(encoded) // _CHUNKS))
+        self._known = {}
         start = used = 0
         for index, image in enumerate(encoded):
             need = self._n_bytes(image)
@@ -138,10 +139,14 @@ class GpuDecoder:
             header = self._header(encoded)
         except ImageError:
             return 0  # it will not be decoded
+        self._known[id(encoded)] = encoded, header
         return 3 * header.height * header.width if header else 3 * self._limits.max_pixels
 
     def _header(self, encoded: Encoded) -> JpegHeader | None:
-        """The header of a JPEG within the limits; None for other formats."""
+        """The header of a JPEG within the limits; None for other formats. Read once for the chunks and the decode."""
+        known = self._known.pop(id(encoded), None)
+        if known is not None and known[0] is encoded:
+            return known[1]
         return read_header(memoryview(encoded).cast("B"), self._limits, is_strict=self._is_strict)[1]
 
     def _is_for_nvimgcodec(self, encoded: Encoded) -> bool:

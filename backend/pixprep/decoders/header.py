@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pixprep.decoders import Format, Limits
 from pixprep.errors import ImageError
@@ -27,8 +26,7 @@ _DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interope
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}  # TIFF 6.0, section 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class JpegHeader:
+class JpegHeader(NamedTuple):
     """A JPEG file up to its first scan.
 
     Attributes:
@@ -165,17 +163,19 @@ def _blocks(frame: memoryview, scan: memoryview) -> int:
 
     A scan has more if it holds several components: it then fills its last row and column of units up.
     """
-    sampling = {frame[at]: divmod(frame[at + 1], 16) for at in range(6, len(frame) - 2, 3)}
-    named = [scan[at] for at in range(1, 2 * (scan[0] if scan else 0), 2) if at < len(scan)]
-    starts_with_mean = len(scan) == 4 + 2 * len(named) and scan[-3] == 0
-    if not starts_with_mean or any(name not in sampling for name in named) or any(0 in s for s in sampling.values()):
+    sampling = {frame[at]: (frame[at + 1] >> 4, frame[at + 1] & 15) for at in range(6, len(frame) - 2, 3)}
+    named = {*scan[1 : 2 * (scan[0] if scan else 0) : 2]}
+    across, down = [s[0] for s in sampling.values()], [s[1] for s in sampling.values()]
+    starts_with_mean = len(scan) == 4 + 2 * (scan[0] if scan else 0) and scan[-3] == 0
+    if not starts_with_mean or not named <= sampling.keys() or 0 in across or 0 in down:
         return 0
-    height, width = (int.from_bytes(frame[at : at + 2], "big") for at in (1, 3))
-    most_across, most_down = (max(s[axis] for s in sampling.values()) for axis in (0, 1))
-    return sum(
-        -(-width * sampling[name][0] // (8 * most_across)) * -(-height * sampling[name][1] // (8 * most_down))
-        for name in set(named)
-    )
+    height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
+    most_across, most_down = 8 * max(across), 8 * max(down)
+    blocks = 0
+    for name in named:
+        columns, rows = sampling[name]
+        blocks += -(-width * columns // most_across) * -(-height * rows // most_down)
+    return blocks
 
 
 def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
