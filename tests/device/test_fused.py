@@ -156,7 +156,10 @@ def test_the_comparison_sees_another_kind(folder, kind, monkeypatch):
 
 @needs_compiler
 def test_nothing_is_read_or_written_outside(folder):
-    """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first."""
+    """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first.
+
+    And UndefinedBehaviorSanitizer: a vector at an address that is no multiple of its size is an error on a GPU.
+    """
     asked = [cuda_shim.COMPILER, "-print-file-name=libasan.so"]
     sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(sanitizer).is_file():
