@@ -45,7 +45,8 @@ def build_source(code, options, folder, *, sanitize=False):
             "-fPIC",
             *options,
         ]
-        command += [f'-DSOURCE="{source}"', *["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"] * sanitize]
+        sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+        command += [f'-DSOURCE="{source}"', *sanitizers * sanitize]
         command += ["-o", str(path), str(Path(__file__).parent / "shim" / "shim.cpp")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
