@@ -139,7 +139,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     files = import_module("pixprep.triton.client").expand(arguments.files)
     failed = 0
-    with Engine(Pipeline.load(arguments.pipeline), threads=arguments.threads) as engine:
+    with Engine(Pipeline.load(arguments.pipeline), device=arguments.device, threads=arguments.threads) as engine:
         if arguments.output:
             with _naming(arguments.output, "cannot be written"):
                 arguments.output.mkdir(parents=True, exist_ok=True)
@@ -169,9 +169,14 @@ def _results(engine: Engine, files: Sequence[Path]) -> Iterator[Any]:
                 encoded[file] = file.read_bytes()
             except OSError as error:
                 unreadable[file] = str(error.strerror)
-        results = dict(zip(encoded, engine.run(list(encoded.values())), strict=True))
+        results = dict(zip(encoded, map(_on_host, engine.run(list(encoded.values()))), strict=True))
         for file in chunk:
             yield unreadable.get(file) or results[file]
+
+
+def _on_host(result: Any) -> Any:
+    """A tensor that the engine left on a GPU comes from there."""
+    return result.get() if hasattr(result, "get") else result
 
 
 def _npy_names(files: Sequence[Path]) -> Iterator[str]:
@@ -581,6 +586,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("pipeline", type=Path, metavar="PIPELINE", help="a pipeline file")
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help="an image, or a folder of them")
     sub.add_argument("--output", type=Path, metavar="DIR", help="write each tensor there as .npy")
+    sub.add_argument("--device", default="cpu", help="cpu, gpu, gpu:1; default: %(default)s")
     sub.add_argument("--threads", type=_whole(1), metavar="N", help="default: the cores of this process")
     sub.add_argument("--json", action="store_true", help="print an object a line")
 

@@ -17,7 +17,9 @@ from PIL import Image
 import cuda_shim
 import pixprep as pp
 from images import cmyk, noise, others, photo, png
+from pixprep import cli
 from pixprep.compiler import compile_pipeline
+from pixprep.triton import doctor
 
 nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
@@ -344,6 +346,32 @@ def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(monkeypatch,
     monkeypatch.setattr(sys.modules["pixprep.devices.gpu"], "_to_array", lambda image: change(real(image)))
     with pytest.raises(pp.SetupError, match=r"^nvImageCodec's pixels are \d+\.\d levels from .*, on average: pip"):
         pp.Engine(PIPELINE, device="gpu")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_doctor_says_whether_the_engine_works_on_a_gpu(monkeypatch):
+    monkeypatch.setitem(vars(sys.modules["pixprep.decoders.gpu"]), "_BACKENDS", {"consistent": (nvimgcodec.CPU_ONLY,)})
+    found = doctor.gpu_engine("gpu:0")
+    assert found == doctor.Check("gpu:0", ok=True, found="the engine starts, and gives what the CPU gives")
+    spoil(monkeypatch, ("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 0]"))
+    found = doctor.gpu_engine("gpu:0")
+    assert (found.ok, found.found) == (None, "no CUDA kernels that work on this GPU")
+    assert re.match(r"KIND_GPU instances will not load: [\d,]+ of 301,056 values are not .*: pip install", found.remedy)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_command_run_takes_a_gpu(tmp_path, capsys):
+    (tmp_path / "pipeline.json").write_text(PIPELINE.to_json())
+    (tmp_path / "photo.jpg").write_bytes(photo())
+    (tmp_path / "broken.jpg").write_bytes(photo()[:999])
+    files = [str(tmp_path / name) for name in ("pipeline.json", "photo.jpg", "broken.jpg")]
+    lines = []
+    for device in ("cpu", "gpu"):
+        out = tmp_path / device
+        assert cli.main(["run", *files, "--device", device, "--output", str(out), "--json"]) == 1
+        lines.append(capsys.readouterr().out.replace(str(out), ""))
+    assert lines[0] == lines[1]
+    assert np.array_equal(*(np.load(tmp_path / device / "photo.npy") for device in ("cpu", "gpu")))
 
 
 @pytest.mark.usefixtures("gpu")

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 
 import pytest
 
@@ -80,9 +81,13 @@ def program_name():
 
 def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
     monkeypatch.setattr(doctor.pool, "gpu_count", lambda: 2)
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: None)
-    gpu, cupy = doctor._gpu()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.delitem(sys.modules, "pixprep.devices.gpu", raising=False)
+    gpu, _, second = doctor._gpu()
     assert gpu == doctor.Check("gpu", None, "2 device(s)")
-    assert cupy.remedy == (
-        'GPU instances will not load: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or set KIND_CPU'
+    assert second == doctor.Check(
+        "gpu:1",
+        None,
+        'device "gpu:1" needs cupy',
+        'KIND_GPU instances will not load: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or take the device "cpu"',
     )

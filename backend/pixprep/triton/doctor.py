@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from pixprep import presets
+from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.triton import perf, pool, server
 from pixprep.triton import wheel as wheels
@@ -122,9 +123,18 @@ def _demo() -> Iterator[Check]:
 def _gpu() -> Iterator[Check]:
     count = pool.gpu_count()
     yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
-    if count and importlib.util.find_spec("cupy") is None:
-        remedy = 'GPU instances will not load: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or set KIND_CPU'
-        yield Check("cupy", None, "absent", remedy)
+    for index in range(count):
+        yield gpu_engine(f"gpu:{index}")
+
+
+def gpu_engine(device: str) -> Check:
+    """Whether the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
+    try:
+        Engine(presets.imagenet(), device=device).close()
+    except SetupError as error:
+        failed = _failed(device, error)
+        return replace(failed, ok=None, remedy=f"KIND_GPU instances will not load: {failed.remedy}")
+    return Check(device, ok=True, found="the engine starts, and gives what the CPU gives")
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
