@@ -4,6 +4,7 @@ import pytest
 
 from pixprep.triton import repository
 from pixprep.triton.server import Server
+from serving import Oracle
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,11 @@ def demo_repository(tmp_path_factory):
 def demo(demo_repository):
     with Server(demo_repository, http_port=0, grpc_port=0, metrics_port=0) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def oracle():
+    """What the engine gives in this process."""
+    oracle = Oracle()
+    yield oracle
+    oracle.close()

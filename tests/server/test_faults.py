@@ -12,18 +12,11 @@ import pytest
 import pixprep as pp
 from endurance import endurance
 from fault_cases import CASES, NOT_HERE, run
-from serving import GOOD, Clients, Oracle, Serve, write_repository
+from serving import GOOD, Clients, Serve, write_repository
 
 pytestmark = pytest.mark.server
 
 EVERYDAY = (*range(1, 16), 17, 19, 20, 21, 22, 23, 24, 26, 28, 40)
-
-
-@pytest.fixture(scope="module")
-def oracle():
-    oracle = Oracle()
-    yield oracle
-    oracle.close()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from serving import (
     PHOTO,
     PIPELINE,
     Clients,
-    Oracle,
     Serve,
     body_of,
     is_alive,
@@ -40,13 +39,6 @@ RECOVERY_S = 5.0
 BUSY = 2.0  # this machine does other things as well
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
-
-
-@pytest.fixture(scope="module")
-def oracle():
-    oracle = Oracle()
-    yield oracle
-    oracle.close()
 
 
 @pytest.fixture(scope="module")
@@ -410,15 +402,17 @@ def test_health_is_1_for_a_port_of_another_kind_and_an_unknown_model(health, alo
 def test_health_keeps_its_deadline_when_a_model_hangs_and_is_1_when_its_process_is_dead(alone, health, protocol):
     """The classifier, which the others here do not need; Triton calls it ready all the while."""
     (stub,) = (stub for stub in stubs(alone.pid) if stub.model == "classifier") if protocol == "http" else (None,)
+    dead = "pixprep: in ensemble 'ensemble', Stub process 'classifier_0_0' is not healthy.\n"
     if stub:
         os.kill(stub.pid, signal.SIGSTOP)
         start = time.monotonic()
-        assert health("--timeout", "1") == (1, "", "pixprep: no answer within 1 s\n")
+        code, out, err = health("--timeout", "1")
+        assert (code, out) == (1, "")
+        assert err in ("pixprep: no answer within 1 s\n", dead)  # Triton takes about as long to call it so
         assert time.monotonic() - start < 1 + BUSY
         os.kill(stub.pid, signal.SIGKILL)
     code, out, err = health(protocol=protocol)
-    assert (code, out) == (1, "")
-    assert err == "pixprep: in ensemble 'ensemble', Stub process 'classifier_0_0' is not healthy.\n"
+    assert (code, out, err) == (1, "", dead)
     assert post(alone.http_url.removeprefix("http://"), "/v2/health/ready", {}, b"")[0] in (200, 400, 405)
 
 
