@@ -75,6 +75,14 @@ class Stream:
     def synchronize(self):
         synchronize()
 
+    def record(self):
+        event = Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event):
+        self.waited_for = event
+
     @classmethod
     def _stack(cls):
         cls._current.__dict__.setdefault("stack", [])
@@ -106,6 +114,7 @@ class Event:
 
     def record(self, stream):
         assert isinstance(stream, Stream)
+        self.stream = stream
         self.time = perf_counter()
 
 

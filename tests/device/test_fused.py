@@ -155,6 +155,19 @@ def test_the_comparison_sees_another_kind(folder, kind, monkeypatch):
 
 
 @needs_compiler
+@pytest.mark.parametrize("barrier", range(3))
+def test_the_comparison_sees_that_a_barrier_is_missing(folder, barrier):
+    """A negative control. Two are needed where a block stages its rows in parts, one where it has read the tables."""
+    plan = plan_of(pp.resize(height=20, width=70, filter="bicubic"), pp.tensor(dtype="uint8"))
+    batch = [np.random.default_rng(5).integers(0, 256, (40, 6000, 3), np.uint8)]
+    kept = launch.source(plan).split("__syncthreads()")
+    assert len(kept) == 4
+    code = "__syncthreads()".join([*kept[:barrier], "(void)0".join(kept[barrier : barrier + 2]), *kept[barrier + 2 :]])
+    (ours,) = cuda_shim.run(cuda_shim.build_source(code, launch.options(plan), folder), plan, batch)
+    assert not np.array_equal(ours, *cuda_shim.expected(plan, batch))
+
+
+@needs_compiler
 def test_nothing_is_read_or_written_outside(folder):
     """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first.
 

@@ -150,6 +150,12 @@ def test_a_batch_is_cut_so_that_the_host_reads_one_chunk_while_another_is_decode
             same(engine.run_batch(images), cpu.run_batch(images))
 
 
+def test_no_chunk_has_more_images_than_a_grid_has_blocks_in_z(engine):
+    count = 4 * 65_535 + 4
+    chunks = list(engine._device.chunks([b"bad"] * count))
+    assert [len(chunk) for chunk in chunks] == [65_535] * 4 + [4]
+
+
 def test_a_header_is_read_once_and_belongs_to_its_image(engine, monkeypatch):
     decoder = sys.modules["pixprep.decoders.gpu"]
     read, real = [], decoder.read_header
@@ -225,6 +231,27 @@ def test_memory_may_be_given_back_while_a_batch_runs(engine, gpu, monkeypatch):
             same(engine.run_batch(images), whole)
         is_over.set()
         assert trimmed.result() > 20
+
+
+def test_the_kernels_wait_for_what_the_caller_has_queued(engine, monkeypatch):
+    """An output may lie where one did that the caller has dropped, and that a model of its own still reads."""
+    fake, (kernel,) = sys.modules["cupy"].cuda, engine._kernels.values()
+    real, waited_for = kernel.run, []
+
+    def run(*arguments):
+        waited_for.append(fake.get_current_stream().waited_for)
+        real(*arguments)
+
+    monkeypatch.setattr(kernel, "run", run)
+    monkeypatch.setattr(engine._decoder, "_cores", 1)
+    images = [jpeg(50, 70, seed) for seed in range(8)]
+    for _ in range(2):
+        waited_for.clear()
+        with fake.Stream(non_blocking=True) as callers:
+            engine.run_batch(images)
+        (event,) = set(waited_for)
+        assert len(waited_for) == 4  # chunks
+        assert event.stream is callers
 
 
 def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)

@@ -38,6 +38,7 @@ _BACKENDS = {
 _LOSSY_HUFFMAN = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the others go to libjpeg-turbo
 _END_OF_IMAGE = b"\xff\xd9"
 _CHUNKS = 4
+_LARGEST = 65_535  # images of a chunk: each is one z of a kernel's grid, and CUDA allows no more
 KEPT_BYTES = 1 << 30
 """Memory that a thread keeps for the pixels of its next images. A buffer only grows, so that in batches with one large
 image each, now here, now there, every buffer would become as large as that."""
@@ -122,7 +123,7 @@ class GpuDecoder:
 
         No chunk is more than a quarter of the batch, for as long as each core has an image of it.
         """
-        most = max(self._cores, -(-len(encoded) // _CHUNKS))
+        most = min(max(self._cores, -(-len(encoded) // _CHUNKS)), _LARGEST)
         self._known = {}
         start = used = 0
         for index, image in enumerate(encoded):

@@ -81,6 +81,7 @@ class Gpu:
         self._device = cupy.cuda.Device(index)
         self._local = threading.local()
         self._decoder: GpuDecoder | None = None
+        self._queued: Any = None
 
     def decoder(self, plan: Plan, limits: Limits) -> GpuDecoder:
         """See ``Device``.
@@ -126,18 +127,22 @@ class Gpu:
         return self._decoder.chunks(encoded, budget=PIXEL_BYTES)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """See ``Device``."""
+        """See ``Device``; memory that the caller has given back, and that its queued work may still read."""
         with self._device:
-            return cupy.empty(shape, dtype)
+            array = cupy.empty(shape, dtype)
+            self._queued = cupy.cuda.get_current_stream().record()
+            return array
 
     @contextmanager
     def lane(self) -> Iterator[None]:
-        """See ``Device``: a CUDA stream for each thread."""
+        """See ``Device``: a CUDA stream for each thread, which waits for what was queued before ``empty``."""
         with self._device:
             lent: _Lent | None = getattr(self._local, "lent", None)
             if lent is None:
                 lent = self._local.lent = _Lent(self._device.id)
             with lent.stream:
+                if self._queued is not None:
+                    lent.stream.wait_event(self._queued)
                 try:
                     yield
                 finally:
