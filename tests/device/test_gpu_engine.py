@@ -19,6 +19,7 @@ import pixprep as pp
 from images import cmyk, noise, others, photo, png
 from pixprep import cli
 from pixprep.compiler import compile_pipeline
+from pixprep.kernels import launch
 from pixprep.triton import doctor
 
 nvimgcodec = pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
@@ -169,6 +170,27 @@ def test_a_header_is_read_once_and_belongs_to_its_image(engine, monkeypatch):
         engine._decoder._known = {id(image): (b"another", None) for image in images}
         assert [result.height for result in engine._decoder.decode([images[0]])] == [50]
         assert not [known for known in engine._decoder._known if known == id(images[0])]
+
+
+@pytest.mark.parametrize("most", [1, 10_000, 30_000])
+def test_a_batch_is_launched_in_parts_where_too_much_memory_would_lie_between_the_passes(engine, monkeypatch, most):
+    images = [jpeg(50 + index, 900, index) for index in range(7)]
+    with pp.Engine(PIPELINE) as cpu:
+        expected = cpu.run_batch(images)
+    monkeypatch.setattr(engine._decoder, "_cores", 9)
+    monkeypatch.setattr(sys.modules["pixprep.kernels.gpu"], "MIDDLE_BYTES", most)
+    needs, prepare, taken, empty = [], launch.prepare, [], sys.modules["cupy"].empty
+    monkeypatch.setattr(launch, "prepare", lambda *a, **k: needs.append(prepare(*a, **k)) or needs[-1])
+    monkeypatch.setattr(sys.modules["cupy"], "empty", lambda shape, dtype: taken.append(shape) or empty(shape, dtype))
+    for _ in range(2):
+        engine.trim()  # which gives back what the check at its start, or the last batch, has left
+        needs.clear()
+        taken.clear()
+        same(engine.run_batch(images), expected)
+        assert needs[0].middle_bytes > 30_000
+        between = [shape for shape in taken if isinstance(shape, int)]
+        largest_alone = max((need.middle_bytes for need in needs if len(need.images) == 1), default=0)
+        assert 0 < max(between) <= max(most, largest_alone)
 
 
 def test_one_image_over_the_budget_is_a_chunk_of_its_own(engine, gpu, monkeypatch):

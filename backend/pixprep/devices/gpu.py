@@ -81,6 +81,7 @@ class Gpu:
         self._device = cupy.cuda.Device(index)
         self._local = threading.local()
         self._decoder: GpuDecoder | None = None
+        self._kernels: list[GpuKernel] = []
         self._queued: Any = None
 
     def decoder(self, plan: Plan, limits: Limits) -> GpuDecoder:
@@ -119,7 +120,8 @@ class Gpu:
             SetupError: no kernels compile here that compute what the CPU does.
         """
         with self._device:
-            return _checked_kernel(plan)
+            self._kernels.append(_checked_kernel(plan))
+        return self._kernels[-1]
 
     def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
         """See ``Device``."""
@@ -152,6 +154,8 @@ class Gpu:
         """See ``Device``."""
         if self._decoder is not None:
             self._decoder.trim()
+        for kernel in self._kernels:
+            kernel.trim()
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
