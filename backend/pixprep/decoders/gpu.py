@@ -163,10 +163,10 @@ class GpuDecoder:
         self._cpu.trim()
 
     def close(self) -> None:
-        """End the threads; nothing can be decoded any more."""
+        """End the threads; nothing can be decoded any more. Once is enough, and twice does no harm."""
         if self._readers:
             self._readers.shutdown()
-        del self._decoder
+        self._decoder = None  # its threads and device memory
 
     def _batch(self, encoded: list[Encoded]) -> list[Any]:
         """Images of nvImageCodec, None where it failed; buffers of this thread's last call are used again."""

@@ -1,4 +1,4 @@
-"""An NVIDIA GPU: two lanes, so that one chunk is decoded while the kernel works on the other."""
+"""An NVIDIA GPU: two lanes, so that one chunk is decoded while the host reads, or the kernels work on, the other."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def gpu_engine(device: str) -> Check:
     except SetupError as error:
         failed = _failed(device, error)
         return replace(failed, ok=None, remedy=f"KIND_GPU instances will not load: {failed.remedy}")
-    return Check(device, ok=True, found="the engine starts, and gives what the CPU gives")
+    return Check(device, ok=True, found="the engine starts; its decoder and kernels compare with the CPU's")
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
