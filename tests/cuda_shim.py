@@ -22,31 +22,22 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 def build(plan, folder, *, sanitize=False, plain=False):
     """The shim for a plan's types, as a loaded library."""
-    code, options = launch.source(plan, plain=plain), launch.options(plan, plain=plain)
-    return build_source(code, options, folder, sanitize=sanitize)
+    code, options = launch.code(plan, plain=plain), launch.options(plan, plain=plain)
+    return build_code(code, options, folder, sanitize=sanitize)
 
 
-def build_source(code, options, folder, *, sanitize=False):
+def build_code(code, options, folder, *, sanitize=False):
     """The shim around kernels compiled with these options, as a loaded library."""
     name = "".join(c if c.isalnum() else "_" for c in "".join(options)) + "_asan" * sanitize
     name += f"_{zlib.crc32(code.encode()):08x}"
     path = Path(folder, f"{name}.so")
     if not path.exists():
-        source = path.with_suffix(".cu")
-        source.write_text(code, encoding="utf-8")
-        command = [
-            COMPILER,
-            "-std=c++17",
-            "-O1",
-            "-g",
-            "-ffp-contract=off",
-            "-U_FORTIFY_SOURCE",
-            "-shared",
-            "-fPIC",
-            *options,
-        ]
+        written = path.with_suffix(".cu")
+        written.write_text(code, encoding="utf-8")
+        flags = "-std=c++17 -O1 -g -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC"
+        command = [COMPILER, *flags.split(), *options]
         sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-        command += [f'-DSOURCE="{source}"', *sanitizers * sanitize]
+        command += [f'-DSOURCE="{written}"', *sanitizers * sanitize]
         command += ["-o", str(path), str(Path(__file__).parent / "shim" / "shim.cpp")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -55,9 +46,9 @@ def build_source(code, options, folder, *, sanitize=False):
 
 def build_all(plans, folder, *, sanitize=False):
     """Build the shims for all of the plans beforehand, two at a time."""
-    kinds = {tuple(launch.options(plan)): plan for plan in plans}
+    variants = {tuple(launch.options(plan)): plan for plan in plans}
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda plan: build(plan, folder, sanitize=sanitize), kinds.values()))
+        list(pool.map(lambda plan: build(plan, folder, sanitize=sanitize), variants.values()))
 
 
 def odd(image, index):
@@ -78,21 +69,22 @@ def poison(guards, *, undo=False):
             function(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(guard.nbytes))
 
 
-def run(library, plan, images, *, plain=False):
-    """The tensors of uint8 (height, width, channels) images, by the real kernels."""
-    images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
-    kept = []  # what the structs point at
-
-    def upload(packed):
-        kept.append(packed)
-        return packed.ctypes.data
-
-    outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
-    sources = [launch.Source(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
+def prepare(plan, images, outs, *, plain=False):
+    """The launch of a plan, whose structs do not yet know the windows' address nor the middle's."""
+    pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     placements = [plan.geometry.place(*image.shape[:2]) for image in images]
-    prepared = launch.prepare(plan, sources, placements, [out.ctypes.data for out in outs], upload=upload, plain=plain)
+    return launch.prepare(plan, pixels, placements, [out.ctypes.data for out in outs], plain=plain)
+
+
+def run(library, plan, images, *, plain=False, spoil=None):
+    """The tensors of uint8 (height, width, channels) images, by the real kernels; ``spoil`` may change the launch."""
+    images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
+    outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
+    prepared = prepare(plan, images, outs, plain=plain)
+    if spoil:
+        spoil(prepared)
     middle = np.empty(max(1, prepared.middle_bytes), np.uint8)
-    prepared.images["middle"] += np.uint64(middle.ctypes.data)
+    prepared.place(windows=prepared.windows.ctypes.data, middle=middle.ctypes.data)
     constants = launch.constants(plan)
     struct = launch.plan_struct(plan, constants.ctypes.data)
     grids = [(ctypes.c_uint * 3)(*grid) for grid in (prepared.first_grid, prepared.second_grid)]
@@ -115,17 +107,17 @@ def expected(plan, images):
 
 def sanitized(folder):
     """Every seventh case, each time with another geometry; a write or read outside ends the process with its report."""
-    from fused_cases import cases  # noqa: PLC0415  (only this program runs them)
+    from cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
 
-    made = list(cases(every=7))
-    build_all((plan for plan, _ in made), folder, sanitize=True)
     count = 0
-    for plan, images in made:
-        for ours, theirs in zip(
-            run(build(plan, folder, sanitize=True), plan, images), expected(plan, images), strict=True
-        ):
-            assert np.array_equal(ours, theirs)
-            count += 1
+    with synthetic_library():
+        made = list(cases(every=7))
+        build_all((plan for plan, _ in made), folder, sanitize=True)
+        for plan, images in made:
+            found = run(build(plan, folder, sanitize=True), plan, images)
+            for ours, theirs in zip(found, expected(plan, images), strict=True):
+                assert np.array_equal(ours, theirs)
+                count += 1
     sys.stdout.write(f"{count} images\n")
 
 

@@ -1,4 +1,4 @@
-"""NVRTC from its wheel, by ctypes: compiles CUDA source for a GPU that need not be there."""
+"""NVRTC from its wheel, by ctypes: compiles CUDA code for a GPU that need not be there."""
 
 import ctypes
 import importlib.util
@@ -18,15 +18,15 @@ def library():
     return None
 
 
-def compile_ptx(source, options):
-    """The PTX of a source; raises with the compiler's log if it does not compile. Warnings count."""
+def compile_ptx(code, options):
+    """The PTX of CUDA code; raises with the compiler's log if it does not compile. Warnings count."""
     nvrtc = ctypes.CDLL(str(library()))
     program = ctypes.c_void_p()
-    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"fused.cu", 0, None, None) == 0
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None) == 0
     words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    code = nvrtc.nvrtcCompileProgram(program, len(options), words)
+    error = nvrtc.nvrtcCompileProgram(program, len(options), words)
     log = _text(nvrtc, program, "ProgramLog")
-    if code or log.strip():
+    if error or log.strip():
         raise AssertionError(log)
     return _text(nvrtc, program, "PTX")
 

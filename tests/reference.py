@@ -6,9 +6,6 @@ the border), torchvision's of ``Resize``, ``CenterCrop`` and ``Normalize``, Ultr
 """
 
 import numpy as np
-import PIL
-
-PILLOW = int(PIL.__version__.partition(".")[0])
 
 
 def _kernel(name, x):
@@ -31,10 +28,10 @@ def _radius(name):
 
 def matrix(length, out_length, filter_name, *, antialias=True):
     """(out_length, length) float64: the weight of each input position in each output position."""
-    scale = length / out_length
-    centers = (np.arange(out_length) + 0.5) * scale
+    ratio = length / out_length
+    centers = (np.arange(out_length) + 0.5) * ratio
     positions = np.arange(length) + 0.5
-    width = max(scale, 1.0) if antialias else 1.0
+    width = max(ratio, 1.0) if antialias else 1.0
     distance = (positions - centers[:, None]) / width
     if filter_name == "box":
         # one side of the box is closed; 1e-9 decides the ties that division leaves open
@@ -45,17 +42,21 @@ def matrix(length, out_length, filter_name, *, antialias=True):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def resize(pixels, height, width, filter_name, *, antialias=True):
-    """Along one axis, rounded to uint8, then along the other, rounded; float64 inside.
+def is_down_first(size, resized, like="pillow"):
+    """Whether the first pass goes down the columns: in Pillow 13 where the height loses over twice what the width does.
 
-    Horizontally first, unless the height loses more than twice as many rows as the width columns (since Pillow 13.0).
+    Before, in ``pillow12``, it never does.
     """
+    rows, columns = size[0] - resized[0], size[1] - resized[1]
+    return like == "pillow" and rows > 0 and rows > 2 * columns
+
+
+def resize(pixels, height, width, filter_name, *, antialias=True, like="pillow"):
+    """Along one axis, rounded to uint8, then along the other, rounded; float64 inside."""
     if filter_name == "nearest":
         return nearest(pixels, height, width)
-    rows, columns = pixels.shape[0] - height, pixels.shape[1] - width
     result = pixels.astype(float)
-    is_vertical_first = PILLOW >= 13 and rows > 0 and rows > 2 * columns
-    for axis in (0, 1) if is_vertical_first else (1, 0):
+    for axis in (0, 1) if is_down_first(pixels.shape, (height, width), like) else (1, 0):
         length, out_length = pixels.shape[axis], (height, width)[axis]
         if length != out_length:
             weights = matrix(length, out_length, filter_name, antialias=antialias)
@@ -64,17 +65,17 @@ def resize(pixels, height, width, filter_name, *, antialias=True):
 
 
 def nearest(pixels, height, width):
-    """The input pixel under each output pixel's centre; on a tie the one that repeated addition of the scale meets."""
+    """The input pixel under each output pixel's centre; on a tie the one that repeated addition of the ratio meets."""
     rows, columns = (_nearest_positions(n, m) for n, m in zip(pixels.shape[:2], (height, width), strict=True))
     return pixels[rows][:, columns]
 
 
 def _nearest_positions(length, out_length):
-    scale = length / out_length
-    position, positions = scale * 0.5, []
+    ratio = length / out_length
+    position, positions = ratio * 0.5, []
     for _ in range(out_length):
         positions.append(min(int(position), length - 1))
-        position += scale
+        position += ratio
     return positions
 
 

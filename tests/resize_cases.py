@@ -1,30 +1,23 @@
-"""Images and sizes on which a profile must give what its library gives, and the profile alone, without an engine."""
+"""Images and sizes on which a profile must give what its library gives; the profile without an engine; Pillow."""
 
 from functools import cache
 
 import numpy as np
+import PIL
+from PIL import Image
 
+import reference
 from images import checkerboard, gradient, noise, photo, read, scene
 from pixprep.kernels.resample import resample
+from pixprep.kernels.resampling import resampling
 from pixprep.plan import Placement, Resize
-from pixprep.profiles import resampling
 
+INSTALLED = "pillow" if int(PIL.__version__.partition(".")[0]) >= 13 else "pillow12"
+"""The profile of the installed Pillow."""
 SIZES = [
-    (1, 1),
-    (1, 40),
-    (40, 1),
-    (2, 3),
-    (7, 5),
-    (16, 16),
-    (24, 32),
-    (37, 53),
-    (48, 24),
-    (50, 33),
-    (64, 64),
-    (98, 74),
-    (130, 131),
-    (224, 160),
-]
+    (1, 1), (1, 40), (40, 1), (2, 3), (7, 5), (16, 16), (24, 32), (37, 53), (48, 24), (50, 33), (64, 64),
+    (98, 74), (130, 131), (224, 160),
+]  # fmt: skip
 _LARGE = 100 * 1000
 """An image of more values is resized to every third size only."""
 
@@ -65,6 +58,25 @@ def cases():
         yield from ((pixels, size) for size in sizes if size != pixels.shape[:2])
 
 
+def factors(lengths):
+    """(one row of noise, (1, length)): that shrinks to each of the lengths from many others, and rows that grow."""
+    row = np.random.default_rng(1).integers(0, 256, (1, 2000, 1), np.uint8)
+    some = [(length, out) for out in lengths for length in range(out + 1, 500, 7)] + [(2000, out) for out in lengths]
+    some += [(length, out) for length in (1, 2, 3, 50) for out in range(length + 1, 500, 11)]
+    yield from ((row[:, :length], (1, out)) for length, out in some)
+
+
+def by_pillow(pixels, size, filter_name, like="pillow"):
+    """What Pillow makes of uint8 pixels, one pass at a time, in the order of ``pillow`` or ``pillow12``."""
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    between = (
+        (size[0], pixels.shape[1]) if reference.is_down_first(pixels.shape, size, like) else (len(pixels), size[1])
+    )
+    for height, width in (between, size):
+        image = image.resize((width, height), Image.Resampling[filter_name.upper()])
+    return np.asarray(image).reshape(*size, pixels.shape[2])
+
+
 def resize(like, filter_name, size, *, antialias=False):
     """A library's resize to (height, width)."""
     return Resize(rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, like=like)
@@ -72,18 +84,23 @@ def resize(like, filter_name, size, *, antialias=False):
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
     """What the profile of a library makes of uint8 pixels, or of the result the region (top, left, bottom, right)."""
-    rule = resize(like, filter_name, size, antialias=antialias)
-    return resample(pixels, resampling(rule, placement(pixels.shape[:2], size, region)))
+    return resample(pixels, windows(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region))
+
+
+def windows(like, filter_name, size, resized_size, *, antialias, region=None):
+    """The ``Resampling`` of a library's resize, made in NumPy."""
+    rule = resize(like, filter_name, resized_size, antialias=antialias)
+    return resampling(rule, placement(size, resized_size, region))
 
 
 def placement(size, resized_size, region=None):
     """The whole image resized, and of that a region."""
     wanted = region or (0, 0, *resized_size)
     return Placement(
-        source=(0, 0, *size),
+        box=(0, 0, *size),
         mirrors=(False, False),
         resized=resized_size,
-        scale=(size[0] / resized_size[0], size[1] / resized_size[1]),
+        ratio=(size[0] / resized_size[0], size[1] / resized_size[1]),
         region=wanted,
         flips=(False, False),
         at=(0, 0),

@@ -8,15 +8,10 @@ import pixprep as pp
 import reference
 from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
 from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
+from pixprep.profiles import PROFILES
+from resize_cases import INSTALLED, by_pillow
 
-PILLOW = {
-    "nearest": Image.Resampling.NEAREST,
-    "box": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "hamming": Image.Resampling.HAMMING,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+FILTERS = PROFILES["pillow"].antialiased
 IMAGES = {
     "scene": scene(75, 112),
     "portrait": scene(131, 58, 1),
@@ -32,104 +27,121 @@ IMAGES = {
     "long": noise(6, 700),
     "tall": noise(900, 5),
 }
+LARGEST = 1_000_000
+"""A side of one pixel made longer makes the other one huge: results of more values are left out."""
 
-VERY_LONG = ("one row", "one column", "long", "tall")  # whose shorter side is not enlarged: the whole becomes huge
 
-
-def run(pixels, *ops, color="rgb", dtype="uint8", layout="hwc"):
-    """The tensor of lossless pixels after the ops."""
+def run_all(images, *ops, color="rgb", dtype="uint8", layout="hwc"):
+    """The tensors of lossless pixels after the ops."""
     pipeline = pp.Pipeline([pp.decode(color=color), *ops, pp.tensor(dtype=dtype, layout=layout)])
     with pp.Engine(pipeline, threads=1) as engine:
-        (tensor,) = engine.run([png(pixels)])
-    assert isinstance(tensor, np.ndarray), tensor
+        tensors = engine.run([png(pixels) for pixels in images])
+    assert all(isinstance(tensor, np.ndarray) for tensor in tensors), tensors
+    return tensors
+
+
+def run(pixels, *ops, **options):
+    (tensor,) = run_all([pixels], *ops, **options)
     return tensor
 
 
-def pillow(pixels, height, width, filter_name):
-    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-    return np.asarray(image.resize((width, height), PILLOW[filter_name])).reshape(height, width, -1)
+# Each case: the options of the resize, and given ``resize(**options)`` the ops and what they make of an image, given
+# ``by_pillow(pixels, height, width)``; None: the case says nothing of this image.
 
 
-@pytest.mark.parametrize("filter_name", PILLOW)
-@pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1), (75, 56)])
-@pytest.mark.parametrize("image", IMAGES)
-def test_resize_to_both_sides_equals_pillow(image, size, filter_name):
-    pixels = IMAGES[image]
-    expected = pillow(pixels, *size, filter_name)
-    assert_close(run(pixels, pp.resize(height=size[0], width=size[1], filter=filter_name)), expected, EQUAL)
+def both(height, width):
+    return lambda pixels, by_pillow: by_pillow(pixels, height, width), [{"height": height, "width": width}]
 
 
-@pytest.mark.parametrize("filter_name", PILLOW)
+def cropped(size, side, height, width):
+    def expected(pixels, by_pillow):
+        resized = reference.resized_size(*pixels.shape[:2], size=size, side=side)
+        if resized[0] * resized[1] <= LARGEST // 3:
+            return reference.center_crop(by_pillow(pixels, *resized), height, width)
+        return None
+
+    return expected, [{"size": size, "side": side}, pp.center_crop(height, width)]
+
+
+def cut_first(fraction):
+    def expected(pixels, by_pillow):
+        return by_pillow(reference.fraction_crop(pixels, fraction), 24, 30)
+
+    return expected, [pp.center_crop(fraction=fraction), {"height": 24, "width": 30}]
+
+
+def flipped(*before, after=()):
+    """``before`` and ``after`` the resize; a flip twice is none."""
+
+    def turn(pixels, axes):
+        for axis in axes:
+            pixels = pixels[::-1] if axis == "vertical" else pixels[:, ::-1]
+        return pixels
+
+    ops = [*map(pp.flip, before), {"height": 25, "width": 40}, *map(pp.flip, after)]
+    return lambda pixels, by_pillow: turn(by_pillow(turn(pixels, before), 25, 40), after), ops
+
+
+def boxed(*, enlarge, anchor):
+    def expected(pixels, by_pillow):
+        resized = reference.letterbox_size(*pixels.shape[:2], canvas=(64, 81), enlarge=enlarge)
+        return reference.pad(by_pillow(pixels, *resized), 64, 81, fill=(114, 3, 250), anchor=anchor)
+
+    return expected, [{"fill": (114, 3, 250), "enlarge": enlarge, "anchor": anchor}]
+
+
+CASES = {
+    **{f"{h} x {w}": both(h, w) for h, w in [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1), (75, 56)]},
+    **{f"shorter {size}": cropped(size, "shorter", size - 5, size - 5) for size in (16, 33, 64, 150)},
+    "longer 50, which a crop pads": cropped(50, "longer", 41, 60),
+    **{f"crop of {fraction} first": cut_first(fraction) for fraction in (0.875, 0.5, 0.01, 1.0)},
+    "mirrored first": flipped("horizontal"),
+    "upside down first": flipped("vertical"),
+    "mirrored last": flipped(after=("horizontal",)),
+    "upside down first and last, and mirrored": flipped("vertical", after=("vertical", "horizontal")),
+    **{
+        f"letterbox, enlarge {enlarge}, {anchor}": boxed(enlarge=enlarge, anchor=anchor)
+        for enlarge in (True, False)
+        for anchor in ("center", "top_left")
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    ("image", "size"),
-    [(image, size) for image in IMAGES for size in (16, 33, 64, 150) if size < 64 or image not in VERY_LONG],
+    ("like", "filter_name"),
+    [("pillow", name) for name in FILTERS] + [("pillow12", "bilinear"), ("pillow12", "lanczos")],
 )
-def test_resize_of_the_shorter_side_and_centre_crop_equal_pillow(image, size, filter_name):
-    pixels = IMAGES[image]
-    resized = reference.resized_size(*pixels.shape[:2], size=size)
-    crop = max(1, size - 5)
-    expected = reference.center_crop(pillow(pixels, *resized, filter_name), crop, crop)
-    ops = (pp.resize(size, filter=filter_name), pp.center_crop(crop))
-    assert_close(run(pixels, *ops), expected, EQUAL)
+def test_a_pipeline_equals_pillow(like, filter_name, case):
+    expected, ops = CASES[case]
+
+    def pillow(pixels, height, width):
+        return by_pillow(pixels, (height, width), filter_name, like)
+
+    def op(options):
+        if not isinstance(options, dict):
+            return options
+        resize = {"like": like, "filter": filter_name} | options
+        return pp.letterbox(64, 81, **resize) if "fill" in options else pp.resize(**resize)
+
+    wanted = {name: expected(pixels, pillow) for name, pixels in IMAGES.items()}
+    wanted = {name: pixels for name, pixels in wanted.items() if pixels is not None}
+    assert len(wanted) >= 9
+    for name, tensor in zip(wanted, run_all([IMAGES[name] for name in wanted], *map(op, ops)), strict=True):
+        try:
+            assert_close(tensor, wanted[name], EQUAL)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
 
 
-@pytest.mark.parametrize("filter_name", PILLOW)
-@pytest.mark.parametrize("name", ["china", "flower"])
-def test_the_imagenet_preset_of_a_photo_equals_pillow(name, filter_name):
-    pixels = expected_pixels(photo(name))
-    expected = reference.center_crop(pillow(pixels, 256, 383, filter_name), 224, 224)
-    ops = [pp.resize(256, filter=filter_name), pp.center_crop(224)]
-    with pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
-        (tensor,) = engine.run([photo(name)])
-    assert_close(tensor, expected, EQUAL)
-
-
-@pytest.mark.parametrize("filter_name", PILLOW)
-@pytest.mark.parametrize("image", ["scene", "portrait", "odd", "1x1", "one row"])
-def test_resize_of_the_longer_side_pads_what_a_centre_crop_lacks(image, filter_name):
-    pixels = IMAGES[image]
-    resized = reference.resized_size(*pixels.shape[:2], size=50, side="longer")
-    expected = reference.center_crop(pillow(pixels, *resized, filter_name), 41, 60)
-    ops = (pp.resize(50, side="longer", filter=filter_name), pp.center_crop(41, 60))
-    assert_close(run(pixels, *ops), expected, EQUAL)
-
-
-@pytest.mark.parametrize("filter_name", PILLOW)
-@pytest.mark.parametrize("fraction", [0.875, 0.5, 0.01, 1.0])
-@pytest.mark.parametrize("image", ["scene", "portrait", "odd", "tall", "1x1"])
-def test_a_crop_before_the_resize_cuts_first(image, fraction, filter_name):
-    cut = np.ascontiguousarray(reference.fraction_crop(IMAGES[image], fraction))
-    expected = pillow(cut, 24, 30, filter_name)
-    resize = pp.resize(height=24, width=30, filter=filter_name)
-    assert_close(run(IMAGES[image], pp.center_crop(fraction=fraction), resize), expected, EQUAL)
-
-
-@pytest.mark.parametrize("filter_name", PILLOW)
-@pytest.mark.parametrize("image", ["scene", "odd", "square", "checkerboard", "one row", "one column", "1x1"])
-def test_flips_before_and_after_the_resize_equal_pillow_in_that_order(image, filter_name):
-    pixels = IMAGES[image]
-    vertical, horizontal = pp.flip("vertical"), pp.flip("horizontal")
-    resize = pp.resize(height=25, width=40, filter=filter_name)
-
-    def resized(source):
-        return pillow(np.ascontiguousarray(source), 25, 40, filter_name)
-
-    assert_close(run(pixels, horizontal, resize), resized(pixels[:, ::-1]), EQUAL)
-    assert_close(run(pixels, vertical, resize), resized(pixels[::-1]), EQUAL)
-    assert_close(run(pixels, resize, horizontal), resized(pixels)[:, ::-1], EQUAL)
-    assert_close(run(pixels, vertical, resize, vertical, horizontal), resized(pixels[::-1])[::-1, ::-1], EQUAL)
-
-
-@pytest.mark.parametrize("filter_name", PILLOW)
-@pytest.mark.parametrize("anchor", ["center", "top_left"])
-@pytest.mark.parametrize("enlarge", [True, False])
-@pytest.mark.parametrize("image", ["scene", "portrait", "odd", "1x1", "long", "tall"])
-def test_letterbox_fits_and_fills(image, enlarge, anchor, filter_name):
-    pixels = IMAGES[image]
-    resized = reference.letterbox_size(*pixels.shape[:2], canvas=(64, 81), enlarge=enlarge)
-    expected = reference.pad(pillow(pixels, *resized, filter_name), 64, 81, fill=(114, 3, 250), anchor=anchor)
-    options = {"fill": (114, 3, 250), "enlarge": enlarge, "anchor": anchor, "filter": filter_name}
-    assert_close(run(pixels, pp.letterbox(64, 81, **options)), expected, EQUAL)
+def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
+    """The table does one pass at a time; here the orders differ."""
+    pixels = noise(300, 100)
+    found = np.asarray(Image.fromarray(pixels).resize((90, 40), Image.Resampling.BICUBIC))
+    other = {"pillow": "pillow12", "pillow12": "pillow"}[INSTALLED]
+    assert_close(by_pillow(pixels, (40, 90), "bicubic", INSTALLED), found, EQUAL)
+    with pytest.raises(AssertionError, match="worst at"):
+        assert_close(by_pillow(pixels, (40, 90), "bicubic", other), found, EQUAL)
 
 
 @pytest.mark.parametrize("anchor", ["center", "top_left"])
@@ -141,12 +153,11 @@ def test_pad_fills_the_margin(anchor):
 
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1)])
-@pytest.mark.parametrize("image", ["scene", "noise", "checkerboard", "odd", "1x1", "one row", "tall"])
-def test_resize_without_antialias_equals_the_oracle(image, size, filter_name):
-    pixels = IMAGES[image]
-    expected = reference.resize(pixels, *size, filter_name, antialias=False)
+def test_resize_without_antialias_equals_the_oracle(size, filter_name):
+    images = [IMAGES[name] for name in ("scene", "noise", "checkerboard", "odd", "1x1", "one row", "tall")]
     resize = pp.resize(height=size[0], width=size[1], filter=filter_name, antialias=False)
-    assert_close(run(pixels, resize), expected, ORACLE)
+    for pixels, tensor in zip(images, run_all(images, resize), strict=True):
+        assert_close(tensor, reference.resize(pixels, *size, filter_name, antialias=False), ORACLE)
 
 
 def test_resize_without_antialias_of_a_part_equals_that_part():
@@ -155,15 +166,16 @@ def test_resize_without_antialias_of_a_part_equals_that_part():
     assert_close(run(IMAGES["scene"], *ops), reference.center_crop(whole, 20, 31), ORACLE)
 
 
+@pytest.mark.parametrize("like", ["pillow", "pillow12"])
 @pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "lanczos"])
-@pytest.mark.parametrize("size", [(32, 48), (200, 150), (64, 300)])
-def test_resize_with_antialias_equals_the_oracle(size, filter_name):
-    """The oracle agrees with Pillow, so that a change of Pillow's arithmetic is seen here."""
-    expected = reference.resize(IMAGES["scene"], *size, filter_name)
-    assert_close(pillow(IMAGES["scene"], *size, filter_name), expected, ORACLE)
+def test_pillow_with_antialias_equals_the_oracle(filter_name, like):
+    """So that a change of Pillow's arithmetic is seen here."""
+    for size in ((32, 48), (200, 150), (64, 300), (9, 100)):
+        expected = reference.resize(IMAGES["scene"], *size, filter_name, like=like)
+        assert_close(by_pillow(IMAGES["scene"], size, filter_name, like), expected, ORACLE)
 
 
-@pytest.mark.parametrize("filter_name", PILLOW)
+@pytest.mark.parametrize("filter_name", FILTERS)
 def test_a_region_equals_pillows_at_random_sizes(filter_name):
     rng = np.random.default_rng(11)
     for _ in range(60):
@@ -171,15 +183,15 @@ def test_a_region_equals_pillows_at_random_sizes(filter_name):
         top, left = int(rng.integers(0, out_height)), int(rng.integers(0, out_width))
         size = int(rng.integers(1, out_height - top + 1)), int(rng.integers(1, out_width - left + 1))
         pixels = noise(height, width)
-        expected = pillow(pixels, out_height, out_width, filter_name)[top : top + size[0], left : left + size[1]]
+        expected = by_pillow(pixels, (out_height, out_width), filter_name)[top : top + size[0], left : left + size[1]]
         ops = (pp.resize(height=out_height, width=out_width, filter=filter_name), pp.crop(top, left, *size))
         assert_close(run(pixels, *ops), expected, EQUAL)
 
 
-@pytest.mark.parametrize("filter_name", PILLOW)
+@pytest.mark.parametrize("filter_name", FILTERS)
 def test_gray_is_resized_like_colour(filter_name):
     pixels = noise(60, 91, 1)
-    expected = pillow(pixels, 24, 40, filter_name)
+    expected = by_pillow(pixels, (24, 40), filter_name)
     resize = pp.resize(height=24, width=40, filter=filter_name)
     assert_close(run(pixels, resize, color="gray"), expected, EQUAL)
     assert_close(run(pixels, resize, color="gray", layout="chw"), expected.transpose(2, 0, 1), EQUAL)
@@ -232,8 +244,8 @@ def test_the_margin_is_normalized_like_any_pixel():
 @pytest.mark.parametrize("mistake", ["no antialias", "bgr", "half a pixel", "x and y", "flip", "filter", "crop by one"])
 def test_a_mistake_fails_the_comparison(mistake, tolerance):
     pixels = expected_pixels(photo())
-    right = reference.center_crop(pillow(pixels, 256, 383, "bilinear"), 224, 224)
-    shifted = Image.fromarray(pixels).resize((383, 256), PILLOW["bilinear"], box=(0.5, 0.5, 639.5, 426.5))
+    right = reference.center_crop(by_pillow(pixels, (256, 383), "bilinear"), 224, 224)
+    shifted = Image.fromarray(pixels).resize((383, 256), Image.Resampling.BILINEAR, box=(0.5, 0.5, 639.5, 426.5))
     wrong = {
         "no antialias": reference.center_crop(
             reference.resize(pixels, 256, 383, "bilinear", antialias=False), 224, 224
@@ -242,8 +254,8 @@ def test_a_mistake_fails_the_comparison(mistake, tolerance):
         "half a pixel": reference.center_crop(np.asarray(shifted), 224, 224),
         "x and y": right.transpose(1, 0, 2),
         "flip": right[:, ::-1],
-        "filter": reference.center_crop(pillow(pixels, 256, 383, "bicubic"), 224, 224),
-        "crop by one": pillow(pixels, 256, 383, "bilinear")[16:240, 79:303],
+        "filter": reference.center_crop(by_pillow(pixels, (256, 383), "bicubic"), 224, 224),
+        "crop by one": by_pillow(pixels, (256, 383), "bilinear")[16:240, 79:303],
     }[mistake]
     assert_close(right, right, tolerance)
     with pytest.raises(AssertionError, match="worst at"):

@@ -8,12 +8,18 @@ import pytest
 
 import cuda_shim
 import pixprep as pp
-from fused_cases import cases, images, plan_of, resizes
+from cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_library
 
 pytestmark = pytest.mark.gpu
 
 BATCHES, BATCH = 20, 10  # of random sizes for each of Pillow's filters: 200; a fifth of that for the other libraries
-RESIZES = [options for options, _ in resizes()]
+RESIZES = list(resizes())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _synthetic():
+    with synthetic_library():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +37,10 @@ def run(cupy, kernels):
     return run
 
 
-def launch(cupy, kernel, plan, sources):
-    outs = cupy.full((len(sources), *plan.spec.shape), 77, plan.spec.dtype)
-    placements = [plan.geometry.place(*source.shape[:2]) for source in sources]
-    kernel.run(sources, placements, [outs[index] for index in range(len(sources))])
+def launch(cupy, kernel, plan, pixels):
+    outs = cupy.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype)
+    placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    kernel.run(pixels, placements, [outs[index] for index in range(len(pixels))])
     cupy.cuda.get_current_stream().synchronize()
     return list(cupy.asnumpy(outs))
 
@@ -71,8 +77,7 @@ def _random_plan(rng, options):
     crop = pp.center_crop(int(rng.integers(1, height + 1)), int(rng.integers(1, width + 1)))
     flips = [pp.flip(axis) for axis in ("horizontal", "vertical") if rng.integers(2)]
     ops = [resize, crop, *flips] if rng.integers(2) else [*flips, resize, crop]
-    is_real = options["like"] == "tensorflow" and options["filter"] != "nearest"
-    dtype = ("float32", "float16")[rng.integers(2)] if is_real else "uint8"
+    dtype = ("float32", "float16")[rng.integers(2)] if is_real(options) else "uint8"
     return plan_of(*ops, pp.tensor(dtype=dtype, layout=("chw", "hwc")[rng.integers(2)]))
 
 
@@ -82,7 +87,7 @@ def _random_plan(rng, options):
 def test_an_engine_gets_the_fast_kernels(gpu, caplog, dtype, layout, like):
     """They have computed what the CPU does, when it was made: else it has the plain ones."""
     plan = plan_of(pp.resize(64, like=like), pp.center_crop(60), pp.tensor(dtype=dtype, layout=layout))
-    assert not gpu.Gpu(0).kernel(plan)._is_plain, caplog.text
+    assert not gpu.Gpu(0).kernel(plan).is_plain, caplog.text
 
 
 def test_a_wrong_pixel_is_seen(run):
@@ -99,23 +104,13 @@ def test_rows_may_lie_apart_in_memory(cupy, kernels):
     """nvImageCodec may pad the rows of its buffers, and begins them anywhere."""
     plan = plan_of(pp.resize(height=40, width=50, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = images(2)
-    sources = []
+    pixels = []
     for index, image in enumerate(batch):
         height, width, _ = image.shape
         around = cupy.full((height + 2, width + 5 + index, 3), 200, np.uint8)
-        sources.append(around[1 : height + 1, index : index + width])
-        sources[-1][...] = cupy.asarray(image)
-    assert_equal(plan, batch, launch(cupy, kernels.GpuKernel(plan), plan, sources))
-
-
-def test_windows_that_are_dropped_are_built_again(run, kernels, monkeypatch):
-    monkeypatch.setattr(kernels, "WINDOW_BYTES", 2000)
-    plan = plan_of(pp.resize(height=40, width=50), pp.tensor(dtype="uint8"))
-    kernel = kernels.GpuKernel(plan)
-    for seed in range(5):
-        batch = images(seed)
-        assert_equal(plan, batch, run(plan, batch, kernel))
-    assert 1 <= len(kernel._windows._arrays) < 2 * len(batch)
+        pixels.append(around[1 : height + 1, index : index + width])
+        pixels[-1][...] = cupy.asarray(image)
+    assert_equal(plan, batch, launch(cupy, kernels.GpuKernel(plan), plan, pixels))
 
 
 def test_two_threads_share_a_kernel_each_on_its_own_stream(cupy, kernels):

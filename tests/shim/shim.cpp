@@ -48,7 +48,7 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selecto
     return out;
 }
 
-// What fused.cu has as instructions.
+// What fast.cu has as instructions.
 static inline int dot(unsigned levels, int digits, int sum) {
     for (int i = 0; i < 4; ++i) sum += (int)(levels >> 8 * i & 255) * (signed char)(digits >> 8 * i);
     return sum;

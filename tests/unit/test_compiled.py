@@ -1,4 +1,4 @@
-"""The machine code equals NumPy's ``resample`` and indexing in every value; and life without it."""
+"""The machine code equals NumPy's windows, passes and indexing in every value; and life without it."""
 
 import subprocess
 import sys
@@ -13,34 +13,24 @@ import pytest
 from images import checkerboard, noise
 from pixprep.kernels import compiled
 from pixprep.kernels.resample import resample
-from pixprep.ops import FILTERS
-from pixprep.profiles import resampling
-from pixprep.profiles.taps import Resampling, Taps, single
-from resize_cases import assert_equal, placement, resize
+from pixprep.kernels.resampling import axes
+from pixprep.profiles import PROFILES, Method
+from pixprep.profiles.formula import windows as in_numpy
+from pixprep.profiles.windows import Axis
+from resize_cases import assert_equal, placement, resize, windows
 
 TESTS = Path(__file__).parents[1]
 RESIZES = [
-    (like, name, antialias)
-    for (like, antialias), names in FILTERS.items()
-    for name in names
-    if like in ("pillow", "torchvision")
-]
+    (like, method) for like in ("pillow", "torchvision") for method in PROFILES[like].methods
+    if PROFILES[like].formula(method)
+]  # fmt: skip
+FORMULAS = sorted({PROFILES[like].formula(method) for like, method in RESIZES}, key=str)
 SIZES = [
-    ((1, 1), (1, 9)),
-    ((1, 9), (9, 1)),
-    ((1, 300), (7, 20)),
-    ((300, 1), (20, 7)),
-    ((2, 3), (3, 2)),
-    ((3, 5), (40, 41)),
-    ((7, 7), (7, 5)),
-    ((16, 16), (15, 17)),
-    ((60, 90), (37, 31)),
-    ((64, 48), (16, 48)),
-    ((60, 90), (60, 11)),
-    ((33, 20), (100, 71)),
-    ((97, 131), (13, 130)),
-    ((400, 23), (9, 22)),
-]
+    ((1, 1), (1, 9)), ((1, 9), (9, 1)), ((1, 300), (7, 20)), ((300, 1), (20, 7)), ((2, 3), (3, 2)),
+    ((3, 5), (40, 41)), ((7, 7), (7, 5)), ((16, 16), (15, 17)), ((60, 90), (37, 31)), ((64, 48), (16, 48)),
+    ((60, 90), (60, 11)), ((33, 20), (100, 71)), ((97, 131), (13, 130)), ((400, 23), (9, 22)),
+    ((700, 900), (11, 13)),
+]  # fmt: skip
 
 
 def pixels(height, width, channels, seed=0):
@@ -50,57 +40,124 @@ def pixels(height, width, channels, seed=0):
     return np.ascontiguousarray(np.concatenate(levels[:channels], axis=2))
 
 
-def how(like, filter_name, size, resized_size, *, antialias, region=None):
-    return resampling(
-        resize(like, filter_name, resized_size, antialias=antialias), placement(size, resized_size, region)
+def both(image, like, method, resized_size, *, region=None, vertical_first=False):
+    """(name, the region in machine code, the same in NumPy)."""
+    size, (name, antialias) = image.shape[:2], method
+    where = placement(size, resized_size, region)
+    formula = PROFILES[like].formula(Method(*method))
+    mine = compiled.resample(
+        image, formula, *axes(resize(like, name, resized_size), where), vertical_first=vertical_first
     )
+    how = windows(like, name, size, resized_size, antialias=antialias, region=region)
+    return f"{size} {resized_size} {region}", mine, resample(image, replace(how, vertical_first=vertical_first))
 
 
-def both(name, source, rule):
-    return name, resample(source, rule, compiled.along), resample(source, rule)
+def random_axes(count, seed):
+    """Axes that shrink and grow, whole and in part, and of images that were decoded to a fraction of their size."""
+    rng = np.random.default_rng(seed)
+    while count:
+        length, out_length = (int(n) for n in np.exp(rng.uniform(0, np.log(2500), 2)))
+        begin = int(rng.integers(0, out_length))
+        end = int(rng.integers(begin, out_length)) + 1
+        if rng.integers(2):
+            begin, end = 0, out_length
+        axis = Axis(length=length, out_length=out_length, ratio=length / out_length, begin=begin, end=end)
+        if rng.integers(4) == 0:
+            denominator, offset = 2 ** int(rng.integers(1, 4)), float(rng.random())
+            decoded = int(np.ceil(offset + length / denominator))
+            axis = axis._replace(length=decoded, ratio=axis.ratio / denominator, offset=offset)
+        if axis.length != out_length:
+            yield axis
+            count -= 1
+
+
+def assert_same_windows(mine, theirs):
+    taps = theirs.weights.shape[1]
+    assert mine.bits == theirs.bits
+    assert np.array_equal(mine.first, theirs.first)
+    assert np.array_equal(mine.count, theirs.count)
+    assert np.array_equal(mine.weights[:, :taps], theirs.weights)
+    assert not mine.weights[:, taps:].any()
+
+
+@pytest.mark.parametrize("formula", FORMULAS, ids=str)
+def test_windows_equal_those_of_numpy(formula):
+    for axis in random_axes(150, FORMULAS.index(formula)):
+        if formula.curve in ("two", "four"):  # torchvision's, which is given no fractions
+            axis = axis._replace(ratio=axis.length / axis.out_length, offset=0.0)  # noqa: PLW2901
+        assert_same_windows(compiled.windows(formula, axis), in_numpy(formula, axis))
+
+
+@pytest.mark.parametrize("group", [4, 16])
+@pytest.mark.parametrize("formula", FORMULAS, ids=str)
+def test_groups_hold_the_same_weights_and_stay_inside_what_is_read(formula, group):
+    for axis in random_axes(30, group):
+        made, theirs = compiled.grouped(formula, axis, group), in_numpy(formula, axis)
+        first, groups = made.memory[: 2 * made.size].reshape(2, -1)
+        assert (made.begin, made.end) == theirs.span(axis.length)
+        assert made.begin <= first.min()
+        assert (first + groups * group).max() <= max(made.end, made.begin + made.taps)
+        mine, expected = np.zeros((2, made.size, axis.length + made.taps), np.int32)
+        rows = made.memory[2 * made.size :].reshape(made.size, -1)
+        for index, (at, count) in enumerate(zip(first, groups * group, strict=True)):
+            mine[index, at : at + count] = rows[index, :count]
+            count = theirs.count[index]  # noqa: PLW2901
+            expected[index, theirs.first[index] :][:count] = theirs.weights[index, :count]
+        assert np.array_equal(mine, expected)
+
+
+def test_another_formula_makes_other_windows():
+    """A negative control: each formula against its neighbour, and of fewer bits."""
+    axis = Axis(length=100, out_length=37, ratio=100 / 37, begin=0, end=37)
+    for formula, other in zip(FORMULAS, [*FORMULAS[1:], FORMULAS[0]], strict=True):
+        with pytest.raises(AssertionError):
+            assert_same_windows(compiled.windows(formula, axis), in_numpy(other, axis))
+        with pytest.raises(AssertionError):
+            assert_same_windows(compiled.windows(formula._replace(bits=9), axis), in_numpy(formula, axis))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-@pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_machine_code_equals_numpy(like, filter_name, antialias, channels):
-    def pairs():
-        for size, resized_size in SIZES:
-            found = how(like, filter_name, size, resized_size, antialias=antialias)
-            for is_vertical_first in (False, True):
-                rule = replace(found, vertical_first=is_vertical_first)
-                yield both(f"{size} {resized_size}", pixels(*size, channels), rule)
-
-    assert_equal(pairs())
+@pytest.mark.parametrize(("like", "method"), RESIZES)
+def test_a_resize_equals_numpys(like, method, channels):
+    assert_equal(
+        both(pixels(*size, channels), like, method, resized_size, vertical_first=is_vertical_first)
+        for size, resized_size in SIZES
+        for is_vertical_first in (False, True)
+    )
 
 
 @pytest.mark.parametrize(("like", "filter_name"), [("pillow", "lanczos"), ("torchvision", "bilinear")])
-def test_every_small_size_equals_numpy(like, filter_name):
-    def pairs():
-        for size in product((1, 2, 3, 4, 5, 15, 16, 17, 33), repeat=2):
-            for resized_size in ((1, 1), (4, 3), (5, 18), (19, 5), (34, 35)):
-                if size != resized_size:
-                    rule = how(like, filter_name, size, resized_size, antialias=True)
-                    yield from (both(f"{size} {resized_size}", pixels(*size, n), rule) for n in (1, 4))
-
-    assert_equal(pairs())
+def test_every_small_size_equals_numpys(like, filter_name):
+    assert_equal(
+        both(pixels(*size, channels), like, (filter_name, True), resized_size)
+        for size in product((1, 2, 3, 4, 5, 15, 16, 17, 33), repeat=2)
+        for resized_size in ((1, 1), (4, 3), (5, 18), (19, 5), (34, 35))
+        for channels in (1, 4)
+        if size != resized_size
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_regions_equal_numpy(channels):
+@pytest.mark.parametrize(
+    ("like", "method"),
+    [("pillow", ("bicubic", True)), ("torchvision", ("lanczos", True)), ("torchvision", ("bicubic", False))],
+)
+def test_regions_equal_numpys(like, method, channels):
     rng = np.random.default_rng(3)
 
     def pairs():
-        for _ in range(60):
+        for index in range(60):
             size, resized_size = (tuple(int(n) for n in rng.integers(1, 120, 2)) for _ in range(2))
-            top, left = (int(rng.integers(0, side)) for side in resized_size)
-            bottom, right = (
-                int(rng.integers(begin, side)) + 1 for begin, side in zip((top, left), resized_size, strict=True)
+            begin = [int(rng.integers(0, side)) for side in resized_size]
+            end = [int(rng.integers(first, side)) + 1 for first, side in zip(begin, resized_size, strict=True)]
+            yield both(
+                pixels(*size, channels),
+                like,
+                method,
+                resized_size,
+                region=(*begin, *end),
+                vertical_first=index % 2 == 0,
             )
-            region = (top, left, bottom, right)
-            for like, name in (("pillow", "bicubic"), ("torchvision", "lanczos")):
-                if size != resized_size:
-                    rule = how(like, name, size, resized_size, antialias=True, region=region)
-                    yield both(f"{size} {resized_size} {region}", pixels(*size, channels), rule)
 
     assert_equal(pairs())
 
@@ -113,60 +170,35 @@ def test_strides_make_no_difference(channels):
         "a part at the end": large[30:, 20:],
         "upside down": large[70:10:-1, 7:57],
         "mirrored": large[11:71, 56:6:-1],
-        "every other": large[::1, ::1][10:70, 5:55].copy()[:, ::1],
         "Fortran's order": np.asfortranarray(large[11:71, 7:57]),
         "transposed": large[7:57, 5:65].transpose(1, 0, 2),
         "columns apart": np.repeat(large[11:71, 7:57], 2, axis=1)[:, ::2],
         "one row again and again": np.broadcast_to(large[5:6, 7:57], (60, 50, channels)),
     }
-    rule = how("pillow", "bicubic", (60, 50), (23, 31), antialias=True)
-
-    def pairs():
-        for name, view in views.items():
-            assert view.shape == (60, 50, channels)
-            for is_vertical_first in (False, True):
-                yield both(name, view, replace(rule, vertical_first=is_vertical_first))
-
-    assert_equal(pairs())
-
-
-@pytest.mark.parametrize("bits", [1, 9, 15, 22])
-def test_windows_of_any_place_length_and_weights_equal_numpy(bits):
-    """Some reach over the border, some clip, and those of one axis have several lengths."""
-    rng = np.random.default_rng(bits)
-
-    def taps():
-        count = rng.integers(1, 8, 21).astype(np.int32)
-        weights = rng.integers(-(1 << bits), 1 << bits, (21, int(count.max()))).astype(np.int32)
-        weights[np.arange(weights.shape[1]) >= count[:, None]] = 0
-        return Taps(rng.integers(-8, 20, 21).astype(np.int32), count, weights, bits)
-
-    def pairs():
-        for index in range(40):
-            columns = single(np.arange(17)) if index % 4 == 0 else taps()
-            rule = Resampling("fixed", taps(), columns, vertical_first=index % 2 == 0)
-            yield both(str(index), pixels(12, 17, 4, seed=index), rule)
-
-    assert_equal(pairs())
+    assert {view.shape for view in views.values()} == {(60, 50, channels)}
+    assert_equal(
+        both(view, "pillow", ("bicubic", True), (23, 31), vertical_first=is_vertical_first)
+        for view in views.values()
+        for is_vertical_first in (False, True)
+    )
 
 
 def test_a_change_of_one_weight_is_seen():
-    rule = how("pillow", "bicubic", (60, 90), (37, 31), antialias=True)
-    weights = rule.columns.weights.copy()
-    weights[11, 3] += 1 << 15
-    name, actual, expected = both(
-        "off", pixels(60, 90, 4), replace(rule, columns=replace(rule.columns, weights=weights))
-    )
-    assert_equal([(name, actual, expected)])
+    image, formula = pixels(60, 90, 4), PROFILES["pillow"].formula(Method("bicubic", antialias=True))
+    axis = Axis(length=90, out_length=31, ratio=90 / 31, begin=0, end=31)
+    made = compiled.grouped(formula, axis, 4)
+    wrong = made._replace(memory=made.memory.copy())
+    wrong.memory[2 * made.size + 11 * made.taps + 3] += 1 << 15
+    right = compiled.along(1, image, made)
     with pytest.raises(AssertionError, match="differ"):
-        assert_equal([(name, actual, resample(pixels(60, 90, 4), rule))])
+        assert_equal([("off", compiled.along(1, image, wrong), right)])
 
 
 GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
 from pixprep.kernels import compiled
-from pixprep.profiles.taps import Taps
+from pixprep.kernels.compiled import Grouped, neighbours
 
 PAGE = mmap.PAGESIZE
 memory = mmap.mmap(-1, 6 * PAGE)
@@ -184,10 +216,12 @@ for height, width, channels, taps in [
     for levels in (inside[:size], inside[-size:]):
         values = levels.reshape(height, width, channels)
         for axis in (0, 1):
-            longest = min(taps, values.shape[axis])
-            first = np.arange(values.shape[axis] - longest + 1, dtype=np.int32)
-            weights = np.ones((len(first), longest), np.int32)
-            compiled.along(axis, values, Taps(first, np.full(len(first), longest, np.int32), weights, 3))
+            group = neighbours(channels) if axis else 1
+            longest = -(-min(taps, values.shape[axis]) // group) * group
+            first = np.arange(max(1, values.shape[axis] - longest + 1), dtype=np.int32)
+            rest = np.repeat([longest // group, 1], [len(first), longest * len(first)])
+            memory = np.concatenate([first, rest]).astype(np.int32)
+            compiled.along(axis, values, Grouped(memory, len(first), longest, 3, 0, values.shape[axis]))
         out = np.empty((channels, height, width), np.float32)
         compiled.look_up(values, np.zeros((channels, 256), np.float32), out)
 """
@@ -223,16 +257,13 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
 
 
 def test_threads_do_not_meet():
-    rule = how("pillow", "lanczos", (300, 400), (150, 200), antialias=True)
     images = [pixels(300, 400, 4, seed=seed) for seed in range(4)]
-    expected = [resample(image, rule) for image in images]
 
     def work(index):
-        results = [resample(images[index], rule, compiled.along) for _ in range(30)]
-        return all((result == expected[index]).all() for result in results)
+        assert_equal(both(images[index], "pillow", ("lanczos", True), (150, 200 + n)) for n in range(30))
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(4)))
+        list(pool.map(work, range(4)))
 
 
 def _python(code):
@@ -298,7 +329,7 @@ print(is_loaded())
 
 def test_without_llvmlite_the_kernel_passes_its_tests():
     """Pillow and NumPy serve there; a few tests of each."""
-    chosen = "random_sizes or preset or normalize_equals"
+    chosen = "random_sizes or normalize_equals or crop or order"
     code = f"""
 import sys
 sys.modules["llvmlite"] = None

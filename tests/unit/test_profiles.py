@@ -1,59 +1,92 @@
-"""What every profile must keep to, whatever its library: the shape of the windows, their sums, parts of the whole."""
+"""What every profile must keep to, whatever its library: its row, the windows' shape and sums, parts of the whole."""
+
+from typing import get_args
 
 import numpy as np
 import pytest
 
+import reference
 from images import noise
 from pixprep.kernels.resample import resample
-from pixprep.ops import FILTERS
-from pixprep.profiles import resampling
-from pixprep.profiles.taps import IDENTITY_BITS, Resampling, Taps, single
-from resize_cases import assert_equal, placement, resize, resized
+from pixprep.profiles import PROFILES
+from pixprep.profiles.windows import IDENTITY_BITS, Resampling, Windows, single
+from pixprep.spec import Like
+from resize_cases import assert_equal, resized, windows
 
-RESIZES = [(like, name, antialias) for (like, antialias), names in FILTERS.items() for name in names]
+RESIZES = [(like, *method) for like in get_args(Like) for method in PROFILES[like].methods]
 SIZES = [
-    ((1, 1), (1, 9)),
-    ((1, 9), (9, 1)),
-    ((2, 3), (3, 2)),
-    ((7, 7), (7, 5)),
-    ((64, 48), (32, 24)),
-    ((64, 48), (16, 48)),
-    ((60, 90), (20, 30)),
-    ((60, 90), (37, 31)),
-    ((60, 90), (20, 91)),
-    ((33, 20), (100, 71)),
-    ((98, 1), (2, 1)),
-    ((5, 600), (2, 3)),
-]
+    ((1, 1), (1, 9)), ((1, 9), (9, 1)), ((2, 3), (3, 2)), ((7, 7), (7, 5)), ((64, 48), (32, 24)),
+    ((64, 48), (16, 48)), ((60, 90), (20, 30)), ((60, 90), (37, 31)), ((60, 90), (20, 91)),
+    ((33, 20), (100, 71)), ((98, 1), (2, 1)), ((5, 600), (2, 3)),
+]  # fmt: skip
 INTEGERS = ("fixed", "opencv_linear", "opencv_cubic", "area")
 
 
-def windows(like, filter_name, size, resized_size, *, antialias, region=None):
-    return resampling(
-        resize(like, filter_name, resized_size, antialias=antialias), placement(size, resized_size, region)
-    )
+def test_every_library_has_a_row():
+    assert set(get_args(Like)) == set(PROFILES)
+    assert len({PROFILES[like].title for like in get_args(Like)}) == len(get_args(Like))
+
+
+@pytest.mark.parametrize("like", get_args(Like))
+def test_a_row_speaks_of_its_own_filters_and_has_its_default(like):
+    profile = PROFILES[like]
+    names = {name for name, _ in profile.methods}
+    assert names >= {*profile.real, *profile.near}
+    assert set(profile.reducible) <= set(profile.antialiased)
+    assert profile.antialiased if profile.antialias else profile.filters
+
+
+@pytest.mark.parametrize("like", get_args(Like))
+def test_a_row_says_which_values_are_rounded(like):
+    for name, antialias in PROFILES[like].methods:
+        values = resized(noise(40, 31), (17, 45), like, name, antialias=antialias)
+        assert values.dtype == (np.float32 if name in PROFILES[like].real else np.uint8)
+
+
+@pytest.mark.parametrize("like", get_args(Like))
+def test_a_formula_makes_windows_that_machine_code_and_the_fast_kernels_can_take(like):
+    """All ``fixed``, of three signed bytes, inside the axis, never going back; without a formula some are not."""
+    profile = PROFILES[like]
+    fit = []
+    for method in profile.methods:
+        formula = profile.formula and profile.formula(method)
+        for size, resized_size in SIZES:
+            found = windows(like, method.filter, size, resized_size, antialias=method.antialias)
+            fit.append(found.passes == "fixed")
+            for each, length, out_length in zip((found.rows, found.columns), size, resized_size, strict=True):
+                last = each.first + each.count
+                is_inside = each.first.min() >= 0 and last.max() <= length
+                is_rising = (np.diff(each.first) >= 0).all() and (np.diff(last) >= 0).all()
+                fit[-1] &= bool(is_inside and is_rising and np.abs(each.weights).max() < 1 << 23)
+                if profile.formula and length != out_length:
+                    assert formula or each.weights.shape[1] == 1
+                    if formula and formula.bits:
+                        assert each.bits == formula.bits
+                    elif formula:
+                        assert each.weights.max() < 1 << 15
+    assert all(fit) == (profile.formula is not None)
 
 
 @pytest.mark.parametrize(("size", "resized_size"), SIZES)
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
 def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_name, antialias, size, resized_size):
     found = windows(like, filter_name, size, resized_size, antialias=antialias)
-    for taps, length, out_length in zip((found.rows, found.columns), size, resized_size, strict=True):
-        assert taps.first.dtype == taps.count.dtype == np.int32
-        assert taps.weights.dtype == (np.int32 if found.kind in INTEGERS else np.float32)
-        assert taps.first.shape == taps.count.shape == (out_length,)
-        assert taps.weights.shape == (out_length, taps.count.max())
-        assert (taps.count > 0).all()
-        assert (taps.first < length).all()
-        assert (taps.first + taps.count > 0).all()
-        assert not taps.weights[np.arange(taps.weights.shape[1]) >= taps.count[:, None]].any()
-        sums = taps.weights.sum(axis=1, dtype=np.float64)
-        if found.kind == "area":
-            assert (taps.weights[:, : length // out_length] == 1).all()
+    for each, length, out_length in zip((found.rows, found.columns), size, resized_size, strict=True):
+        assert each.first.dtype == each.count.dtype == np.int32
+        assert each.weights.dtype == (np.int32 if found.passes in INTEGERS else np.float32)
+        assert each.first.shape == each.count.shape == (out_length,)
+        assert each.weights.shape == (out_length, each.count.max())
+        assert (each.count > 0).all()
+        assert (each.first < length).all()
+        assert (each.first + each.count > 0).all()
+        assert not each.weights[np.arange(each.weights.shape[1]) >= each.count[:, None]].any()
+        sums = each.weights.sum(axis=1, dtype=np.float64)
+        if found.passes == "area":
+            assert (each.weights[:, : length // out_length] == 1).all()
             continue
-        one = {"fixed": 1 << taps.bits, "opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}.get(found.kind, 1)
+        one = {"fixed": 1 << each.bits, "opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}.get(found.passes, 1)
         # Each integer is rounded by itself; ``area`` leaves out up to a thousandth of a pixel at either end.
-        slack = taps.weights.shape[1] if one > 1 else 2e-3 if filter_name == "area" else 1e-5
+        slack = each.weights.shape[1] if one > 1 else 2e-3 if filter_name == "area" else 1e-5
         assert np.abs(sums - one).max() <= slack
 
 
@@ -74,7 +107,7 @@ def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias, size, res
 def test_no_region_is_no_pixels(like, filter_name, antialias):
     part = resized(noise(9, 8), (5, 4), like, filter_name, antialias=antialias, region=(2, 1, 2, 4))
     assert part.shape == (0, 3, 3)
-    assert part.dtype == (np.float32 if like == "tensorflow" and filter_name != "nearest" else np.uint8)
+    assert part.dtype == (np.float32 if filter_name in PROFILES[like].real else np.uint8)
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
@@ -93,7 +126,7 @@ def test_an_unchanged_size_keeps_every_level(like, filter_name, antialias):
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_strides_of_the_source_make_no_difference(like, filter_name, antialias):
+def test_strides_of_the_image_make_no_difference(like, filter_name, antialias):
     pixels = noise(40, 31)
     views = [np.asfortranarray(pixels), pixels[::-1, ::-1].copy()[::-1, ::-1]]
     expected = resized(pixels, (17, 45), like, filter_name, antialias=antialias)
@@ -111,24 +144,38 @@ def test_positions_beyond_the_border_repeat_it():
         first = rng.integers(-6, 8, 11).astype(np.int32)
         weights = rng.integers(0, 1 << 20, (11, 4)).astype(np.int32)
         count = np.full(11, 4, np.int32)
-        over = Resampling("fixed", rows, Taps(first, count, weights), vertical_first=False)
-        inside = Resampling("fixed", rows, Taps(first + np.int32(9), count, weights), vertical_first=False)
+        over = Resampling("fixed", rows, Windows(first, count, weights), vertical_first=False)
+        inside = Resampling("fixed", rows, Windows(first + np.int32(9), count, weights), vertical_first=False)
         assert_equal([(first.tolist(), resample(pixels, over), resample(padded, inside))])
 
 
 def test_windows_of_several_lengths_read_only_their_own_positions():
     pixels = np.array([[[10], [20], [250]]], np.uint8)
     half = 1 << IDENTITY_BITS - 1
-    taps = Taps(
+    columns = Windows(
         np.array([0, 2], np.int32), np.array([2, 1], np.int32), np.array([[half, half], [2 * half, 0]], np.int32)
     )
-    result = resample(pixels, Resampling("fixed", single(np.arange(1)), taps, vertical_first=False))
+    result = resample(pixels, Resampling("fixed", single(np.arange(1)), columns, vertical_first=False))
     assert result[0, :, 0].tolist() == [15, 250]
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_chunks_make_no_difference(like, filter_name, antialias, monkeypatch):
-    pixels = noise(40, 31)
-    expected = resized(pixels, (17, 45), like, filter_name, antialias=antialias)
-    monkeypatch.setattr("pixprep.kernels.resample.CHUNK", 1000)
-    assert (resized(pixels, (17, 45), like, filter_name, antialias=antialias) == expected).all()
+def test_chunks_make_no_difference(like, filter_name, antialias):
+    """A row or column more or less is another chunk, where an image has many values."""
+    pixels = noise(700, 500)
+    whole = resized(pixels, (650, 450), like, filter_name, antialias=antialias)
+    part = resized(pixels, (650, 450), like, filter_name, antialias=antialias, region=(0, 0, 20, 30))
+    assert (part == whole[:20, :30]).all()
+
+
+@pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize(("length", "out_length"), [(1, 9), (9, 1), (2, 3), (100, 37), (37, 100), (427, 256), (500, 3)])
+def test_pillows_weights_are_those_of_the_definition(length, out_length, antialias, filter_name):
+    found = windows("pillow", filter_name, (2, length), (3, out_length), antialias=antialias).columns
+    dense = np.zeros((out_length, length))
+    for row, first, count, weights in zip(dense, found.first, found.count, found.weights, strict=True):
+        row[first : first + count] = weights[:count] / 2**22
+    expected = reference.matrix(length, out_length, filter_name, antialias=antialias)
+    assert np.abs(dense - expected).max() < 2**-21
+    assert np.abs(dense.sum(axis=1) - 1).max() < 1e-4

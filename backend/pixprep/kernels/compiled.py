@@ -1,106 +1,212 @@
-"""The two passes of ``fixed`` in machine code, by LLVM: what ``resample`` does in NumPy tap by tap.
+"""Resizes of ``fixed`` in machine code: windows, both passes and the look-up, as ``resample`` does them in NumPy.
 
-The code is made when this module is imported, for this processor: 60 ms, so that nothing needs to be kept on a disk.
 A window is a dot product of levels and weights, and 16 of its products are one vector: of a row of four channels those
 of 4 pixels, whose sums are folded at the end; of a column those of 16 neighbours, whose sums stay apart. Four windows
-at a time share the weights.
+at a time share the weights. So the windows of a row come in groups of 4 pixels (16 of gray ones): positions that fill
+up a group weigh 0. Other threads run during every call.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from math import ceil
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import binding, ir
 
-from pixprep.profiles.taps import Taps
+from pixprep.kernels.llvm import ADDRESSES, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, TAPS, WINDOWS
+from pixprep.kernels.resampling import RECENT
+from pixprep.profiles.formula import RADIUS, Formula
+from pixprep.profiles.windows import Axis, Windows
 
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
 
-LANES = 16
-"""Of one vector; where registers are shorter, LLVM takes several."""
-PLACES = 4
-"""Whose windows share the weights."""
-BYTE, WORD, SIZE = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
-_PASS = (
-    "source", "out", "places", "source_place", "out_place", "source_last", "out_last",
-    "windows", "first", "count", "weights", "source_window", "out_window", "weights_window", "step", "bits",
-)  # fmt: skip
-"""What a pass is told. Every place (a row, or 16 neighbours) has every window.
+class Grouped(NamedTuple):
+    """The windows of an axis, in groups of neighbours.
 
-source, out: addresses of the first place. places: how many. source_place, out_place, source_last, out_last: bytes from
-place to place, and to the last one, which may lie nearer to the one before, and is what there is beyond it. windows:
-how many. first, count, weights: addresses of what ``Taps`` has, but that count is in steps. source_window, out_window,
-weights_window: bytes for each position of ``first``, and from window to window. step: bytes from step to step of the
-levels. bits: of the weights.
-"""
-_LOOK_UP = (
-    "source", "out", "table", "planes", "rows", "columns",
-    "source_plane", "source_row", "source_column", "out_plane", "out_row", "out_column",
-)  # fmt: skip
-"""What a look-up is told: addresses, how many, and bytes from one to the next."""
+    Attributes:
+        memory: int32: the first position of each window, its count of groups, and its row of ``taps`` weights.
+        size: how many windows.
+        taps: the most positions of a window, in whole groups.
+        bits: of the weights.
+        begin, end: the input positions that they read; a group that reaches further begins at ``begin``.
+    """
+
+    memory: Int32
+    size: int
+    taps: int
+    bits: int
+    begin: int
+    end: int
 
 
-def along(axis: int, values: U8, taps: Taps) -> U8:
-    """One pass along an axis: 0 from row to row, 1 from column to column. Other threads run meanwhile.
+class _Windows(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_double if i < 4 else ctypes.c_int64) for i, name in enumerate(WINDOWS))
+
+
+class _Pack(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64) for name in PACK)
+
+
+_Pass, _LookUp = ctypes.c_int64 * len(PASS), ctypes.c_int64 * len(LOOK_UP)
+
+
+@lru_cache(RECENT)
+def grouped(formula: Formula, axis: Axis, group: int) -> Grouped:
+    """The windows of one axis that changes its length, of which something is wanted, in groups of 1, 4 or 16."""
+    stretch = max(axis.ratio, 1.0) if formula.is_widened else 1.0
+    support = RADIUS[formula.curve] * stretch
+    taps = -(-min(2 * ceil(support) + 1, axis.length) // group) * group
+    size = axis.end - axis.begin
+    memory = np.zeros((2 + taps) * size, np.int32)
+    scratch = np.empty(max(taps, 4))
+    address: int = memory.ctypes.data
+    told = _Windows(
+        axis.ratio, axis.offset, support, 1 / stretch,
+        ADDRESSES[formula.curve], address, address + 4 * size, address + 8 * size, scratch.ctypes.data,
+        taps, group, axis.length, axis.out_length, axis.begin, axis.end, formula.bits or 0,
+    )  # fmt: skip
+    FUNCTIONS["windows"](ctypes.byref(told))
+    return Grouped(memory, size, taps, told.bits, told.begin, told.end)
+
+
+@lru_cache(RECENT)
+def windows(formula: Formula, axis: Axis) -> Windows:
+    """The windows as ``formula.windows`` makes them; perhaps with more columns of zeros."""
+    made = grouped(formula, axis, 1)
+    first, count, weights = (
+        made.memory[: made.size],
+        made.memory[made.size : 2 * made.size],
+        made.memory[2 * made.size :],
+    )
+    return Windows(first, count, weights.reshape(made.size, made.taps), made.bits)
+
+
+def pack(windows: Windows, length: int, *, align: int, flip: bool, mirror: bool) -> tuple[Int32, int, int]:
+    """``launch.pack`` of windows that stay inside the axis: the array, and the input positions that they read."""
+    size = len(windows.first)
+    arrays = windows.first, windows.count, windows.weights
+    assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in arrays)
+    most = -(-(windows.weights.shape[1] + align - 1) // TAPS)
+    begin = -(-2 * size // 4) * 4
+    memory = np.zeros(begin + most * size * 4, np.int32)
+    address: int = memory.ctypes.data
+    told = _Pack(
+        *(array.ctypes.data for array in arrays), windows.weights.strides[0], size, length, align, flip, mirror,
+        address, address + 4 * size, address + 4 * begin, length, 0, 0, 0,
+    )  # fmt: skip
+    FUNCTIONS["pack"](ctypes.byref(told))
+    assert not told.rest, "a weight has more than three digits"
+    return memory[: begin + told.groups * size * 4], told.begin, told.end
+
+
+def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertical_first: bool) -> U8:
+    """The wanted region, (rows, columns, channels), perhaps a view of the pixels.
+
+    Args:
+        pixels: uint8 (height, width, channels), any strides, 1 to 4 channels.
+        formula: of the windows of an axis that changes its length; one that keeps it has no pass.
+        rows: with ``columns`` the two axes; something is wanted of both.
+        columns: see above.
+        vertical_first: the first pass is from row to row.
+    """
+    made: list[Grouped | None] = []
+    for number, axis in enumerate((rows, columns)):
+        if axis.length == axis.out_length:
+            made.append(None)
+            begin, end = axis.begin, axis.end
+        else:
+            these = grouped(formula, axis, neighbours(pixels.shape[2]) if number else 1)
+            made.append(these)
+            begin, end = these.begin, these.end
+        pixels = pixels[:, begin:end] if number else pixels[begin:end]
+    if made[0] and not vertical_first and not formula.is_widened:
+        pixels, made[0] = _read(pixels, made[0])
+    for number in (0, 1) if vertical_first else (1, 0):
+        windows = made[number]
+        if windows:
+            pixels = along(number, pixels, windows)
+    return pixels
+
+
+def _read(pixels: U8, windows: Grouped) -> tuple[U8, Grouped]:
+    """The rows that any window reads, where many are left out, and the windows within them; else both as they are."""
+    first, count = windows.memory[: 2 * windows.size].reshape(2, -1)
+    taps = int(count.max())
+    if 2 * windows.size * taps >= len(pixels):
+        return pixels, windows
+    positions = np.minimum((first - windows.begin)[:, None] + np.arange(taps), len(pixels) - 1).ravel()
+    memory = windows.memory.copy()
+    memory[: windows.size] = np.arange(0, len(positions), taps)
+    return pixels[positions], windows._replace(memory=memory, begin=0, end=len(positions))
+
+
+def neighbours(channels: int) -> int:
+    """How many pixels of a row are one group."""
+    return LANES if channels == 1 else LANES // 4
+
+
+def along(axis: int, values: U8, windows: Grouped) -> U8:
+    """One pass along an axis: 0 from row to row, 1 from column to column.
 
     Args:
         axis: which.
-        values: uint8 (height, width, channels), any strides, 1 to 4 channels; at least one pixel.
-        taps: windows of ``fixed``, at least one, none of which leaves the axis.
+        values: uint8 (height, width, channels), any strides, 1 to 4 channels: of this axis the positions from
+            ``begin`` to ``end`` of the windows.
+        windows: at least one; along axis 1 in groups of ``neighbours(channels)``.
 
     Returns:
         (out, width, channels) or (height, out, channels).
     """
-    return _from_row_to_row(values, taps) if axis == 0 else _from_column_to_column(values, taps)
+    return _from_row_to_row(values, windows) if axis == 0 else _from_column_to_column(values, windows)
 
 
-def _from_row_to_row(values: U8, taps: Taps) -> U8:
-    height, width, channels = values.shape
+def _from_row_to_row(values: U8, windows: Grouped) -> U8:
+    _, width, channels = values.shape
     length = width * channels
     if length < LANES:
-        wide = _widened(values.reshape(height, length, 1), LANES, 1)
-        return _from_row_to_row(wide, taps)[:, :length].reshape(-1, width, channels)
-    values, weights = _mapped(values), np.ascontiguousarray(taps.weights)
-    out = np.empty((len(taps.first), width, channels), np.uint8)
-    _run(
-        LANES,
-        taps.first, taps.count, weights, taps.bits, source=values, out=out,
-        places=-(-length // LANES), source_place=LANES, out_place=LANES, source_last=length - LANES,
-        out_last=length - LANES, source_window=values.strides[0], out_window=length, step=values.strides[0],
-    )  # fmt: skip
+        wide = _widened(values.reshape(len(values), length, 1), LANES, 1)
+        return _from_row_to_row(wide, windows)[:, :length].reshape(-1, width, channels)
+    values = _mapped(values)
+    out = np.empty((windows.size, width, channels), np.uint8)
+    pitch, last = values.strides[0], length - LANES
+    places = -(-length // LANES), LANES, LANES, last, last
+    _pass(LANES, values, out, windows, places=places, apart=(pitch, length, pitch))
     return out
 
 
-def _from_column_to_column(values: U8, taps: Taps) -> U8:
+def _from_column_to_column(values: U8, windows: Grouped) -> U8:
     height, width, channels = values.shape
     if channels not in (1, 4):
-        return _from_column_to_column(_widened(values, width, 4), taps)[:, :, :channels]
-    neighbours = LANES // channels
-    if width < _whole(taps.weights.shape[1], neighbours):
-        return _from_column_to_column(_widened(values, width + taps.weights.shape[1] + LANES, channels), taps)
+        return _from_column_to_column(_widened(values, width, 4), windows)[:, :, :channels]
+    if width < windows.taps:
+        return _from_column_to_column(_widened(values, windows.taps, channels), windows)
     values = _mapped(values)
-    first, count, weights = _in_steps(taps, width, neighbours)
-    out = np.empty((height, len(first), channels), np.uint8)
-    pitch, out_pitch = values.strides[0], out.strides[0]
-    _run(
-        channels,
-        first, count, weights, taps.bits, source=values, out=out,
-        places=height, source_place=pitch, out_place=out_pitch, source_last=(height - 1) * pitch,
-        out_last=(height - 1) * out_pitch, source_window=channels, out_window=channels, step=LANES,
-    )  # fmt: skip
+    out = np.empty((height, windows.size, channels), np.uint8)
+    pitch, out_pitch = values.strides[0], windows.size * channels
+    places = height, pitch, out_pitch, (height - 1) * pitch, (height - 1) * out_pitch
+    _pass(channels, values, out, windows, places=places, apart=(channels, channels, LANES))
     return out
+
+
+def _pass(
+    sums: int, values: U8, out: U8, windows: Grouped, *, places: tuple[int, ...], apart: tuple[int, int, int]
+) -> None:
+    """Call a pass: ``places`` and the four numbers behind it, ``levels_window``, ``out_window`` and ``stride``."""
+    position, window, stride = apart
+    first: int = windows.memory.ctypes.data
+    size = windows.size
+    levels = values.ctypes.data - windows.begin * position
+    rows = size, first, first + 4 * size, first + 8 * size, position, window, 4 * windows.taps
+    FUNCTIONS[f"pass_{sums}"](_Pass(levels, out.ctypes.data, *places, *rows, stride, windows.bits))
 
 
 def look_up(levels: U8, table: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
-    """``out[c, y, x] = table[c, levels[y, x, c]]``. Other threads run meanwhile.
+    """``out[c, y, x] = table[c, levels[y, x, c]]``.
 
     Args:
         levels: uint8 (rows, columns, planes), any strides; at least one of each.
@@ -109,200 +215,17 @@ def look_up(levels: U8, table: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
     """
     (rows, columns, planes), (row, column, plane) = levels.shape, levels.strides
     numbers = (planes, rows, columns, plane, row, column, *out.strides)
-    _call(f"look_up_{8 * table.itemsize}", levels.ctypes.data, out.ctypes.data, table.ctypes.data, *numbers)
-
-
-def _run(
-    sums: int, first: Int32, count: Int32, weights: Int32, bits: int, *, source: U8, out: U8, **numbers: int
-) -> None:
-    assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in (first, count, weights))
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "source": source, "out": out, "first": first, "count": count, "weights": weights
-    }  # fmt: skip
-    numbers |= {name: array.ctypes.data for name, array in arrays.items()}
-    numbers |= {"windows": len(first), "weights_window": weights.strides[0], "bits": bits}
-    _call(f"pass_{sums}", *(numbers[name] for name in _PASS))
-
-
-def _call(name: str, *numbers: int) -> None:
-    _FUNCTIONS[name]((ctypes.c_int64 * len(numbers))(*numbers))
+    told = _LookUp(levels.ctypes.data, out.ctypes.data, table.ctypes.data, *numbers)
+    FUNCTIONS[f"look_up_{8 * table.itemsize}"](told)
 
 
 def _mapped(values: U8) -> U8:
     """With no gap between the pixels of a row; rows may lie any number of bytes apart."""
     is_mapped = values.strides[1:] == (values.shape[2], 1) and values.strides[0] >= 0
-    return values if is_mapped else np.ascontiguousarray(values)
+    return values if is_mapped else values.copy()  # ``ascontiguousarray`` leaves a single row its stride
 
 
 def _widened(values: U8, width: int, channels: int) -> U8:
     wide = np.zeros((len(values), width, channels), np.uint8)
     wide[:, : values.shape[1], : values.shape[2]] = values
     return wide
-
-
-def _whole(length: int, neighbours: int) -> int:
-    return -(-length // neighbours) * neighbours
-
-
-@lru_cache(maxsize=512)
-def _in_steps(taps: Taps, length: int, neighbours: int) -> tuple[Int32, Int32, Int32]:
-    """The windows in steps of so many positions: first, how many steps, and weights, 0 for positions that are new.
-
-    One that would so leave the axis begins earlier.
-    """
-    out, longest = taps.weights.shape
-    size = _whole(longest, neighbours)
-    weights = np.zeros((out, size), np.int32)
-    weights[:, :longest] = taps.weights
-    first = np.minimum(taps.first, np.int32(length - size))
-    shift = taps.first - first
-    for index in np.flatnonzero(shift):
-        weights[index] = np.roll(weights[index], shift[index])
-    return first, -(-(taps.count + shift) // np.int32(neighbours)), weights
-
-
-def _begun(module: Any, name: str, numbers: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
-    """A function that is told an array of numbers: its builder, and each number by its name."""
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [SIZE.as_pointer()]), name)
-    builder = ir.IRBuilder(function.append_basic_block())
-    (told,) = function.args
-    return builder, {name: builder.load(builder.gep(told, [SIZE(index)])) for index, name in enumerate(numbers)}
-
-
-def _generate_look_up(module: Any, bits: int) -> None:
-    """``look_up`` for values of so many bits."""
-    builder, n = _begun(module, f"look_up_{bits}", _LOOK_UP)
-    value, size = ir.IntType(bits), SIZE(bits // 8)
-    with _loop(builder, n["planes"], 1) as (plane, _), _loop(builder, n["rows"], 1) as (row, _):
-        begins = []
-        for what in ("source", "out"):
-            offset = builder.add(builder.mul(plane, n[f"{what}_plane"]), builder.mul(row, n[f"{what}_row"]))
-            begins.append(builder.add(n[what], offset))
-        table = builder.add(n["table"], builder.mul(plane, builder.mul(SIZE(256), size)))
-        with _loop(builder, n["columns"], 1, begins) as (_, at):
-            level = builder.zext(_load(builder, BYTE, at[0]), SIZE)
-            found = _load(builder, value, builder.add(table, builder.mul(level, size)))
-            builder.store(found, builder.inttoptr(at[1], value.as_pointer()), align=1)
-            at[:] = builder.add(at[0], n["source_column"]), builder.add(at[1], n["out_column"])
-    builder.ret_void()
-
-
-def _generate_pass(module: Any, sums: int) -> None:
-    """A pass that makes so many sums of 16 products: of ``LANES // sums`` neighbours each."""
-    builder, n = _begun(module, f"pass_{sums}", _PASS)
-
-    def load(kind: Any, begin: Any, index: Any, size: Any) -> Any:
-        return _load(builder, kind, builder.add(begin, builder.mul(index, size)))
-
-    def number(array: str, index: Any) -> Any:
-        return builder.zext(load(WORD, n[array], index, SIZE(4)), SIZE)
-
-    def least(a: Any, b: Any) -> Any:
-        return builder.select(builder.icmp_unsigned("<", a, b), a, b)
-
-    bits = builder.trunc(n["bits"], WORD)
-    half = _every(builder, sums, builder.shl(WORD(1), builder.sub(bits, WORD(1))))
-    bits = _every(builder, sums, bits)
-    lanes, shares = ir.VectorType(WORD, LANES), ir.VectorType(WORD, LANES // sums)
-    loops = [(n["windows"], 1), (n["places"], PLACES)]
-    # The result is written row after row: a pass from row to row has a window for each.
-    outer, inner = loops if sums == LANES else loops[::-1]
-    with _loop(builder, *outer) as (i, _), _loop(builder, *inner) as (j, _):
-        window, place = (i, j) if sums == LANES else (j, i)
-        source = builder.add(n["source"], builder.mul(number("first", window), n["source_window"]))
-        out = builder.add(n["out"], builder.mul(window, n["out_window"]))
-        weights = builder.add(n["weights"], builder.mul(window, n["weights_window"]))
-        places = [builder.add(place, SIZE(index)) for index in range(PLACES)]
-        sources, outs = (
-            [builder.add(begin, least(builder.mul(at, n[f"{what}_place"]), n[f"{what}_last"])) for at in places]
-            for what, begin in (("source", source), ("out", out))
-        )
-        zeros = [ir.Constant(lanes, [0] * LANES)] * PLACES
-        with _loop(builder, number("count", window), 1, zeros) as (step, totals):
-            share = load(shares, weights, step, SIZE(4 * LANES // sums))
-            share = _pick(builder, share, [lane // sums for lane in range(LANES)])
-            for index, begin in enumerate(sources):
-                levels = builder.zext(load(ir.VectorType(BYTE, LANES), begin, step, n["step"]), lanes)
-                totals[index] = builder.add(totals[index], builder.mul(levels, share))
-        for total, target in zip(totals, outs, strict=True):
-            level = _level(builder, total, sums, half, bits)
-            builder.store(level, builder.inttoptr(target, level.type.as_pointer()), align=1)
-    builder.ret_void()
-
-
-def _level(builder: Any, total: Any, sums: int, half: Any, bits: Any) -> Any:
-    """``clip8((half + sum) >> bits)``."""
-    size = LANES
-    while size > sums:
-        size //= 2
-        total = builder.add(
-            _pick(builder, total, list(range(size))), _pick(builder, total, list(range(size, 2 * size)))
-        )
-    value = builder.ashr(builder.add(total, half), bits)
-    for relation, limit in (("<", 0), (">", 255)):
-        bound = ir.Constant(ir.VectorType(WORD, sums), [limit] * sums)
-        value = builder.select(builder.icmp_signed(relation, value, bound), bound, value)
-    return builder.trunc(value, ir.VectorType(BYTE, sums))
-
-
-def _load(builder: Any, kind: Any, address: Any) -> Any:
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
-
-
-def _pick(builder: Any, vector: Any, lanes: list[int]) -> Any:
-    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
-
-
-def _every(builder: Any, size: int, value: Any) -> Any:
-    one = builder.insert_element(ir.Constant(ir.VectorType(WORD, size), ir.Undefined), value, WORD(0))
-    return _pick(builder, one, [0] * size)
-
-
-@contextmanager
-def _loop(builder: Any, end: Any, by: int, carried: list[Any] | None = None) -> Iterator[tuple[Any, list[Any]]]:
-    """From 0 to ``end``, at least once: the index, and values that the body replaces for the next time, and for after.
-
-    Written in the form that LLVM's passes would give it, so that none of them need run.
-    """
-    before, body = builder.block, builder.append_basic_block()
-    builder.branch(body)
-    builder.position_at_end(body)
-    begin = [SIZE(0), *(carried or [])]
-    now = [builder.phi(value.type) for value in begin]
-    following = now[1:]
-    yield now[0], following
-    index = builder.add(now[0], SIZE(by))
-    for phi, first, value in zip(now, begin, [index, *following], strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(value, builder.block)
-    after = builder.append_basic_block()
-    builder.cbranch(builder.icmp_unsigned("<", index, end), body, after)
-    builder.position_at_end(after)
-
-
-def _compiler() -> Any:
-    """An LLVM compiler that holds the passes, made for this processor."""
-    with suppress(RuntimeError):  # since 0.45 it happens by itself, and is an error
-        binding.initialize()
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    module = ir.Module()
-    module.triple = binding.get_process_triple()
-    for sums in (1, 4, LANES):
-        _generate_pass(module, sums)
-    for bits in (8, 16, 32):
-        _generate_look_up(module, bits)
-    target = binding.Target.from_triple(module.triple).create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
-    )
-    compiler = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), target)
-    compiler.finalize_object()
-    return compiler
-
-
-_COMPILER = _compiler()
-_FUNCTIONS = {
-    name: ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64))(_COMPILER.get_function_address(name))
-    for name in ("pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32")
-}
-"""ctypes lets other threads run while one works; the compiler owns the code."""

@@ -5,9 +5,7 @@ Without llvmlite, Pillow resizes like Pillow: the whole image, more slowly. Numb
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -15,10 +13,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from pixprep.kernels.resample import resample
+from pixprep.kernels.resampling import axes, machine_code, resampling
 from pixprep.plan import Placement, Resize, TensorPlan
-from pixprep.profiles import resampling
-
-log = logging.getLogger(__name__)
+from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -40,10 +37,14 @@ class CpuKernel:
     def __init__(self, plan: TensorPlan) -> None:
         self._plan = plan
         self._table = plan.table
-        self._is_identity = plan.spec.dtype == "uint8"
+        self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
         self._resize = plan.geometry.resize
-        self._compiled = _compiled(self._resize)
+        self._formula = None
+        if self._resize is not None:
+            profile = PROFILES[self._resize.like]
+            self._formula = profile.formula(self._resize.method) if profile.formula else None
+        self._compiled = machine_code() if self._formula else None
 
     def run(
         self, images: Sequence[U8], placements: Sequence[Placement], outs: Sequence[npt.NDArray[np.generic]]
@@ -56,19 +57,26 @@ class CpuKernel:
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
         top, left, bottom, right = placement.read
-        source = pixels[top:bottom, left:right][_steps(placement.mirrors)]
+        pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
         first_row, first_column, last_row, last_column = region = placement.region
-        if placement.resized == source.shape[:2] or first_row == last_row or first_column == last_column:
-            return source[first_row:last_row, first_column:last_column]
-        rule = self._resize
-        assert rule is not None
-        is_pillow = rule.like == "pillow" and rule.filter != "nearest" and rule.antialias
-        is_whole = placement.reduction is None and not _is_small_part(source.shape, placement.resized, region)
-        if self._compiled is None and is_pillow and is_whole:
-            return _by_pillow(source, placement.resized, rule)[first_row:last_row, first_column:last_column]
-        along = self._compiled.along if self._compiled else None
-        block: U8 | F32 = resample(source, resampling(rule, placement), along)
-        return block
+        if placement.resized == pixels.shape[:2] or first_row == last_row or first_column == last_column:
+            return pixels[first_row:last_row, first_column:last_column]
+        resize = self._resize
+        assert resize is not None
+        profile = PROFILES[resize.like]
+        if self._compiled is not None:
+            rows, columns = axes(resize, placement)
+            is_vertical_first = profile.is_vertical_first(resize.method, rows, columns)
+            block: U8 | F32 = self._compiled.resample(
+                pixels, self._formula, rows, columns, vertical_first=is_vertical_first
+            )
+            return block
+        how = resampling(resize, placement)
+        is_whole = placement.reduction is None and not _is_small_part(pixels.shape, placement.resized, region)
+        if is_whole and profile.is_pillow and resize.antialias and resize.filter in _PILLOW_FILTERS:
+            whole = _by_pillow(pixels, placement.resized, resize, is_vertical_first=how.vertical_first)
+            return whole[first_row:last_row, first_column:last_column]
+        return resample(pixels, how)
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
@@ -80,7 +88,7 @@ class CpuKernel:
         if block.size == 0:
             return
         channels = self._plan.channels  # in order, or backwards
-        block = block[:, :, : len(channels)][_steps(placement.flips)]
+        block = block[:, :, : len(channels)][_directions(placement.flips)]
         ordered = block[:, :, ::-1] if channels[0] > 0 else block
         targets = planes[:, top : top + rows, left : left + columns]
         if self._is_real:
@@ -95,42 +103,28 @@ class CpuKernel:
                 np.take(table, levels, out=target, mode="clip")
 
 
-def _compiled(resize: Resize | None) -> ModuleType | None:
-    """``kernels.compiled``, where llvmlite is installed and the resize has a use for it.
-
-    Imported on demand, before the first image: 60 ms and 72 MB, of which 63 are LLVM's library, which processes share.
-    """
-    if resize is None or resize.like not in ("pillow", "torchvision") or resize.filter.startswith("nearest"):
-        return None
-    try:
-        from pixprep.kernels import compiled  # noqa: PLC0415
-    except ImportError:
-        return None
-    except (OSError, RuntimeError) as error:  # LLVM's library does not load, or does not know this processor
-        log.warning("llvmlite does not work here, so that Pillow resizes, more slowly: %s", error)
-        return None
-    return compiled
-
-
-def _steps(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
+def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
     vertical, horizontal = backwards
     return slice(None, None, -1 if vertical else 1), slice(None, None, -1 if horizontal else 1)
 
 
-def _by_pillow(source: U8, resized: tuple[int, int], rule: Resize) -> U8:
-    """The whole resize."""
-    image = _as_image(np.ascontiguousarray(source))
-    pixels = np.asarray(image.resize(resized[::-1], _PILLOW_FILTERS[rule.filter]))
-    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+def _by_pillow(pixels: U8, resized: tuple[int, int], resize: Resize, *, is_vertical_first: bool) -> U8:
+    """The whole resize, one pass at a time: each Pillow has an order of its own for two."""
+    image = _as_image(np.ascontiguousarray(pixels))
+    between = (image.width, resized[0]) if is_vertical_first else (resized[1], image.height)
+    for size in (between, resized[::-1]):
+        image = image.resize(size, _PILLOW_FILTERS[resize.filter])
+    result = np.asarray(image)
+    return result if result.ndim == 3 else result[:, :, None]
 
 
-def _is_small_part(source: tuple[int, ...], resized: tuple[int, int], region: Region) -> bool:
+def _is_small_part(size: tuple[int, ...], resized: tuple[int, int], region: Region) -> bool:
     """Whether the region is best computed alone: of an image that grows, where antialiasing changes nothing.
 
     Of 4 x 16384 pixels whose shorter side becomes 256, Pillow took 10 s and 3 GB for the whole.
     """
     wanted = (region[2] - region[0]) * (region[3] - region[1])
-    grows = resized[0] >= source[0] and resized[1] >= source[1]
+    grows = resized[0] >= size[0] and resized[1] >= size[1]
     return grows and resized[0] * resized[1] > 4 * wanted
 
 

@@ -6,7 +6,6 @@ CuPy keeps the compiled kernels on disk (``CUPY_CACHE_DIR``), so that NVRTC runs
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ from pixprep.plan import Placement, TensorPlan
 MIDDLE_BYTES = 256 << 20
 """Between the passes, in each thread, unless one image alone needs more. 128 photos of 12 megapixels to 224 take 230
 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x 224, 5 KB on the wire become 11 MB."""
-WINDOW_BYTES = 64 << 20
-"""Windows kept on the device; a resize of 500 to 224 positions has 10 KB of them."""
 
 
 class GpuKernel:
@@ -28,15 +25,14 @@ class GpuKernel:
 
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
-        self._is_plain = plain
+        self.is_plain = plain
         self._constants = cupy.asarray(launch.constants(plan))
         self._struct = launch.plan_struct(plan, self._constants.data.ptr)
         options = ("-std=c++11", *launch.options(plan, plain=plain))
-        module = cupy.RawModule(code=launch.source(plan, plain=plain), options=options)
+        module = cupy.RawModule(code=launch.code(plan, plain=plain), options=options)
         self._first_pass = module.get_function("first_pass")  # compiles
         self._second_pass = module.get_function("second_pass")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
-        self._windows = _Windows()
         self._local = threading.local()
         self._middles = threading.local()
 
@@ -55,15 +51,10 @@ class GpuKernel:
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Sequence[Any], used: list[Any]
     ) -> None:
         """Queue the two launches, or for halves of the images more, where too much memory would lie between the two."""
-        sources = [launch.Source(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
-        prepared = launch.prepare(
-            self._plan,
-            sources,
-            placements,
-            [out.data.ptr for out in outs],
-            upload=lambda packed: self._windows.address(packed, used),
-            plain=self._is_plain,
-        )
+        pixels = [
+            launch.PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images
+        ]
+        prepared = launch.prepare(self._plan, pixels, placements, [out.data.ptr for out in outs], plain=self.is_plain)
         if prepared.middle_bytes > MIDDLE_BYTES and len(images) > 1:
             half = len(images) // 2
             self._launch(images[:half], placements[:half], outs[:half], used)
@@ -73,37 +64,13 @@ class GpuKernel:
         middle = getattr(local, "middle", None)
         if middle is None or middle.nbytes < prepared.middle_bytes:
             middle = local.middle = cupy.empty(prepared.middle_bytes, np.uint8)
-        prepared.images["middle"] += np.uint64(middle.data.ptr)
+        windows = cupy.asarray(prepared.windows)
+        prepared.place(windows=windows.data.ptr, middle=middle.data.ptr)
         structs = cupy.asarray(prepared.images.view(np.uint8))
-        used.append(structs)
+        used += [windows, structs]
         self._first_pass(prepared.first_grid, launch.TILE, (structs,))
         self._second_pass(prepared.second_grid, launch.TILE, (structs, self._struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it."""
         self._middles = threading.local()
-
-
-class _Windows:
-    """The windows that lie on the device; the least used ones go first, once nobody holds them any more."""
-
-    def __init__(self) -> None:
-        self._arrays: OrderedDict[int, tuple[launch.Int32, Any]] = OrderedDict()
-        self._n_bytes = 0
-        self._lock = threading.Lock()
-
-    def address(self, packed: launch.Int32, used: list[Any]) -> int:
-        """The device address of an array, which is uploaded if it is not there; ``used`` keeps it there."""
-        key = id(packed)  # the host array is kept beside it, so that its id is not given to another one
-        with self._lock:
-            if key not in self._arrays:
-                self._arrays[key] = (packed, cupy.asarray(packed))
-                cupy.cuda.get_current_stream().synchronize()  # the other lane's stream may read it next
-                self._n_bytes += packed.nbytes
-                while self._n_bytes > WINDOW_BYTES and len(self._arrays) > 1:
-                    _, (old, _) = self._arrays.popitem(last=False)
-                    self._n_bytes -= old.nbytes
-            self._arrays.move_to_end(key)
-            array = self._arrays[key][1]
-        used.append(array)
-        return int(array.data.ptr)

@@ -1,56 +1,56 @@
-"""What the CUDA kernels are made of and launched with: source, windows, structs, grids. NumPy only: it runs anywhere.
+"""What the CUDA kernels are made of and launched with: code, windows, structs, grids. No CUDA: it runs anywhere.
 
-``fused.cu`` is fast, and does what nearly every plan asks for; ``profiles.cu`` is plain, and does every kind of
-``profiles.taps``. Where a function has ``plain``, it is for profiles.cu, also if fused.cu would do.
+``fast.cu`` does the profiles that have a formula, which nearly every plan asks for; ``plain.cu`` does every arithmetic
+of ``profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels.resampling import machine_code, resampling
 from pixprep.plan import Affine, Placement, TensorPlan
-from pixprep.profiles import pillow, resampling
-from pixprep.profiles.taps import Kind, Taps
+from pixprep.profiles import PROFILES
+from pixprep.profiles.windows import IDENTITY_BITS, Passes, Windows
 
 TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
 TILE_ROWS = 32
-PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fused.cu
-TAPS = 4  # of a group, which one instruction weighs: TAPS of fused.cu
+PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fast.cu
+TAPS = 4  # of a group, which one instruction weighs: TAPS of fast.cu
 DIGITS = 3  # signed bytes of a weight
 ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
 VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
-KINDS: tuple[Kind, ...] = get_args(Kind)
+PASSES: tuple[Passes, ...] = get_args(Passes)
 STEPS = ("affine", "subtract", "multiply", "divide")
 
 _POINTER = np.uint64
-AXIS = np.dtype(
+WINDOWS = np.dtype(
     [("first", _POINTER), ("count", _POINTER), ("weights", _POINTER), ("size", np.int32), ("bits", np.int32)]
 )
 IMAGE = np.dtype(
     [
-        ("source", _POINTER),
+        ("pixels", _POINTER),
         ("middle", _POINTER),
         ("tensor", _POINTER),
         ("begin", _POINTER),
         ("end", _POINTER),
-        ("rows", AXIS),
-        ("columns", AXIS),
+        ("rows", WINDOWS),
+        ("columns", WINDOWS),
         ("pitch", np.int64),
-        *((name, np.int32) for name in ("step", "height", "width", "vertical_first")),
+        *((name, np.int32) for name in ("stride", "height", "width", "vertical_first")),
         *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
-        *((name, np.int32) for name in ("top", "left", "kind")),
+        *((name, np.int32) for name in ("top", "left", "passes")),
         ("factor", np.float32),
         ("unused", np.int32),
     ]
 )
-STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("kind", np.int32), ("unused", np.int32)])
+STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("operation", np.int32), ("unused", np.int32)])
 PLAN = np.dtype(
     [
         ("tables", _POINTER),
@@ -65,11 +65,9 @@ PLAN = np.dtype(
 )
 
 Int32 = npt.NDArray[np.int32]
-Upload = Callable[[Int32], int]
-"""Puts an array where the kernels can read it, for as long as the launches may need it; gives its address."""
 
 
-class Source(NamedTuple):
+class PixelBuffer(NamedTuple):
     """Decoded pixels in the kernels' memory: uint8 (height, width, channels), rows ``pitch`` bytes apart."""
 
     address: int
@@ -78,11 +76,10 @@ class Source(NamedTuple):
     pitch: int
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The windows of one axis of one region, in one array: weights | first | count, 32 bits each.
+class PackedWindows(NamedTuple):
+    """The windows of one axis of one region, in one array: first | count | weights, 32 bits each, 16 bytes aligned.
 
-    For profiles.cu ``count`` says how many taps, and the weights are tap-major. For fused.cu it says how many groups of
+    For plain.cu ``count`` says how many taps, and the weights are tap-major. For fast.cu it says how many groups of
     four taps, and the weights are group-major, 16 bytes a window: three words of four signed bytes, one byte a tap, so
     that ``weight = d[0] + 256 d[1] + 65536 d[2]``, and a word that is 0.
 
@@ -92,11 +89,16 @@ class Axis:
         bits: of the weights, if they are fixed-point.
     """
 
-    packed: Int32
+    array: Int32
     size: int
     begin: int
     end: int
     bits: int
+
+    @property
+    def weights(self) -> int:
+        """Where in the array the weights begin."""
+        return _aligned(2 * self.size)
 
 
 @dataclass(frozen=True)
@@ -104,28 +106,37 @@ class Launch:
     """Everything that two launches need.
 
     Attributes:
-        images: (n,) of ``IMAGE``; the addresses in ``middle`` are offsets until the buffer is there.
+        images: (n,) of ``IMAGE``; the addresses of windows and in ``middle`` are offsets: see ``place``.
+        windows: of all images, one after the other; equal ones once.
         middle_bytes: size of the buffer between the passes.
         first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
     """
 
     images: npt.NDArray[np.void]
+    windows: Int32
     middle_bytes: int
     first_grid: tuple[int, int, int]
     second_grid: tuple[int, int, int]
 
+    def place(self, *, windows: int, middle: int) -> None:
+        """Say, once, where the kernels find the windows, and have the buffer between the passes."""
+        self.images["middle"] += np.uint64(middle)
+        for axis in ("rows", "columns"):
+            for name in ("first", "count", "weights"):
+                self.images[axis][name] += np.uint64(windows)
+
 
 def is_fast(plan: TensorPlan) -> bool:
-    """Whether fused.cu will do: the resize is ``fixed`` for every image, and no window leaves the image."""
+    """Whether fast.cu will do: the resize is ``fixed`` for every image, and no window leaves the image."""
     resize = plan.geometry.resize
-    return resize is None or resize.like == "pillow" or (resize.like == "torchvision" and resize.antialias)
+    return resize is None or PROFILES[resize.like].formula is not None
 
 
-def source(plan: TensorPlan, *, plain: bool = False) -> str:
-    """The CUDA source of the plan's kernels."""
-    constants = [("KIND", KINDS), ("STEP", STEPS)]
+def code(plan: TensorPlan, *, plain: bool = False) -> str:
+    """The CUDA code of the plan's kernels."""
+    constants = [("PASSES", PASSES), ("STEP", STEPS)]
     lines = [f"#define {name}_{each.upper()} {i}\n" for name, names in constants for i, each in enumerate(names)]
-    files = ("canvas.cu", "fused.cu" if is_fast(plan) and not plain else "profiles.cu")
+    files = ("canvas.cu", "fast.cu" if is_fast(plan) and not plain else "plain.cu")
     return "".join([*lines, *(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in files)])
 
 
@@ -140,8 +151,10 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
     resize = plan.geometry.resize
-    is_pillow = resize is None or resize.like == "pillow"
-    return [*options, f"-DBITS={pillow.PRECISION_BITS if is_pillow else 'axis.bits'}"]
+    find = PROFILES[resize.like].formula if resize else None
+    formula = find(resize.method) if resize and find else None
+    bits = formula.bits if formula else IDENTITY_BITS
+    return [*options, f"-DBITS={bits or 'windows.bits'}"]
 
 
 def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
@@ -152,7 +165,7 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
         if isinstance(step, Affine):
             struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
         else:
-            struct["scale"][:count], struct["kind"] = step.by, STEPS.index(step.kind)
+            struct["scale"][:count], struct["operation"] = step.by, STEPS.index(step.operation)
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
 
 
@@ -169,51 +182,70 @@ def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
 
 def prepare(
     plan: TensorPlan,
-    sources: Sequence[Source],
+    pixels: Sequence[PixelBuffer],
     placements: Sequence[Placement],
     tensors: Sequence[int],
     *,
-    upload: Upload,
     plain: bool = False,
 ) -> Launch:
     """The structs and grids of one batch.
 
     Args:
         plan: which tensor.
-        sources: the decoded images.
+        pixels: the decoded images.
         placements: the plan's geometry at each image's size.
         tensors: the address of each image's output.
-        upload: called for the windows of each axis; equal windows come as the same array object, to be kept.
         plain: see above.
     """
-    is_fused = is_fast(plan) and not plain
-    kinds: dict[tuple[Any, ...], int] = {}  # images of one size and placement differ in addresses alone
+    fast = is_fast(plan) and not plain
+    alike: dict[tuple[Any, ...], int] = {}  # images of one size and placement differ in addresses alone
+    shelf = _Shelf()
     structs: list[tuple[Any, ...]] = []
     extents: list[tuple[int, int]] = []
     which = []
-    for source, placement in zip(sources, placements, strict=True):
-        which.append(kinds.setdefault((placement, *source[1:]), len(kinds)))
-        if len(structs) < len(kinds):
-            struct, extent = _image(plan, source, placement, upload, is_fused=is_fused)
+    for one, placement in zip(pixels, placements, strict=True):
+        which.append(alike.setdefault((placement, *one[1:]), len(alike)))
+        if len(structs) < len(alike):
+            struct, extent = _image(plan, one, placement, shelf, fast=fast)
             structs.append(struct)
             extents.append(extent)
     images = np.array(structs, IMAGE).take(which)
-    addresses = np.array([source.address for source in sources], np.uint64)
-    for name in ("source", "begin", "end"):
+    addresses = np.array([one.address for one in pixels], np.uint64)
+    for name in ("pixels", "begin", "end"):
         images[name] += addresses
     images["tensor"] = tensors
     n_bytes = 4 * len(plan.channels) * images["middle_height"].astype(np.int64) * images["middle_width"]
     ends = np.cumsum(-(-n_bytes // ALIGNMENT) * ALIGNMENT)
     images["middle"][1:] = ends[:-1]
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    tile = (TILE[0] * PIXELS, TILE[1]) if is_fused else TILE
+    tile = (TILE[0] * PIXELS, TILE[1]) if fast else TILE
     widest, highest = (max(sizes) for sizes in zip(*extents, strict=True))
     return Launch(
         images,
+        np.concatenate(shelf.arrays),
         int(ends[-1]),
-        (_tiles(widest, TILE[0]), _tiles(highest, TILE_ROWS), len(sources)),
-        (_tiles(width, tile[0]), _tiles(height, tile[1]), len(sources)),
+        (_tiles(widest, TILE[0]), _tiles(highest, TILE_ROWS), len(pixels)),
+        (_tiles(width, tile[0]), _tiles(height, tile[1]), len(pixels)),
     )
+
+
+class _Shelf:
+    """The windows of a batch. Equal ones are the same object for as long as ``resampling`` remembers them."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Int32] = []
+        self._packed: dict[tuple[Any, ...], tuple[Windows, PackedWindows, int]] = {}
+        self._size = 0
+
+    def put(self, windows: Windows, length: int, **options: Any) -> tuple[PackedWindows, int]:
+        """``pack`` them; the second number is where the array begins among all of them, in bytes."""
+        key = (id(windows), length, *options.values())
+        if key not in self._packed:  # the windows are kept beside it, so that their id is not given to others
+            packed = pack(windows, length, **options)
+            self._packed[key] = windows, packed, 4 * self._size
+            self.arrays.append(packed.array)
+            self._size += len(packed.array)
+        return self._packed[key][1:]
 
 
 def _tiles(size: int, tile: int) -> int:
@@ -221,28 +253,31 @@ def _tiles(size: int, tile: int) -> int:
 
 
 def _image(
-    plan: TensorPlan, source: Source, placement: Placement, upload: Upload, *, is_fused: bool
+    plan: TensorPlan, pixels: PixelBuffer, placement: Placement, shelf: _Shelf, *, fast: bool
 ) -> tuple[tuple[Any, ...], tuple[int, int]]:
-    """The fields of ``IMAGE``, addresses from 0, and the columns and rows that ``first_pass`` works on."""
+    """An ``IMAGE`` but for addresses, and the extent of the first pass in threads of x and rows."""
     channels = len(plan.channels)
-    top, left, bottom, right = placement.source
-    how = resampling(plan.geometry.resize, placement)
+    how = resampling(plan.geometry.resize, placement, compiled=machine_code() if fast else None)
+    top, left, bottom, right = placement.read
     height, width = bottom - top, right - left
     mirror_y, mirror_x = placement.mirrors
     flip_y, flip_x = placement.flips
     is_down = how.vertical_first
-    if is_fused:  # sums of integers, in any order: so a mirror turns the windows round and not the source
-        rows = axis(how.rows, height, align=1 if is_down else TAPS, flip=flip_y)
-        columns = axis(how.columns, width, align=TAPS if is_down else 1, flip=flip_x, mirror=mirror_x)
+    if fast:  # sums of integers, in any order: so a mirror turns the windows round and not the image
+        rows, row_bytes = shelf.put(how.rows, height, align=1 if is_down else TAPS, flip=flip_y)
+        columns, column_bytes = shelf.put(
+            how.columns, width, align=TAPS if is_down else 1, flip=flip_x, mirror=mirror_x
+        )
         mirror_x = False
     else:
-        rows, columns = axis(how.rows, height, flip=flip_y), axis(how.columns, width, flip=flip_x)
+        rows, row_bytes = shelf.put(how.rows, height, flip=flip_y)
+        columns, column_bytes = shelf.put(how.columns, width, flip=flip_x)
     first_row, first_column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
     middle_top = columns.begin if is_down else rows.begin
     middle_height = rows.size if is_down else rows.end - rows.begin
     middle_width = columns.end - columns.begin if is_down else columns.size
     extent = middle_width, middle_height
-    if is_fused:  # words of TAPS neighbours
+    if fast:  # words of TAPS neighbours
         middle_top -= middle_top % TAPS
         if is_down:
             middle_width = -(-(columns.end - middle_top) // TAPS)
@@ -252,14 +287,14 @@ def _image(
             middle_width = -(-(middle_width + placement.at[1] % PIXELS) // PIXELS) * PIXELS
             extent = columns.size, middle_height * TAPS
     struct = (
-        first_row * source.pitch + first_column * channels,
+        first_row * pixels.pitch + first_column * channels,
         0,
         0,
         0,
-        (source.height - 1) * source.pitch + source.width * channels,
-        _axis_struct(rows, upload),
-        _axis_struct(columns, upload),
-        -source.pitch if mirror_y else source.pitch,
+        (pixels.height - 1) * pixels.pitch + pixels.width * channels,
+        _windows_struct(rows, row_bytes),
+        _windows_struct(columns, column_bytes),
+        -pixels.pitch if mirror_y else pixels.pitch,
         -channels if mirror_x else channels,
         height,
         width,
@@ -268,34 +303,38 @@ def _image(
         middle_height,
         middle_width,
         *placement.at,
-        KINDS.index(how.kind),
+        PASSES.index(how.passes),
         how.factor,
         0,
     )
     return struct, extent
 
 
-def _axis_struct(axis: Axis, upload: Upload) -> tuple[int, ...]:
-    address = upload(axis.packed)
-    end = address + axis.packed.nbytes
-    return end - 8 * axis.size, end - 4 * axis.size, address, axis.size, axis.bits
+def _windows_struct(packed: PackedWindows, begin: int) -> tuple[int, ...]:
+    return begin, begin + 4 * packed.size, begin + 4 * packed.weights, packed.size, packed.bits
 
 
-@lru_cache(maxsize=512)
-def axis(taps: Taps, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False) -> Axis:
-    """The windows of one axis of ``length`` input positions; cached, so that equal ones are the same object.
+def pack(
+    windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False, compiled: bool = True
+) -> PackedWindows:
+    """The windows of one axis of ``length`` input positions, as a kernel reads them.
 
     Args:
-        taps: the windows, as their profile made them.
+        windows: as their profile made them.
         length: of the axis.
-        align: for fused.cu: groups of taps, of which the first begins at a multiple of this; 0: for profiles.cu.
+        align: for fast.cu: groups of taps, of which the first begins at a multiple of this; 0: for plain.cu.
         flip: the last window first.
         mirror: position 0 is the last one.
+        compiled: for fast.cu in machine code, where there is any.
     """
-    size = len(taps.first)
+    size = len(windows.first)
     if size == 0:
-        return Axis(np.zeros(0, np.int32), 0, 0, 0, taps.bits)
-    first, count, weights = taps.first, taps.count, taps.weights
+        return PackedWindows(np.zeros(0, np.int32), 0, 0, 0, windows.bits)
+    code = machine_code() if align and compiled else None
+    if code:
+        array, begin, end = code.pack(windows, length, align=align, flip=flip, mirror=mirror)
+        return PackedWindows(array, size, begin, end, windows.bits)
+    first, count, weights = windows.first, windows.count, windows.weights
     assert first.dtype == count.dtype == np.int32
     assert weights.dtype in (np.int32, np.float32)
     if mirror:
@@ -310,14 +349,22 @@ def axis(taps: Taps, length: int, *, align: int = 0, flip: bool = False, mirror:
         first, count, weights = _grouped(first, count, weights, align)
     else:
         weights = np.ascontiguousarray(weights.T).view(np.int32)
-    return Axis(np.concatenate([weights.reshape(-1), first, count]), size, begin, end, taps.bits)
+    gap, behind = (np.zeros(_aligned(n) - n, np.int32) for n in (2 * size, weights.size))
+    return PackedWindows(
+        np.concatenate([first, count, gap, weights.reshape(-1), behind]), size, begin, end, windows.bits
+    )
+
+
+def _aligned(count: int) -> int:
+    """A number of 32-bit values, rounded up to whole 16 bytes."""
+    return -(-count // 4) * 4
 
 
 def _grouped(first: Int32, count: Int32, weights: Int32, align: int) -> tuple[Int32, Int32, Int32]:
-    """First positions, counts of groups, and (group, window, 4) words: see ``Axis``."""
-    for steps in (np.diff(first), np.diff(first + count)):
-        assert (steps >= 0).all() or (steps <= 0).all(), (
-            "windows go back and forth: fused.cu reads what lies between two"
+    """First positions, counts of groups, and (group, window, 4) words: see ``PackedWindows``."""
+    for differences in (np.diff(first), np.diff(first + count)):
+        assert (differences >= 0).all() or (differences <= 0).all(), (
+            "windows go back and forth: fast.cu reads what lies between two"
         )
     shift = first % align
     groups = -(-(shift + count) // TAPS)

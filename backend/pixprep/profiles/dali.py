@@ -31,8 +31,8 @@ from math import ceil, floor
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan import Resize
-from pixprep.profiles.taps import Axis, Kind, Taps, single
+from pixprep.profiles.profile import Method, Profile
+from pixprep.profiles.windows import Axis, Passes, Windows, single
 from pixprep.spec import Filter
 
 F32 = npt.NDArray[np.float32]
@@ -47,7 +47,7 @@ class _Window:
 
     Attributes:
         begin, end: which part of the input becomes the output, in positions; may reach over the border.
-        scale: input positions for each output position.
+        ratio: input positions for each output position.
         density: points of the filter's table for each input position.
         anchor: half the width of a window.
         count: input positions in a window.
@@ -55,62 +55,59 @@ class _Window:
 
     begin: np.float32
     end: np.float32
-    scale: np.float32
+    ratio: np.float32
     density: np.float32
     anchor: np.float32
     count: int
 
 
-def kind(resize: Resize, size: tuple[int, int], resized: tuple[int, int]) -> Kind:
+def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
     """Levels for ``nearest``, else float32 with ties to even."""
-    del size, resized
-    return "fixed" if resize.filter == "nearest" else "float_even"
+    del rows, columns
+    return "fixed" if method.filter == "nearest" else "float_even"
 
 
-def is_vertical_first(resize: Resize, size: tuple[int, int], resized: tuple[int, int]) -> bool:
+def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     """Whether DALI finds that cheaper: taps, and 3 for each value between the passes, in float32."""
-    if resize.filter == "nearest":
+    if method.filter == "nearest":
         return False
-    rows, columns = (
-        _window(resize, length, out_length, scale)
-        for length, out_length, scale in zip(size, resized, resize.scale(*size), strict=True)
-    )
+    row_window, column_window = _window(method, rows), _window(method, columns)
 
     def cost(values: int, first: _Window, second: _Window) -> np.float32:
-        taps = values * first.count + resized[0] * resized[1] * second.count
+        taps = values * first.count + rows.out_length * columns.out_length * second.count
         return np.float32(3) * np.float32(values) + np.float32(taps)
 
-    vertical = cost(resized[0] * _reach(columns, size[1]), rows, columns)
-    horizontal = cost(resized[1] * _reach(rows, size[0]), columns, rows)
+    vertical = cost(rows.out_length * _reach(column_window, columns.length), row_window, column_window)
+    horizontal = cost(columns.out_length * _reach(row_window, rows.length), column_window, row_window)
     return bool(vertical < horizontal)
 
 
-def taps(resize: Resize, kind: Kind, axis: Axis) -> Taps:
+def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     """The windows of one axis; positions beyond the border repeat it."""
-    window = _window(resize, axis.length, axis.out_length, axis.scale)
-    if resize.filter == "nearest":
-        return single(_nearest(window, axis), kind)
+    window = _window(method, axis)
+    if method.filter == "nearest":
+        return single(_nearest(window, axis), passes)
     outputs = np.arange(axis.begin, axis.end, dtype=np.float32)
     half = np.float32(0.5)
-    lefts = outputs * window.scale + (window.begin + (half * window.scale - half - window.anchor))
+    lefts = outputs * window.ratio + (window.begin + (half * window.ratio - half - window.anchor))
     first = np.ceil(lefts)
     points = ((first - lefts)[:, None] + np.arange(window.count, dtype=np.float32)) * window.density
-    weights = _read(_table(resize.filter), points)
+    weights = _read(_table(method.filter), points)
     weights /= np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other: ``sum`` adds in pairs
-    return Taps(first.astype(np.int32), np.full(len(first), window.count, np.int32), weights)
+    return Windows(first.astype(np.int32), np.full(len(first), window.count, np.int32), weights)
 
 
-def _window(resize: Resize, length: int, out_length: int, scale: float) -> _Window:
-    middle, half = length / 2, scale * out_length / 2
+def _window(method: Method, axis: Axis) -> _Window:
+    middle, half = axis.length / 2, axis.ratio * axis.out_length / 2
     begin, end = np.float32(middle - half), np.float32(middle + half)
     one, two = np.float32(1), np.float32(2)  # NumPy 1 makes a float64 of a float32 and a number of Python's
-    seen, out = end - begin, np.float32(out_length)
-    if resize.filter == "nearest":
+    seen, out = end - begin, np.float32(axis.out_length)
+    if method.filter == "nearest":
         return _Window(begin, end, seen / out, one, one, 1)
-    radius = np.float32(_RADIUS[resize.filter])
-    if resize.antialias and out < seen:
+    radius = np.float32(_RADIUS[method.filter])
+    if method.antialias and out < seen:
         radius = radius * seen / out
-    intervals = np.float32(_INTERVALS[resize.filter])
+    intervals = np.float32(_INTERVALS[method.filter])
     density = intervals / (two * radius)
     return _Window(begin, end, seen / out, density, intervals / two / density, ceil(intervals / density))
 
@@ -122,15 +119,15 @@ def _reach(window: _Window, length: int) -> int:
 
 
 def _nearest(window: _Window, axis: Axis) -> F32:
-    """Rows by adding up the scale, columns by a product: ties fall differently."""
+    """Rows by adding up the ratio, columns by a product: ties fall differently."""
     half = np.float32(0.5)
     if axis.is_vertical:
-        steps = np.full(axis.end, window.scale)
-        steps[0] = window.begin + half * window.scale
-        positions = np.add.accumulate(steps)[axis.begin :]
+        ratios = np.full(axis.end, window.ratio)
+        ratios[0] = window.begin + half * window.ratio
+        positions = np.add.accumulate(ratios)[axis.begin :]
     else:
         outputs = np.arange(axis.begin, axis.end, dtype=np.float32)
-        positions = window.begin + (outputs + half) * window.scale
+        positions = window.begin + (outputs + half) * window.ratio
     clamped: F32 = np.clip(np.floor(positions), 0, axis.length - 1)
     return clamped
 
@@ -152,7 +149,7 @@ def _table(filter_name: Filter) -> F32:
 
 
 def _sinc(x: F32) -> F32:
-    """``sin(pi x) / (pi x)``, each step rounded to float32."""
+    """``sin(pi x) / (pi x)``, each operation rounded to float32."""
     angles = (x.astype(np.float64) * np.pi).astype(np.float32)
     sines = np.sin(angles.astype(np.float64)).astype(np.float32)
     values: F32 = np.divide(sines, angles, out=np.ones_like(x), where=angles != 0)
@@ -167,3 +164,17 @@ def _read(table: F32, points: F32) -> F32:
     left, right = padded[index], padded[index + 1]
     values: F32 = left + (points - whole) * (right - left)
     return values
+
+
+PROFILE = Profile(
+    title="DALI",
+    filters=("nearest", "bilinear", "bicubic", "lanczos"),
+    antialiased=("nearest", "bilinear", "bicubic", "lanczos"),
+    antialias=True,
+    rounding="half_away",
+    subpixel=True,
+    near=("bilinear", "bicubic", "lanczos"),
+    passes=passes,
+    is_vertical_first=is_vertical_first,
+    windows=windows,
+)

@@ -13,64 +13,58 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan import Resize
-from pixprep.profiles.taps import Axis, Kind, Taps, single
+from pixprep.profiles.profile import Method, Profile, never_vertical_first
+from pixprep.profiles.windows import Axis, Passes, Windows, single
 from pixprep.spec import Filter
 
 COEFFICIENT_BITS = 11
 CUT = 1e-3
 """``area`` leaves out a piece of a pixel that is not wider."""
 
-_KINDS: dict[Filter, Kind] = {"nearest": "fixed", "bilinear": "opencv_linear", "bicubic": "opencv_cubic"}
+_PASSES: dict[Filter, Passes] = {"nearest": "fixed", "bilinear": "opencv_linear", "bicubic": "opencv_cubic"}
 
 
-def kind(resize: Resize, size: tuple[int, int], resized: tuple[int, int]) -> Kind:
-    """The arithmetic of the filter; of ``area``, by the scales of both axes.
+def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
+    """The arithmetic of the filter; of ``area``, by the ratios of both axes.
 
     Half in both axes is the linear interpolation between the two middle pixels, bit for bit.
     """
-    if resize.filter != "area":
-        return _KINDS[resize.filter]
-    scales = [_scale(length, out_length) for length, out_length in zip(size, resized, strict=True)]
-    if min(scales) < 1 or scales == [2, 2]:
+    if method.filter != "area":
+        return _PASSES[method.filter]
+    ratios = [_ratio(axis) for axis in (rows, columns)]
+    if min(ratios) < 1 or ratios == [2, 2]:
         return "opencv_linear"
-    is_whole = all(abs(scale - round(scale)) < np.finfo(np.float64).eps for scale in scales)
+    is_whole = all(abs(ratio - round(ratio)) < np.finfo(np.float64).eps for ratio in ratios)
     return "area" if is_whole else "float_even"
 
 
-def is_vertical_first(resize: Resize, size: tuple[int, int], resized: tuple[int, int]) -> bool:
-    """Never."""
-    del resize, size, resized
-    return False
-
-
-def taps(resize: Resize, kind: Kind, axis: Axis) -> Taps:
+def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     """The windows of one axis; positions beyond the border repeat it."""
-    scale = _scale(axis.length, axis.out_length)
+    ratio = _ratio(axis)
     positions = np.arange(axis.begin, axis.end)
-    if resize.filter == "nearest":
-        return single(np.minimum(np.floor(positions * scale), axis.length - 1))
-    if kind == "area":
-        factor = round(scale)
+    if method.filter == "nearest":
+        return single(np.minimum(np.floor(positions * ratio), axis.length - 1))
+    if passes == "area":
+        factor = round(ratio)
         return _uniform(positions * factor, np.ones((len(positions), factor), np.int32))
-    if kind == "float_even":
-        return _cut(positions, scale, axis.length)
-    if resize.filter == "area":
-        first = np.floor(positions * scale)
+    if passes == "float_even":
+        return _cut(positions, ratio, axis.length)
+    if method.filter == "area":
+        first = np.floor(positions * ratio)
         t = ((positions + 1) - (first + 1) * (axis.out_length / axis.length)).astype(np.float32)
         t = np.where(t <= 0, np.float32(0), t - np.floor(t))
     else:
-        middles = ((positions + 0.5) * scale - 0.5).astype(np.float32)
+        middles = ((positions + 0.5) * ratio - 0.5).astype(np.float32)
         first = np.floor(middles)
         t = middles - first
-    if resize.filter == "bicubic":
+    if method.filter == "bicubic":
         return _uniform(first - 1, _fixed(_cubic(t)))
     return _uniform(first, _fixed(np.stack([1 - t, t], axis=1)))
 
 
-def _scale(length: int, out_length: int) -> float:
+def _ratio(axis: Axis) -> float:
     """Input positions for each output position, divided twice as in OpenCV, which may miss a whole number by a bit."""
-    return 1.0 / (out_length / length)
+    return 1.0 / (axis.out_length / axis.length)
 
 
 def _fixed(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
@@ -79,12 +73,12 @@ def _fixed(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
     return fixed
 
 
-def _uniform(first: npt.NDArray[Any], weights: npt.NDArray[np.int32]) -> Taps:
-    return Taps(first.astype(np.int32), np.full(len(first), weights.shape[1], np.int32), weights)
+def _uniform(first: npt.NDArray[Any], weights: npt.NDArray[np.int32]) -> Windows:
+    return Windows(first.astype(np.int32), np.full(len(first), weights.shape[1], np.int32), weights)
 
 
 def _cubic(t: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """(out, 4) of Keys 1981, a = -0.75, each step in float32; the last is what is missing to 1."""
+    """(out, 4) of Keys 1981, a = -0.75, each operation in float32; the last is what is missing to 1."""
     a = np.float32(-0.75)
     one, far, rest = np.float32(1), t + np.float32(1), np.float32(1) - t
     first = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
@@ -93,11 +87,11 @@ def _cubic(t: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.stack([first, second, third, one - first - second - third], axis=1)
 
 
-def _cut(positions: npt.NDArray[np.int64], scale: float, length: int) -> Taps:
-    """Windows of ``scale`` pixels, the pixels at their edges weighted by the part that is inside."""
-    begin = positions * scale
-    end = begin + scale
-    width = np.minimum(scale, length - begin)
+def _cut(positions: npt.NDArray[np.int64], ratio: float, length: int) -> Windows:
+    """Windows of ``ratio`` pixels, the pixels at their edges weighted by the part that is inside."""
+    begin = positions * ratio
+    end = begin + ratio
+    width = np.minimum(ratio, length - begin)
     last = np.minimum(np.floor(end), length - 1)
     first = np.minimum(np.ceil(begin), last)
     has_head, has_tail = first - begin > CUT, end - last > CUT
@@ -107,4 +101,15 @@ def _cut(positions: npt.NDArray[np.int64], scale: float, length: int) -> Taps:
     weights[has_head, 0] = ((first - begin) / width)[has_head]
     tail = np.minimum(np.minimum(end - last, 1), width) / width
     weights[has_tail, count[has_tail] - 1] = tail[has_tail]
-    return Taps((first - has_head).astype(np.int32), count, weights.astype(np.float32))
+    return Windows((first - has_head).astype(np.int32), count, weights.astype(np.float32))
+
+
+PROFILE = Profile(
+    title="OpenCV",
+    filters=("nearest", "bilinear", "bicubic", "area"),
+    antialiased=(),
+    antialias=False,
+    passes=passes,
+    is_vertical_first=never_vertical_first,
+    windows=windows,
+)

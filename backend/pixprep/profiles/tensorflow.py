@@ -1,9 +1,9 @@
 """TensorFlow 2's ``tf.image.resize`` of uint8 images on a CPU: float32 values, which nothing rounds.
 
 Bilinear without antialias is two interpolations a value, horizontally first (resize_bilinear_op.cc). With antialias it
-is a triangle as wide as the scale, cut off at the border and normalized (scale_and_translate_op.cc); vertically first.
-Both find positions and weights in float32 with no fused operations, and so does this module, step by step: the values
-are TensorFlow's to the last bit.
+is a triangle as wide as the ratio, cut off at the border and normalized (scale_and_translate_op.cc); vertically first.
+Both find positions and weights in float32 with no fused operations, and so does this module, in the same order: the
+values are TensorFlow's to the last bit.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan import Resize
-from pixprep.profiles.taps import Axis, Kind, Taps, single
+from pixprep.profiles.profile import Method, Profile
+from pixprep.profiles.windows import Axis, Passes, Windows, single
 
 F32 = npt.NDArray[np.float32]
 
 _HALF = np.float32(0.5)
 
 
-def kind(resize: Resize, size: tuple[int, int], resized: tuple[int, int]) -> Kind:
+def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
     """Levels for ``nearest``, else real values."""
-    del size, resized
-    if resize.filter == "nearest":
+    del rows, columns
+    if method.filter == "nearest":
         return "fixed"
-    return "real" if resize.antialias else "lerp"
+    return "real" if method.antialias else "lerp"
 
 
-def is_vertical_first(resize: Resize, size: tuple[int, int], resized: tuple[int, int]) -> bool:
+def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     """With antialias."""
-    del size, resized
-    return resize.antialias
+    del rows, columns
+    return method.antialias
 
 
-def taps(resize: Resize, kind: Kind, axis: Axis) -> Taps:
+def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     """The windows of one axis; also of one that keeps its length, whose weights come out as 1 and 0."""
-    if kind == "real":
+    if passes == "real":
         return _widened(axis)
     centers = (_positions(axis) + _HALF) * (np.float32(axis.length) / np.float32(axis.out_length))
-    if resize.filter == "nearest":
+    if method.filter == "nearest":
         return single(np.minimum(np.floor(centers), axis.length - 1))
     positions = centers - _HALF
     first = np.floor(positions)
     t = positions - first
-    return Taps(first.astype(np.int32), np.full(len(first), 2, np.int32), np.stack([1 - t, t], axis=1))
+    return Windows(first.astype(np.int32), np.full(len(first), 2, np.int32), np.stack([1 - t, t], axis=1))
 
 
 def _positions(axis: Axis) -> F32:
     return np.arange(axis.begin, axis.end, dtype=np.float32)
 
 
-def _widened(axis: Axis) -> Taps:
-    """The triangle of radius ``max(scale, 1)`` about ``(i + 0.5) * scale``."""
-    # TensorFlow is given the inverse scale in float32, and divides 1 by it in float64.
-    scale = np.float32(1 / np.float64(np.float32(axis.out_length) / np.float32(axis.length)))
-    radius = max(scale, np.float32(1))
-    centers = (_positions(axis) + _HALF) * scale
+def _widened(axis: Axis) -> Windows:
+    """The triangle of radius ``max(ratio, 1)`` about ``(i + 0.5) * ratio``."""
+    # TensorFlow is given the inverse ratio in float32, and divides 1 by it in float64.
+    ratio = np.float32(1 / np.float64(np.float32(axis.out_length) / np.float32(axis.length)))
+    radius = max(ratio, np.float32(1))
+    centers = (_positions(axis) + _HALF) * ratio
     last = axis.length - 1
     first = np.clip(np.ceil(centers - radius - _HALF), 0, last).astype(np.int32)
     count = np.clip(np.floor(centers + radius - _HALF), 0, last).astype(np.int32) + 1 - first
@@ -64,4 +64,16 @@ def _widened(axis: Axis) -> Taps:
     distances = np.abs((positions + _HALF - centers[:, None]) * (np.float32(1) / radius))
     weights = np.where(offsets < count[:, None], np.maximum(1 - distances, np.float32(0)), np.float32(0))
     sums = np.add.accumulate(weights, axis=1)[:, -1:]  # one after the other: ``sum`` adds in pairs
-    return Taps(first, count, weights * (np.float32(1) / sums))
+    return Windows(first, count, weights * (np.float32(1) / sums))
+
+
+PROFILE = Profile(
+    title="TensorFlow",
+    filters=("nearest", "bilinear"),
+    antialiased=("bilinear",),
+    antialias=False,
+    real=("bilinear",),
+    passes=passes,
+    is_vertical_first=is_vertical_first,
+    windows=windows,
+)

@@ -1,9 +1,9 @@
 // From decoded pixels to finished tensors, for a batch of images of any sizes, in two launches: the fast kernels, for
-// resizes that round to whole levels after each pass and whose windows lie inside the image. profiles.cu has the others.
+// resizes that round to whole levels after each pass and whose windows lie inside the image. plain.cu has the others.
 //
 // The first launch resamples each image along one axis, and keeps uint8 as Pillow does; the second resamples along the
 // other axis, looks each level up in the table of its channel, and writes the value in its place on the canvas, in the
-// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in profiles/taps.py, `fixed`:
+// tensor's type and layout. Only what the canvas shows is computed. Arithmetic, as in profiles/windows.py, `fixed`:
 //
 //     level = clip8((2^(bits - 1) + sum(level_k * weight_k)) >> bits)
 //
@@ -16,7 +16,7 @@
 //
 // An axis that keeps its length, or is resampled to the nearest pixel, has windows of one position with weight 2^22,
 // which give the level itself. A table holds the bits of its values, so that the kernel needs no float type at all.
-// Comes after canvas.cu. Compiled with -DBITS=22 where they always are; else with -DBITS=axis.bits.
+// Comes after canvas.cu. Compiled with -DBITS=22 where they always are; else with -DBITS=windows.bits.
 
 #define TAPS 4                      // of a group
 #define DIGITS 3                    // of a weight
@@ -26,7 +26,7 @@
 #define VECTOR 16                   // bytes that one thread copies at once
 #define LANES (THREADS / VECTOR)    // threads that copy one row
 #define WORDS (TILE_ROWS / VECTOR)  // of a channel, that one thread of `first_pass` makes
-#define PART 448                    // pixels of a source row that are staged at a time
+#define PART 448                    // pixels of a row that are staged at a time
 #define VECTORS (((PART + TAPS) * CHANNELS + 2 * VECTOR) / VECTOR)  // of a row that is staged
 #define FOUR_ROWS (TAPS * VECTORS + 2)                              // vectors from a row to the fourth below it
 #define VECTOR_ROWS (VECTOR / TAPS * FOUR_ROWS)                     // vectors from a row to the VECTORth below it
@@ -48,7 +48,7 @@ __device__ static inline unsigned pack(int low, int high, unsigned above) {
 #endif
 
 // The sums of a window of one channel before its first tap: a half, so that the shift rounds.
-__device__ static inline void reset(int *sums, const struct Axis &axis) {
+__device__ static inline void reset(int *sums, const struct Windows &windows) {
     for (int d = 0; d < DIGITS; ++d) sums[d] = d ? 0 : 1 << (BITS - 1);
 }
 
@@ -60,7 +60,7 @@ __device__ static inline void add(unsigned levels, uint4 digits, int *sums) {
 }
 
 // Its level, not yet clipped. The sum is an int, but a part of it may not be: unsigned numbers wrap, and come back.
-__device__ static inline int level_of(const int *sums, const struct Axis &axis) {
+__device__ static inline int level_of(const int *sums, const struct Windows &windows) {
     return (int)(sums[2] * 65536u + sums[1] * 256u + sums[0]) >> BITS;
 }
 
@@ -92,12 +92,12 @@ __device__ static inline void copy_inside(uint4 *to, const unsigned char *from, 
     }
 }
 
-// The threads of a block copy bytes of TILE_ROWS rows from `source` on, as they lie in memory: a row's first byte at its
+// The threads of a block copy bytes of TILE_ROWS rows from `pixels` on, as they lie in memory: a row's first byte at its
 // address mod VECTOR.
-__device__ static inline void stage(uint4 *staged, const unsigned char *source, int bytes, const struct Image &image) {
+__device__ static inline void stage(uint4 *staged, const unsigned char *pixels, int bytes, const struct Image &image) {
     int thread = threadIdx.y * TILE_WIDTH + threadIdx.x, lane = thread % LANES, row = thread / LANES;
     uint4 *to = staged + row / TAPS * FOUR_ROWS + row % TAPS * VECTORS;
-    const unsigned char *from = source + row * image.pitch;
+    const unsigned char *from = pixels + row * image.pitch;
     int shift = (int)((size_t)from % VECTOR);
     int vectors = (shift + bytes + VECTOR - 1) / VECTOR;
     from -= shift;
@@ -114,7 +114,7 @@ __device__ static inline void stage(uint4 *staged, const unsigned char *source, 
     }
 }
 
-// Along the rows of the source. A block has the stretch that it needs in shared memory, part by part; where a row lies
+// Along the rows of the image. A block has the stretch that it needs in shared memory, part by part; where a row lies
 // there is the same for all parts, and for rows VECTOR apart. A thread makes a column of WORDS times TAPS rows. Those
 // below the image are made of anything, and weigh 0 later.
 //
@@ -122,41 +122,41 @@ __device__ static inline void stage(uint4 *staged, const unsigned char *source, 
 // same bank of shared memory at once (11 sizes from 500 x 375 to 24 megapixels, to 256); with 32 columns it would be 2.2.
 __device__ static inline void across(const struct Image &image) {
     __shared__ uint4 staged[WORDS * VECTOR_ROWS];
-    const struct Axis &axis = image.columns;
+    const struct Windows &windows = image.columns;
     int left = blockIdx.x * TILE_WIDTH, top = blockIdx.y * TILE_ROWS;
-    if (left >= axis.size || top >= image.middle_height * TAPS) return;  // the whole block
+    if (left >= windows.size || top >= image.middle_height * TAPS) return;  // the whole block
     int thread = threadIdx.y * TILE_WIDTH + threadIdx.x;
-    int right = min(left + TILE_WIDTH, axis.size) - 1;
+    int right = min(left + TILE_WIDTH, windows.size) - 1;
     int column = left + thread / 32 * 8 + thread % 8, line = thread / 8 % 4;
     int x = min(column, right);
-    int first = __ldg(axis.first + x), count = __ldg(axis.count + x);
-    int first_left = __ldg(axis.first + left), first_right = __ldg(axis.first + right);
+    int first = __ldg(windows.first + x), count = __ldg(windows.count + x);
+    int first_left = __ldg(windows.first + left), first_right = __ldg(windows.first + right);
     int begin = min(first_left, first_right);  // positions rise from window to window, or fall in a mirror
-    int end = max(first_left + TAPS * __ldg(axis.count + left), first_right + TAPS * __ldg(axis.count + right));
-    const unsigned char *source = image.source + (image.middle_top + top) * image.pitch + (long long)begin * CHANNELS;
+    int end = max(first_left + TAPS * __ldg(windows.count + left), first_right + TAPS * __ldg(windows.count + right));
+    const unsigned char *pixels = image.pixels + (image.middle_top + top) * image.pitch + (long long)begin * CHANNELS;
     int sums[WORDS][TAPS][CHANNELS][DIGITS];
     for (int word = 0; word < WORDS; ++word)
         for (int i = 0; i < TAPS; ++i)
-            for (int c = 0; c < CHANNELS; ++c) reset(sums[word][i][c], axis);
+            for (int c = 0; c < CHANNELS; ++c) reset(sums[word][i][c], windows);
     for (int part = begin; part < end; part += PART) {
         if (part > begin) __syncthreads();  // what is there has been used
-        stage(staged, source + (part - begin) * CHANNELS, min(PART + TAPS - 1, end - part) * CHANNELS, image);
+        stage(staged, pixels + (part - begin) * CHANNELS, min(PART + TAPS - 1, end - part) * CHANNELS, image);
         __syncthreads();
         int group = max(0, part - first + TAPS - 1) / TAPS;  // those that begin in this part
         int groups = min(count, max(0, part + PART - first + TAPS - 1) / TAPS) - group;
         if (column > right || groups <= 0) continue;
-        const uint4 *weights = (const uint4 *)axis.weights + group * axis.size + x;
+        const uint4 *weights = (const uint4 *)windows.weights + group * windows.size + x;
         const unsigned *words[TAPS];
         unsigned shifts[TAPS], firsts[WORDS][TAPS];
         for (int i = 0; i < TAPS; ++i) {
-            unsigned byte = (unsigned)(size_t)(source + (line * TAPS + i) * image.pitch) % VECTOR;
+            unsigned byte = (unsigned)(size_t)(pixels + (line * TAPS + i) * image.pitch) % VECTOR;
             byte += (first + group * TAPS - part) * CHANNELS;
             words[i] = (const unsigned *)(staged + line * FOUR_ROWS + i * VECTORS) + byte / 4;
             shifts[i] = byte * 8;
             for (int word = 0; word < WORDS; ++word) firsts[word][i] = words[i][word * VECTOR_ROWS * 4];
         }
 #pragma unroll 1
-        for (; groups > 0; --groups, weights += axis.size) {
+        for (; groups > 0; --groups, weights += windows.size) {
             uint4 digits = __ldg(weights);
             for (int i = 0; i < TAPS; ++i, words[i - 1] += CHANNELS)
                 for (int word = 0; word < WORDS; ++word) {
@@ -174,26 +174,26 @@ __device__ static inline void across(const struct Image &image) {
         unsigned *out = (unsigned *)image.middle + y * image.middle_width + image.left % PIXELS + x;
         for (int c = 0; c < CHANNELS; ++c) {
             int levels[TAPS];
-            for (int i = 0; i < TAPS; ++i) levels[i] = level_of(sums[word][i][c], axis);
+            for (int i = 0; i < TAPS; ++i) levels[i] = level_of(sums[word][i][c], windows);
             out[c * plane] = pack(levels[0], levels[1], pack(levels[2], levels[3], 0));
         }
     }
 }
 
-// Down the columns of the source, one pixel a thread: for the few images that are resampled so first.
+// Down the columns of the pixels, one pixel a thread: for the few images that are resampled so first.
 __device__ static inline void down(const struct Image &image) {
-    const struct Axis &axis = image.rows;
+    const struct Windows &windows = image.rows;
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
     if (x >= image.middle_width * TAPS || image.middle_top + x >= image.width) return;
-    const unsigned char *column = image.source + (image.middle_top + x) * CHANNELS;
+    const unsigned char *column = image.pixels + (image.middle_top + x) * CHANNELS;
     int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
     for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
         int sums[CHANNELS][DIGITS];
-        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], axis);
-        int row = __ldg(axis.first + y);
+        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], windows);
+        int row = __ldg(windows.first + y);
         const unsigned char *pixel = column + row * image.pitch;
-        const uint4 *weights = (const uint4 *)axis.weights + y;
-        for (int group = __ldg(axis.count + y); group > 0; --group, weights += axis.size) {
+        const uint4 *weights = (const uint4 *)windows.weights + y;
+        for (int group = __ldg(windows.count + y); group > 0; --group, weights += windows.size) {
             unsigned channels[CHANNELS] = {};
             for (int i = 0; i < TAPS; ++i) {
                 for (int c = 0; c < CHANNELS; ++c) channels[c] |= __ldg(pixel + c) << 8 * i;
@@ -203,7 +203,7 @@ __device__ static inline void down(const struct Image &image) {
         }
         for (int c = 0; c < CHANNELS; ++c) {
             unsigned char *line = image.middle + (c * image.middle_height + y) * image.middle_width * (long long)TAPS;
-            line[x] = clip8(level_of(sums[c], axis));
+            line[x] = clip8(level_of(sums[c], windows));
         }
     }
 }
@@ -219,16 +219,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) first_pass(const struct
 // see `across`.
 __device__ static inline void finish_down(const struct Image &image, const struct Plan &plan, int x, int y,
                                           int levels[CHANNELS][PIXELS]) {
-    const struct Axis &axis = image.rows;
+    const struct Windows &windows = image.rows;
     int plane = image.middle_height * image.middle_width;
-    int row = (__ldg(axis.first + y) - image.middle_top) / TAPS;
+    int row = (__ldg(windows.first + y) - image.middle_top) / TAPS;
     const unsigned *words = (const unsigned *)image.middle + row * image.middle_width + image.left % PIXELS + x;
-    const uint4 *weights = (const uint4 *)axis.weights + y;
+    const uint4 *weights = (const uint4 *)windows.weights + y;
     int sums[CHANNELS][PIXELS][DIGITS];
     for (int c = 0; c < CHANNELS; ++c)
-        for (int i = 0; i < PIXELS; ++i) reset(sums[c][i], axis);
+        for (int i = 0; i < PIXELS; ++i) reset(sums[c][i], windows);
 #pragma unroll 1
-    for (int group = __ldg(axis.count + y); group > 0; --group, words += image.middle_width, weights += axis.size) {
+    for (int group = __ldg(windows.count + y); group > 0; --group, words += image.middle_width, weights += windows.size) {
         uint4 digits = __ldg(weights);
         for (int c = 0; c < CHANNELS; ++c) {
             uint4 columns = __ldg((const uint4 *)(words + plan.channel[c] * plane));
@@ -239,25 +239,25 @@ __device__ static inline void finish_down(const struct Image &image, const struc
         }
     }
     for (int c = 0; c < CHANNELS; ++c)
-        for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], axis);
+        for (int i = 0; i < PIXELS; ++i) levels[c][i] = level_of(sums[c][i], windows);
 }
 
 // The same, along the rows of `middle`: see `down`.
 __device__ static inline void finish_across(const struct Image &image, const struct Plan &plan, int x, int y,
                                             int levels[CHANNELS][PIXELS]) {
-    const struct Axis &axis = image.columns;
+    const struct Windows &windows = image.columns;
     int plane = image.middle_height * image.middle_width;
     for (int i = 0; i < PIXELS; ++i) {
-        int column = min(max(x + i, 0), axis.size - 1);
+        int column = min(max(x + i, 0), windows.size - 1);
         const unsigned *words = (const unsigned *)image.middle + y * image.middle_width;
-        words += (axis.first[column] - image.middle_top) / TAPS;
-        const uint4 *weights = (const uint4 *)axis.weights + column;
+        words += (windows.first[column] - image.middle_top) / TAPS;
+        const uint4 *weights = (const uint4 *)windows.weights + column;
         int sums[CHANNELS][DIGITS];
-        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], axis);
+        for (int c = 0; c < CHANNELS; ++c) reset(sums[c], windows);
 #pragma unroll 1
-        for (int group = axis.count[column]; group > 0; --group, ++words, weights += axis.size)
+        for (int group = windows.count[column]; group > 0; --group, ++words, weights += windows.size)
             for (int c = 0; c < CHANNELS; ++c) add(__ldg(words + plan.channel[c] * plane), __ldg(weights), sums[c]);
-        for (int c = 0; c < CHANNELS; ++c) levels[c][i] = level_of(sums[c], axis);
+        for (int c = 0; c < CHANNELS; ++c) levels[c][i] = level_of(sums[c], windows);
     }
 }
 

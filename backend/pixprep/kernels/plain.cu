@@ -1,29 +1,29 @@
-// Every resize of profiles/taps.py in its own arithmetic: two launches like those of fused.cu, with 32 bits a value
-// between them, int32 or float32 by the kind.
+// Every resize of profiles/windows.py in its own arithmetic: two launches like those of fast.cu, with 32 bits a value
+// between them, int32 or float32.
 //
-// Plainer than fused.cu: one thread a pixel, nothing is staged, a position outside the source means the nearest inside.
+// Plainer than fast.cu: one thread a pixel, nothing is staged, a position outside the image means the nearest inside.
 // Each float32 product and sum is rounded by itself, as NumPy does it: the compiler may fuse a * b + c into one
 // rounding, but not the intrinsics that are used here.
 //
 // Comes after canvas.cu. Compiled with -DREAL_VALUES=1 where the resize gives float32 values: then the arithmetic of the
 // plan is done on each of them here, as in plan.TensorPlan.values; else its table is looked up. launch.py defines
-// KIND_... and STEP_....
+// PASSES_... and STEP_....
 
 // One window of a line of pixels: T is the type of a value.
 template <typename T>
 struct Window {
     const T *line;      // the pixel at position 0
-    long long step;     // values from a pixel to the next
+    long long stride;   // values from a pixel to the next
     int length;         // positions of the line
     int first;
     int count;
     const int *weights;
     int size;           // from a weight to the next
 
-    __device__ Window(const T *line, long long step, int length, int begin, const struct Axis &axis, int i)
-        : line(line), step(step), length(length), first(axis.first[i] - begin), count(axis.count[i]),
-          weights(axis.weights + i), size(axis.size) {}
-    __device__ const T *pixel(int tap) const { return line + min(max(first + tap, 0), length - 1) * step; }
+    __device__ Window(const T *line, long long stride, int length, int begin, const struct Windows &windows, int i)
+        : line(line), stride(stride), length(length), first(windows.first[i] - begin), count(windows.count[i]),
+          weights(windows.weights + i), size(windows.size) {}
+    __device__ const T *pixel(int tap) const { return line + min(max(first + tap, 0), length - 1) * stride; }
     __device__ int weight(int tap) const { return weights[tap * size]; }
 };
 
@@ -38,8 +38,8 @@ __device__ static inline void add_whole(const Window<T> &window, int shift, int 
 // The same in float32. The second pass of opencv_cubic begins with the last tap, and its weights are integers / 2^22;
 // float_fused adds the last taps by fused multiply-adds, those that are left over when all but the first go by fours.
 template <typename T>
-__device__ static inline void add_real(const Window<T> &window, int kind, float *sums) {
-    if (kind == KIND_LERP) {
+__device__ static inline void add_real(const Window<T> &window, int passes, float *sums) {
+    if (passes == PASSES_LERP) {
         float t = __int_as_float(window.weight(1));
         for (int c = 0; c < CHANNELS; ++c) {
             float left = window.pixel(0)[c];
@@ -47,8 +47,8 @@ __device__ static inline void add_real(const Window<T> &window, int kind, float 
         }
         return;
     }
-    bool is_cubic = kind == KIND_OPENCV_CUBIC;
-    int fused = kind == KIND_FLOAT_FUSED ? 1 + (window.count - 1) / 4 * 4 : window.count;
+    bool is_cubic = passes == PASSES_OPENCV_CUBIC;
+    int fused = passes == PASSES_FLOAT_FUSED ? 1 + (window.count - 1) / 4 * 4 : window.count;
     for (int index = 0; index < window.count; ++index) {
         int tap = is_cubic ? window.count - 1 - index : index;
         int bits = window.weight(tap);
@@ -62,8 +62,9 @@ __device__ static inline void add_real(const Window<T> &window, int kind, float 
     }
 }
 
-__device__ static inline bool is_whole(int kind) {
-    return kind == KIND_FIXED || kind == KIND_OPENCV_LINEAR || kind == KIND_OPENCV_CUBIC || kind == KIND_AREA;
+__device__ static inline bool is_whole(int passes) {
+    return passes == PASSES_FIXED || passes == PASSES_OPENCV_LINEAR || passes == PASSES_OPENCV_CUBIC ||
+           passes == PASSES_AREA;
 }
 
 __device__ static inline int fixed_level(int sum, int bits) {
@@ -73,27 +74,27 @@ __device__ static inline int fixed_level(int sum, int bits) {
 // Grid: (tiles over the widest middle, tiles over the highest middle, images). Block: (TILE_WIDTH, TILE_HEIGHT).
 extern "C" __global__ void first_pass(const struct Image *images) {
     const struct Image &image = images[blockIdx.z];
-    int kind = image.kind;
+    int passes = image.passes;
     bool is_down = image.vertical_first;
-    const struct Axis &axis = is_down ? image.rows : image.columns;
+    const struct Windows &windows = is_down ? image.rows : image.columns;
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
     int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
     if (x >= image.middle_width) return;
     for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
-        const unsigned char *line = image.source + (is_down ? (long long)(image.middle_top + x) * image.step
+        const unsigned char *line = image.pixels + (is_down ? (long long)(image.middle_top + x) * image.stride
                                                             : (image.middle_top + y) * image.pitch);
-        const Window<unsigned char> window(line, is_down ? image.pitch : image.step,
-                                           is_down ? image.height : image.width, 0, axis, is_down ? y : x);
+        const Window<unsigned char> window(line, is_down ? image.pitch : image.stride,
+                                           is_down ? image.height : image.width, 0, windows, is_down ? y : x);
         int sums[CHANNELS];
         float values[CHANNELS];
-        if (is_whole(kind)) add_whole(window, 0, sums);
-        else add_real(window, kind, values);
+        if (is_whole(passes)) add_whole(window, 0, sums);
+        else add_real(window, passes, values);
         void *out = (int *)image.middle + ((long long)y * image.middle_width + x) * CHANNELS;
         for (int c = 0; c < CHANNELS; ++c) {
-            if (kind == KIND_FIXED) ((int *)out)[c] = fixed_level(sums[c], axis.bits);
-            else if (kind == KIND_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
-            else if (kind == KIND_AREA) ((int *)out)[c] = sums[c];
-            else ((float *)out)[c] = kind == KIND_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
+            if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], windows.bits);
+            else if (passes == PASSES_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
+            else if (passes == PASSES_AREA) ((int *)out)[c] = sums[c];
+            else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
         }
     }
 }
@@ -105,26 +106,27 @@ __device__ static inline int level_of(float value) {
 
 // What the second pass makes of a region's pixel: levels, or real values.
 __device__ static inline void finish(const struct Image &image, int x, int y, float *values) {
-    int kind = image.kind;
+    int passes = image.passes;
     bool is_down = !image.vertical_first;
-    const struct Axis &axis = is_down ? image.rows : image.columns;
+    const struct Windows &windows = is_down ? image.rows : image.columns;
     long long pitch = (long long)image.middle_width * CHANNELS;
     long long line = is_down ? x * CHANNELS : y * pitch;
-    long long step = is_down ? pitch : CHANNELS;
+    long long stride = is_down ? pitch : CHANNELS;
     int length = is_down ? image.middle_height : image.middle_width;
     int i = is_down ? y : x;
-    if (!is_whole(kind) || kind == KIND_OPENCV_CUBIC) {
-        add_real(Window<float>((const float *)image.middle + line, step, length, image.middle_top, axis, i), kind, values);
+    if (!is_whole(passes) || passes == PASSES_OPENCV_CUBIC) {
+        const Window<float> window((const float *)image.middle + line, stride, length, image.middle_top, windows, i);
+        add_real(window, passes, values);
         if (!REAL_VALUES)
             for (int c = 0; c < CHANNELS; ++c) values[c] = level_of(values[c]);
         return;
     }
     int sums[CHANNELS];
-    add_whole(Window<int>((const int *)image.middle + line, step, length, image.middle_top, axis, i),
-              kind == KIND_OPENCV_LINEAR ? 16 : 0, sums);
+    add_whole(Window<int>((const int *)image.middle + line, stride, length, image.middle_top, windows, i),
+              passes == PASSES_OPENCV_LINEAR ? 16 : 0, sums);
     for (int c = 0; c < CHANNELS; ++c) {
-        if (kind == KIND_FIXED) values[c] = fixed_level(sums[c], axis.bits);
-        else if (kind == KIND_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
+        if (passes == PASSES_FIXED) values[c] = fixed_level(sums[c], windows.bits);
+        else if (passes == PASSES_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
         else values[c] = level_of(__fmul_rn(sums[c], image.factor));
     }
 }
@@ -147,9 +149,9 @@ __device__ static inline VALUE value_bits(const struct Plan &plan, int c, float 
         const struct Step &step = plan.steps[index];
         float before = (float)result;
         float by = (float)step.scale[c];
-        if (step.kind == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
-        else if (step.kind == STEP_SUBTRACT) result = __fsub_rn(before, by);
-        else if (step.kind == STEP_MULTIPLY) result = __fmul_rn(before, by);
+        if (step.operation == STEP_AFFINE) result = __dadd_rn(__dmul_rn(before, step.scale[c]), step.offset[c]);
+        else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);
+        else if (step.operation == STEP_MULTIPLY) result = __fmul_rn(before, by);
         else result = __fdiv_rn(before, by);
     }
     return sizeof(VALUE) == 2 ? half_bits(result) : __float_as_uint((float)result);

@@ -3,30 +3,31 @@
 ``synthetic`` is a library of the tests' own, whose windows are random: they begin before the image and end behind it.
 """
 
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 
 import pixprep as pp
 from pixprep import plan as plans
-from pixprep.compiler import compile_pipeline
-from pixprep.ops import FILTERS as LIBRARIES
-from pixprep.profiles import PROFILES
-from pixprep.profiles.taps import Kind, Taps
+from pixprep.profiles import PROFILES, Profile
+from pixprep.profiles.windows import Passes, Windows
+from pixprep.spec import Like
 
-FILTERS = LIBRARIES["pillow", True]
-KINDS = get_args(Kind)
+PASSES = get_args(Passes)
+REAL = ("real", "lerp")
+"""Those that round nothing to levels."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 PAIRS = ("opencv_linear", "lerp")
-"""The kinds whose windows have two positions."""
+"""The passes whose windows have two positions."""
 SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}
-"""What the weights of a window sum up to, of the kinds whose weights are integers of a fixed scale."""
+"""What the weights of a window sum up to, of the passes whose weights are integers of a fixed scale."""
 
 
 def plan_of(*ops, color="rgb"):
     pipeline = pp.Pipeline([pp.decode(color=color), *ops])
-    (plan,) = compile_pipeline(pipeline).outputs.values()
+    (plan,) = pipeline.plan.outputs.values()
     return plan
 
 
@@ -42,16 +43,19 @@ def cases(*, every=1):
 
 
 def resizes():
-    """The options of every resize that there is, each as (options, whether its values are real)."""
-    for (like, antialias), filters in LIBRARIES.items():
-        for name in filters:
-            is_real = like == "tensorflow" and name != "nearest"
-            yield {"like": like, "filter": name, "antialias": antialias}, is_real
+    """The options of every resize that there is."""
+    for like in get_args(Like):
+        for name, antialias in PROFILES[like].methods:
+            yield {"like": like, "filter": name, "antialias": antialias}
+
+
+def is_real(options):
+    return options["filter"] in PROFILES[options["like"]].real
 
 
 def _libraries():
-    for options, is_real in resizes():
-        yield from _geometries(options, pp.tensor(dtype="float32" if is_real else "uint8"))
+    for options in resizes():
+        yield from _geometries(options, pp.tensor(dtype="float32" if is_real(options) else "uint8"))
 
 
 def _geometries(options, tensor):
@@ -95,54 +99,51 @@ def _real():
     yield plan_of(pp.resize(height=40, width=40, **resize), half)  # a size that one of the images has
 
 
-@dataclass(frozen=True, kw_only=True)
-class SyntheticResize(plans.Resize):
-    """Of any kind, which ``filter`` names."""
-
-    @property
-    def is_real(self):
-        return self.filter in ("real", "lerp")
-
-
-class _Synthetic:
-    """A profile: see ``pixprep.profiles.Profile``."""
-
-    def kind(self, resize, size, resized):  # noqa: ARG002
-        return resize.filter
-
-    def is_vertical_first(self, resize, size, resized):  # noqa: ARG002
-        return size[0] % 2 == 0
-
-    def taps(self, resize, kind, axis):  # noqa: ARG002
-        rng = np.random.default_rng((KINDS.index(kind), axis.length, axis.out_length, axis.begin))
-        count = axis.end - axis.begin
-        widths = np.full(count, 2) if kind in PAIRS else rng.integers(1, 12, count)
-        first = rng.integers(-4, axis.length + 3, count)
-        weights = rng.uniform(-0.4, 0.8, (count, max(2, widths.max())))
-        weights[np.arange(weights.shape[1]) >= widths[:, None]] = 0
-        weights *= 1.4 / np.abs(weights).sum(axis=1, keepdims=True)
-        bits = int(rng.integers(6, 23))
-        if kind == "area":
-            weights = (weights != 0).astype(np.int32)
-        elif kind == "fixed" or kind in SCALES:
-            weights = np.rint(weights * SCALES.get(kind, 1 << bits)).astype(np.int32)
-        else:
-            weights = weights.astype(np.float32)
-        return Taps(first.astype(np.int32), widths.astype(np.int32), weights, bits)
+def _windows(method, passes, axis):  # noqa: ARG001
+    rng = np.random.default_rng((PASSES.index(passes), axis.length, axis.out_length, axis.begin))
+    count = axis.end - axis.begin
+    widths = np.full(count, 2) if passes in PAIRS else rng.integers(1, 12, count)
+    first = rng.integers(-4, axis.length + 3, count)
+    weights = rng.uniform(-0.4, 0.8, (count, max(2, widths.max())))
+    weights[np.arange(weights.shape[1]) >= widths[:, None]] = 0
+    weights *= 1.4 / np.abs(weights).sum(axis=1, keepdims=True)
+    bits = int(rng.integers(6, 23))
+    if passes == "area":
+        weights = (weights != 0).astype(np.int32)
+    elif passes == "fixed" or passes in SCALES:
+        weights = np.rint(weights * SCALES.get(passes, 1 << bits)).astype(np.int32)
+    else:
+        weights = weights.astype(np.float32)
+    return Windows(first.astype(np.int32), widths.astype(np.int32), weights, bits)
 
 
-PROFILES["synthetic"] = _Synthetic()
+SYNTHETIC = Profile(
+    title="synthetic",
+    filters=PASSES,  # a filter names its passes
+    antialiased=PASSES,
+    antialias=True,
+    real=REAL,
+    passes=lambda method, rows, columns: method.filter,  # noqa: ARG005
+    is_vertical_first=lambda method, rows, columns: rows.length % 2 == 0,  # noqa: ARG005
+    windows=_windows,
+)
 
 
-def synthetic(plan, kind):
-    """A plan with its resize made one of ``kind``."""
-    old = plan.geometry.resize
-    resize = SyntheticResize(**vars(old) | {"like": "synthetic", "filter": kind})
+@contextmanager
+def synthetic_library():
+    """``synthetic`` is a library until this ends: no other test is to meet it."""
+    PROFILES["synthetic"] = SYNTHETIC
+    yield
+    del PROFILES["synthetic"]
+
+
+def synthetic(plan, passes):
+    """A plan with its resize made one of these passes."""
+    resize = plans.Resize(**vars(plan.geometry.resize) | {"like": "synthetic", "filter": passes})
     return replace(plan, geometry=replace(plan.geometry, resize=resize))
 
 
 def _synthetic():
-    for kind in KINDS:
-        is_real = kind in ("real", "lerp")
-        for plan in _geometries({}, pp.tensor(dtype="float32" if is_real else "uint8")):
-            yield synthetic(plan, kind)
+    for passes in PASSES:
+        for plan in _geometries({}, pp.tensor(dtype="float32" if passes in REAL else "uint8")):
+            yield synthetic(plan, passes)

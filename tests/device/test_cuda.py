@@ -1,10 +1,9 @@
-"""The CUDA kernels with no GPU: NVRTC compiles them, and the same source runs on the CPU through a shim."""
+"""The CUDA kernels with no GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
 
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,11 @@ import pytest
 import cuda_shim
 import nvrtc
 import pixprep as pp
-from fused_cases import FILTERS, KINDS, cases, images, plan_of, synthetic
-from pixprep.kernels import launch
-from pixprep.profiles import resampling
-from pixprep.profiles.taps import Taps
+from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
+from pixprep.kernels import compiled, launch
+from pixprep.kernels.resampling import resampling
+from pixprep.profiles import PROFILES
+from pixprep.profiles.windows import Windows
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
@@ -27,6 +27,12 @@ STANDARD = ("-std=c++11", "-ftz=true", "--device-as-default-execution-space")
 does not: no weight or value of a pipeline that makes sense is that small."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _synthetic():
+    with synthetic_library():
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("shim")
@@ -35,12 +41,12 @@ def folder(tmp_path_factory):
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", [75, 80, 86, 89, 90, 100, 120])
 def test_nvrtc_compiles_the_kernels_for_every_gpu(architecture):
-    variants = {tuple(launch.options(plan)): launch.source(plan) for plan, _ in cases()}
-    assert len({*variants.values()}) == 2  # fused.cu and profiles.cu
+    variants = {tuple(launch.options(plan)): launch.code(plan) for plan, _ in cases()}
+    assert len({*variants.values()}) == 2  # fast.cu and plain.cu
 
     def entries(variant):
-        options, source = variant
-        return nvrtc.compile_ptx(source, [f"--gpu-architecture=sm_{architecture}", *STANDARD, *options]).count(".entry")
+        options, code = variant
+        return nvrtc.compile_ptx(code, [f"--gpu-architecture=sm_{architecture}", *STANDARD, *options]).count(".entry")
 
     with ThreadPoolExecutor(2) as pool:
         assert set(pool.map(entries, variants.items())) == {2}
@@ -51,15 +57,15 @@ def test_nvrtc_compiles_the_kernels_for_every_gpu(architecture):
 def test_the_compiler_fuses_no_product_with_a_sum(like, dtype):
     """Where it did, the GPU would round once what NumPy rounds twice; the fused sums of float_fused are asked for."""
     plan = plan_of(pp.resize(height=30, width=30, like=like), pp.normalize(), pp.tensor(dtype=dtype))
-    source = launch.source(plan)
-    assert not is_contracted(source, plan)
-    plain = source.replace("__fadd_rn(sums[c], __fmul_rn(value, weight))", "sums[c] + value * weight")
+    code = launch.code(plan)
+    assert not is_contracted(code, plan)
+    plain = code.replace("__fadd_rn(sums[c], __fmul_rn(value, weight))", "sums[c] + value * weight")
     assert is_contracted(plain, plan)  # a negative control
 
 
-def is_contracted(source, plan):
+def is_contracted(code, plan):
     options = ["--gpu-architecture=sm_90", *STANDARD, *launch.options(plan)]
-    return nvrtc.compile_ptx(source, options) != nvrtc.compile_ptx(source, [*options, "--fmad=false"])
+    return nvrtc.compile_ptx(code, options) != nvrtc.compile_ptx(code, [*options, "--fmad=false"])
 
 
 @needs_compiler
@@ -74,15 +80,16 @@ def test_structs_and_tiles_are_the_same_on_both_sides(folder):
 @needs_compiler
 def test_the_kernels_equal_the_cpu_bit_for_bit(folder):
     cuda_shim.build_all((plan for plan, _ in cases()), folder)
-    count, kinds = 0, set()
+    count, seen = 0, set()
     for plan, batch in cases():
         ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch)
         theirs = cuda_shim.expected(plan, batch)
         for image, our, their in zip(batch, ours, theirs, strict=True):
             assert np.array_equal(our, their), (plan.geometry, image.shape, np.argwhere(our != their)[:3])
-            kinds.add((launch.is_fast(plan), kind_of(plan, image)))
+            how = resampling(plan.geometry.resize, plan.geometry.place(*image.shape[:2]))
+            seen.add((launch.is_fast(plan), how.passes))
             count += 1
-    assert kinds == {(True, "fixed"), *((False, kind) for kind in KINDS)}
+    assert seen == {(True, "fixed"), *((False, passes) for passes in PASSES)}
     assert count > 1000
 
 
@@ -96,10 +103,6 @@ def test_the_plain_kernels_do_what_the_fast_ones_do(folder):
             assert all(map(np.array_equal, ours, cuda_shim.expected(plan, batch)))
             count += 1
     assert count > 10
-
-
-def kind_of(plan, image):
-    return resampling(plan.geometry.resize, plan.geometry.place(*image.shape[:2])).kind
 
 
 @needs_compiler
@@ -119,39 +122,41 @@ def test_float16_is_rounded_once_and_ties_go_to_even(folder):
 @needs_compiler
 @pytest.mark.parametrize("wrong", ["first", "count", "weights"])
 @pytest.mark.parametrize("like", ["pillow", "synthetic"])
-def test_the_comparison_sees_a_wrong_window(folder, wrong, like, monkeypatch):
-    """A negative control: one number of one window off, and the tensors differ."""
+def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
+    """A negative control: one number of one window of each axis off, and the tensors differ."""
     plan = plan_of(pp.resize(height=20, width=20, filter="bicubic"), pp.tensor(dtype="uint8"))
     if like == "synthetic":
         plan = synthetic(plan, "float_even")
-    (batch,) = [[image for image in images(3) if min(image.shape[:2]) > 30]]
+    batch = [image for image in images(3) if min(image.shape[:2]) > 30]
     theirs = cuda_shim.expected(plan, batch)
-    real = launch.axis.__wrapped__
 
-    def off(*arguments, align=0, **options):
-        axis = real(*arguments, align=align, **options)
-        packed = axis.packed.copy()
-        index = {"first": -2 * axis.size + 5, "count": -axis.size + 5, "weights": 4 * 5 + 2 if align else 5}[wrong]
-        packed[index] -= {"first": align or 1, "count": 1, "weights": 1 << 18}[wrong]
-        return replace(axis, packed=packed)
+    def spoil(prepared):
+        for axis in ("rows", "columns"):
+            for struct in np.unique(prepared.images[axis]):
+                align = launch.TAPS if like == "pillow" else 1
+                at = {"first": 5, "count": 5, "weights": 5 * align + (like == "pillow") * 2}[wrong]
+                by = {"first": align, "count": 1, "weights": 1 << 18}[wrong]
+                prepared.windows[int(struct[wrong]) // 4 + at] -= by
 
-    monkeypatch.setattr(launch, "axis", off)
-    ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch)
-    assert not any(np.array_equal(our, their) for our, their in zip(ours, theirs, strict=True))
+    ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, spoil=spoil)
+    assert not any(map(np.array_equal, ours, theirs))
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_comparison_sees_another_kind(folder, kind, monkeypatch):
-    """A negative control: each kind computed as its neighbour, on the same windows."""
-    is_real = kind in ("real", "lerp")
-    plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="float32" if is_real else "uint8")), kind)
+@pytest.mark.parametrize("passes", PASSES)
+def test_the_comparison_sees_another_arithmetic(folder, passes):
+    """A negative control: each arithmetic computed as its neighbour, on the same windows."""
+    dtype = "float32" if passes in REAL else "uint8"
+    plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype=dtype)), passes)
     batch = images(4)[3:]
     theirs = cuda_shim.expected(plan, batch)
     library = cuda_shim.build(plan, folder)
     assert all(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
-    monkeypatch.setattr(launch, "KINDS", KINDS[::-1])
-    assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
+
+    def spoil(prepared):
+        prepared.images["passes"] = len(PASSES) - 1 - prepared.images["passes"]
+
+    assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch, spoil=spoil), theirs))
 
 
 @needs_compiler
@@ -160,10 +165,10 @@ def test_the_comparison_sees_that_a_barrier_is_missing(folder, barrier):
     """A negative control. Two are needed where a block stages its rows in parts, one where it has read the tables."""
     plan = plan_of(pp.resize(height=20, width=70, filter="bicubic"), pp.tensor(dtype="uint8"))
     batch = [np.random.default_rng(5).integers(0, 256, (40, 6000, 3), np.uint8)]
-    kept = launch.source(plan).split("__syncthreads()")
+    kept = launch.code(plan).split("__syncthreads()")
     assert len(kept) == 4
     code = "__syncthreads()".join([*kept[:barrier], "(void)0".join(kept[barrier : barrier + 2]), *kept[barrier + 2 :]])
-    (ours,) = cuda_shim.run(cuda_shim.build_source(code, launch.options(plan), folder), plan, batch)
+    (ours,) = cuda_shim.run(cuda_shim.build_code(code, launch.options(plan), folder), plan, batch)
     assert not np.array_equal(ours, *cuda_shim.expected(plan, batch))
 
 
@@ -188,47 +193,82 @@ def test_nothing_is_read_or_written_outside(folder):
     assert int(done.stdout.split()[0]) > 200
 
 
+def random_windows(length, size, widest):
+    """Positions that rise from window to window, and weights of three signed bytes."""
+    rng = np.random.default_rng(5)
+    first = np.sort(rng.integers(0, length - widest, size, np.int32))
+    count = np.sort(first + rng.integers(1, widest, size, np.int32)) - first
+    weights = rng.integers(-(127 << 16), 127 << 16, (size, widest), np.int32) * (np.arange(widest) < count[:, None])
+    return Windows(first, count, weights.astype(np.int32))
+
+
 @pytest.mark.parametrize("align", [1, 4])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
-    rng = np.random.default_rng(5)
     length, size, widest = 90, 40, 11
-    first = np.sort(rng.integers(0, length - widest, size, np.int32))
-    count = np.sort(first + rng.integers(1, widest, size, np.int32)) - first
-    weights = rng.integers(-(127 << 16), 127 << 16, (size, widest), np.int32) * (np.arange(widest) < count[:, None])
+    windows = random_windows(length, size, widest)
     expected = np.zeros((size, length + 16), int)
-    np.put_along_axis(expected, first[:, None] + np.arange(widest), weights, axis=1)
+    np.put_along_axis(expected, windows.first[:, None] + np.arange(widest), windows.weights, axis=1)
     if mirror:
         expected[:, :length] = expected[:, length - 1 :: -1]
-    axis = launch.axis(Taps(first, count, weights.astype(np.int32)), length, align=align, flip=flip, mirror=mirror)
-    groups = axis.packed[: -2 * size].view(np.int8).reshape(-1, size, 4, 4).astype(int)
-    starts, counts = axis.packed[-2 * size :].reshape(2, size)
-    assert not (starts % align).any()
-    assert not groups[:, :, 3].any()
-    made = np.zeros_like(expected)
-    for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
-        low, middle, high = groups[:n, window, :3].transpose(1, 0, 2).reshape(3, -1)
-        made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
-    assert np.array_equal(made[::-1] if flip else made, expected)
+    for is_compiled in (False, True):
+        packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror, compiled=is_compiled)
+        groups = packed.array[packed.weights :].view(np.int8).reshape(-1, size, 4, 4).astype(int)
+        starts, counts = packed.array[: 2 * size].reshape(2, size)
+        assert not (starts % align).any()
+        assert not groups[:, :, 3].any()
+        made = np.zeros_like(expected)
+        for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
+            low, middle, high = groups[:n, window, :3].transpose(1, 0, 2).reshape(3, -1)
+            made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
+        assert np.array_equal(made[::-1] if flip else made, expected)
+        read = np.flatnonzero(expected.any(axis=0))
+        assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
 
 
-def test_windows_are_built_once_for_equal_axes():
+@pytest.mark.parametrize("like", ["pillow", "torchvision"])
+def test_windows_packed_in_machine_code_are_those_packed_in_numpy(like):
+    """Of every method of the fast profiles, and of sizes that shrink, grow and stay."""
+    count = 0
+    for filter_name, antialias in PROFILES[like].methods:
+        resize = pp.resize(height=40, width=31, like=like, filter=filter_name, antialias=antialias)
+        plan = plan_of(resize, pp.center_crop(33, 28), pp.tensor(dtype="uint8"))
+        for size in ((1, 1), (300, 33), (40, 200), (5, 1000)):
+            how = resampling(plan.geometry.resize, plan.geometry.place(*size), compiled=compiled)
+            for windows, length in ((how.rows, size[0]), (how.columns, size[1])):
+                for align, flip, mirror in ((1, False, True), (4, True, False), (4, True, True)):
+                    options = {"align": align, "flip": flip, "mirror": mirror}
+                    mine, theirs = (launch.pack(windows, length, **options, compiled=x) for x in (True, False))
+                    assert np.array_equal(mine.array, theirs.array[: len(mine.array)])
+                    assert not theirs.array[len(mine.array) :].any()
+                    assert mine[1:] == theirs[1:]
+                    count += 1
+    assert count > 100
+
+
+def test_a_weight_of_more_than_three_bytes_is_refused():
+    one = np.ones(1, np.int32)
+    for is_compiled in (False, True):
+        with pytest.raises(AssertionError, match="more than three digits"):
+            launch.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1, compiled=is_compiled)
+
+
+def test_windows_are_packed_once_for_equal_axes():
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
-    kept = []
-    sources = [launch.Source(1 << 20, 100, 70, 210), launch.Source(1 << 30, 100, 60, 180)]
-    placements = [plan.geometry.place(source.height, source.width) for source in sources]
-    launch.prepare(plan, sources, placements, [0, 0], upload=lambda packed: kept.append(packed) or 0)
-    assert kept[0] is kept[2]
-    assert kept[1] is not kept[3]
+    batch = [np.zeros((100, width, 3), np.uint8) for width in (70, 60, 70)]
+    prepared = cuda_shim.prepare(plan, batch, batch)
+    rows, columns = ([int(struct["first"]) for struct in prepared.images[axis]] for axis in ("rows", "columns"))
+    assert len(set(rows)) == 1
+    assert columns[0] == columns[2] != columns[1]
+    assert not any(offset % 16 for offset in (*rows, *columns, *map(int, prepared.images["rows"]["weights"])))
 
 
-@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("name", PROFILES["pillow"].antialiased)
 def test_a_launch_covers_every_pixel_of_the_batch(name):
     plan = plan_of(pp.resize(100, filter=name), pp.center_crop(90, 97), pp.tensor())
-    sources = [launch.Source(1 << 20, 300, 200, 600), launch.Source(1 << 30, 128, 1000, 3072)]
-    placements = [plan.geometry.place(source.height, source.width) for source in sources]
-    prepared = launch.prepare(plan, sources, placements, [0, 0], upload=lambda _: 0)
+    batch = [np.zeros((300, 200, 3), np.uint8), np.zeros((128, 1024, 3), np.uint8)[:, :1000]]
+    prepared = cuda_shim.prepare(plan, batch, batch)
     images = prepared.images
     assert prepared.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
     assert prepared.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()

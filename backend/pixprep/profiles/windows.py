@@ -1,18 +1,18 @@
-"""What a profile says: the input positions that each output position of an axis is made of, and their weights."""
+"""Windows: for each output position of one axis of a resize, the input positions it is made of, and their weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Kind = Literal["fixed", "opencv_linear", "opencv_cubic", "area", "float_even", "float_fused", "real", "lerp"]
+Passes = Literal["fixed", "opencv_linear", "opencv_cubic", "area", "float_even", "float_fused", "real", "lerp"]
 """The arithmetic of both passes; p: the levels of a window, m: the values between the passes, w: the weights.
 
 =============  =====================================  =====================================================
-kind           first pass                             second pass
+passes         first                                  second
 =============  =====================================  =====================================================
 fixed          clip8((2^(bits-1) + sum(p w)) >> bits) the same
 opencv_linear  sum(p w) >> 4                          clip8((sum((m w) >> 16) + 2) >> 2)
@@ -33,13 +33,12 @@ IDENTITY_BITS = 22
 """A ``fixed`` window of one position with weight 2^22 gives its level."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Axis:
+class Axis(NamedTuple):
     """One axis of one resize of an image of known size.
 
     Attributes:
         length, out_length: before and after, in positions.
-        scale: input positions for each output position; the middles of both agree.
+        ratio: input positions for each output position; the middles of both agree.
         begin, end: which output positions are wanted.
         offset: where output position 0 begins, in input positions: not 0 in an image that was decoded to a fraction of
             its size, for which only Pillow's windows are made.
@@ -49,7 +48,7 @@ class Axis:
 
     length: int
     out_length: int
-    scale: float
+    ratio: float
     begin: int
     end: int
     offset: float = 0.0
@@ -58,13 +57,13 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Taps:
+class Windows:
     """For each wanted output position the window it is made of.
 
     Attributes:
         first: (out,) int32: the first input position; a position outside the axis means the nearest one inside.
         count: (out,) int32: how many positions.
-        weights: (out, taps) int32 or float32, by the kind; 0 beyond ``count``.
+        weights: (out, taps) int32 or float32, by the passes; 0 beyond ``count``.
         bits: of ``fixed``: the weights of a window sum up to about 2^bits.
     """
 
@@ -73,34 +72,39 @@ class Taps:
     weights: npt.NDArray[Any]
     bits: int = IDENTITY_BITS
 
+    def span(self, length: int) -> tuple[int, int]:
+        """The first position of an axis of ``length`` that they read, and the one behind the last."""
+        begin, end = int(self.first.min()), int((self.first + self.count).max())
+        return min(max(begin, 0), length - 1), max(min(end, length), 1)
+
 
 @dataclass(frozen=True, eq=False)
 class Resampling:
     """One resize of an image of known size, for the region that is wanted.
 
     Attributes:
-        kind: the arithmetic.
+        passes: their arithmetic.
         rows, columns: the windows of each axis.
         vertical_first: the first pass is along the columns of the image, from row to row.
         factor: of ``area``: one over the pixels of a window.
     """
 
-    kind: Kind
-    rows: Taps
-    columns: Taps
+    passes: Passes
+    rows: Windows
+    columns: Windows
     vertical_first: bool
     factor: float = 1.0
 
 
-def single(positions: npt.NDArray[Any], kind: Kind = "fixed") -> Taps:
+def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
     """Windows of one position each, which give its level."""
     count = np.ones(len(positions), np.int32)
-    is_whole = kind == "fixed"
+    is_whole = passes == "fixed"
     weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_whole else 1, np.int32 if is_whole else np.float32)
-    return Taps(positions.astype(np.int32), count, weights)
+    return Windows(positions.astype(np.int32), count, weights)
 
 
-def fused(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
+def multiply_add(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
     """``a * b + c`` of float32 values, rounded once to float32.
 
     The product is exact in float64. The sum is rounded there first, which shows in about one of 2^29 results.

@@ -1,0 +1,486 @@
+"""The machine code of ``compiled``: each function is written here in LLVM's terms, and made for this processor.
+
+That happens when this module is imported, in 0.1 s, so that nothing needs to be kept on a disk. A function is told one
+array of numbers of 64 bits; its names stand below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import pi
+from typing import Any, get_args
+
+import numpy as np
+from llvmlite import binding, ir
+
+from pixprep.profiles.formula import MOST_BITS, NARROW_BITS, Curve
+
+LANES = 16
+"""Of one vector; where registers are shorter, LLVM takes several."""
+PLACES = 4
+"""Whose windows share the weights."""
+TAPS = 4
+"""Of a group of packed windows: see ``launch.PackedWindows``."""
+DIGITS = 3
+"""Signed bytes of a packed weight."""
+
+PASS = (
+    "levels", "out", "places", "levels_place", "out_place", "levels_last", "out_last",
+    "windows", "first", "count", "weights", "levels_window", "out_window", "weights_window", "stride", "bits",
+)  # fmt: skip
+"""What a pass is told. Every place (a row, or 16 neighbours) has every window.
+
+levels, out: addresses of the first place. places: how many. levels_place, out_place, levels_last, out_last: bytes from
+place to place, and to the last one, which may lie nearer to the one before, and is what there is beyond it. windows:
+how many. first, count, weights: addresses; count is in groups of positions. levels_window, out_window, weights_window:
+bytes for each position of ``first``, and from window to window. stride: bytes from group to group of the levels. bits:
+of the weights.
+"""
+LOOK_UP = (
+    "levels", "out", "table", "planes", "rows", "columns",
+    "levels_plane", "levels_row", "levels_column", "out_plane", "out_row", "out_column",
+)  # fmt: skip
+"""What a look-up is told: addresses, how many, and bytes from one to the next."""
+WINDOWS = (
+    "ratio", "offset", "support", "shrink",
+    "window", "first", "count", "weights", "scratch", "taps", "group", "length", "out_length", "begin", "end", "bits",
+)  # fmt: skip
+"""What the maker of windows is told, the first four as float64.
+
+ratio, offset: of the axis. support: half the width of a window. shrink: one over the stretch of the curve. window: the
+address of the function that makes one. first, count, weights: addresses of the results. scratch: of room for ``taps``
+float64, and at least 4. taps: the most positions of a window, a multiple of ``group``, which is a power of two. length,
+out_length, begin, end: of the axis. bits: of the weights; 0: to be found.
+
+Afterwards begin and end are the input positions that the windows read, and bits is that of the weights.
+"""
+PACK = (
+    "first", "count", "weights", "weights_window", "windows", "length", "align", "flip", "mirror",
+    "packed_first", "packed_count", "packed_weights", "begin", "end", "groups", "rest",
+)  # fmt: skip
+"""What packs windows: addresses, bytes from window to window, how many, and the arguments of ``launch.pack``.
+
+begin and end are given as the length and 0, groups and rest as 0. Afterwards begin and end are the input positions that
+the windows read, groups is the most that a window has, and rest is not 0 where a weight has too many digits.
+"""
+
+BYTE, WORD, SIZE, FLOAT, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+WINDOW = ir.LiteralStructType([SIZE, SIZE, REAL])
+"""A window: first position, count, largest weight."""
+
+
+def _begun(module: Any, name: str, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """A function that is told an array of numbers: its builder, and each number by its name."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [SIZE.as_pointer()]), name)
+    builder = ir.IRBuilder(function.append_basic_block())
+    return builder, _told(builder, names)
+
+
+def _told(builder: Any, names: Sequence[str]) -> dict[str, Any]:
+    told = builder.function.args[0]
+    return {name: builder.load(builder.gep(told, [SIZE(index)])) for index, name in enumerate(names)}
+
+
+def _answer(builder: Any, names: Sequence[str], **values: Any) -> None:
+    """Replace numbers that the function was told."""
+    for name, value in values.items():
+        builder.store(value, builder.gep(builder.function.args[0], [SIZE(names.index(name))]))
+
+
+def _generate_look_up(module: Any, bits: int) -> None:
+    """``look_up`` for values of so many bits."""
+    builder, n = _begun(module, f"look_up_{bits}", LOOK_UP)
+    value, size = ir.IntType(bits), SIZE(bits // 8)
+    with _loop(builder, n["planes"], 1) as (plane, _), _loop(builder, n["rows"], 1) as (row, _):
+        begins = []
+        for what in ("levels", "out"):
+            offset = builder.add(builder.mul(plane, n[f"{what}_plane"]), builder.mul(row, n[f"{what}_row"]))
+            begins.append(builder.add(n[what], offset))
+        table = builder.add(n["table"], builder.mul(plane, builder.mul(SIZE(256), size)))
+        with _loop(builder, n["columns"], 1, begins) as (_, at):
+            level = builder.zext(_load(builder, BYTE, at[0]), SIZE)
+            found = _load(builder, value, builder.add(table, builder.mul(level, size)))
+            _store(builder, found, at[1])
+            at[:] = builder.add(at[0], n["levels_column"]), builder.add(at[1], n["out_column"])
+    builder.ret_void()
+
+
+def _generate_pass(module: Any, sums: int) -> None:
+    """A pass that makes so many sums of 16 products: of ``LANES // sums`` neighbours each."""
+    builder, n = _begun(module, f"pass_{sums}", PASS)
+
+    def load(what: Any, begin: Any, index: Any, size: Any) -> Any:
+        return _load(builder, what, builder.add(begin, builder.mul(index, size)))
+
+    def number(array: str, index: Any) -> Any:
+        return builder.zext(load(WORD, n[array], index, SIZE(4)), SIZE)
+
+    bits = builder.trunc(n["bits"], WORD)
+    half = _every(builder, sums, builder.shl(WORD(1), builder.sub(bits, WORD(1))))
+    bits = _every(builder, sums, bits)
+    lanes, shares = ir.VectorType(WORD, LANES), ir.VectorType(WORD, LANES // sums)
+    loops = [(n["windows"], 1), (n["places"], PLACES)]
+    # The result is written row after row: a pass from row to row has a window for each.
+    outer, inner = loops if sums == LANES else loops[::-1]
+    with _loop(builder, *outer) as (i, _), _loop(builder, *inner) as (j, _):
+        window, place = (i, j) if sums == LANES else (j, i)
+        levels = builder.add(n["levels"], builder.mul(number("first", window), n["levels_window"]))
+        out = builder.add(n["out"], builder.mul(window, n["out_window"]))
+        weights = builder.add(n["weights"], builder.mul(window, n["weights_window"]))
+        places = [builder.add(place, SIZE(index)) for index in range(PLACES)]
+        begins, outs = (
+            [
+                builder.add(begin, _least(builder, builder.mul(at, n[f"{what}_place"]), n[f"{what}_last"]))
+                for at in places
+            ]
+            for what, begin in (("levels", levels), ("out", out))
+        )
+        zeros = [ir.Constant(lanes, [0] * LANES)] * PLACES
+        with _loop(builder, number("count", window), 1, zeros) as (group, totals):
+            share = load(shares, weights, group, SIZE(4 * LANES // sums))
+            share = _pick(builder, share, [lane // sums for lane in range(LANES)])
+            for index, begin in enumerate(begins):
+                these = builder.zext(load(ir.VectorType(BYTE, LANES), begin, group, n["stride"]), lanes)
+                totals[index] = builder.add(totals[index], builder.mul(these, share))
+        for total, target in zip(totals, outs, strict=True):
+            _store(builder, _level(builder, total, sums, half, bits), target)
+    builder.ret_void()
+
+
+def _level(builder: Any, total: Any, sums: int, half: Any, bits: Any) -> Any:
+    """``clip8((half + sum) >> bits)``."""
+    size = LANES
+    while size > sums:
+        size //= 2
+        total = builder.add(
+            _pick(builder, total, list(range(size))), _pick(builder, total, list(range(size, 2 * size)))
+        )
+    value = builder.ashr(builder.add(total, half), bits)
+    for relation, limit in (("<", 0), (">", 255)):
+        bound = ir.Constant(ir.VectorType(WORD, sums), [limit] * sums)
+        value = builder.select(builder.icmp_signed(relation, value, bound), bound, value)
+    return builder.trunc(value, ir.VectorType(BYTE, sums))
+
+
+def _generate_windows(module: Any) -> None:
+    """The windows of a region of an axis, by the function that makes one."""
+    builder, n = _begun(module, "windows", WINDOWS)
+    told = builder.function.args[0]
+    function = ir.FunctionType(WINDOW, [SIZE.as_pointer(), SIZE]).as_pointer()
+
+    def window(index: Any) -> list[Any]:
+        made = builder.call(builder.inttoptr(n["window"], function), [told, index])
+        return [builder.extract_value(made, part) for part in range(3)]
+
+    with builder.if_then(builder.icmp_signed("==", n["bits"], SIZE(0))):
+        with _loop(builder, n["out_length"], 1, [REAL(0)]) as (index, largest):
+            largest[0] = _larger(builder, window(index)[2], largest[0])
+        with _loop(builder, SIZE(MOST_BITS), 1, [SIZE(0), REAL(2)]) as (_, found):
+            scaled = builder.fptosi(builder.fadd(REAL(0.5), builder.fmul(largest[0], found[1])), SIZE)
+            fits = builder.icmp_signed("<", scaled, SIZE(1 << NARROW_BITS))
+            found[:] = builder.add(found[0], builder.zext(fits, SIZE)), builder.fmul(found[1], REAL(2))
+        _answer(builder, WINDOWS, bits=found[0])
+    bits = _told(builder, WINDOWS)["bits"]
+    one = builder.bitcast(builder.shl(builder.add(bits, SIZE(1023)), SIZE(52)), REAL)  # 2^bits
+    begin, _, _ = window(n["begin"])
+    last, count, _ = window(builder.sub(n["end"], SIZE(1)))
+    end = builder.add(last, count)
+    # No group leaves what is read, unless that is less than a group.
+    limit = _most(builder, end, builder.add(begin, builder.select(_is_one(builder, n["group"]), SIZE(0), n["taps"])))
+    less = builder.sub(n["group"], SIZE(1))
+    with _loop(builder, builder.sub(n["end"], n["begin"]), 1) as (index, _):
+        first, count, _ = window(builder.add(n["begin"], index))
+        size = builder.and_(builder.add(count, less), builder.not_(less))
+        at = builder.select(_is_below(builder, builder.sub(limit, size), first), builder.sub(limit, size), first)
+        shift, word = builder.sub(first, at), builder.mul(index, SIZE(4))
+        _store(builder, builder.trunc(at, WORD), builder.add(n["first"], word))
+        _store(builder, builder.trunc(builder.udiv(size, n["group"]), WORD), builder.add(n["count"], word))
+        weights = builder.add(n["weights"], builder.mul(word, n["taps"]))
+        with _loop(builder, size, 1) as (tap, _):
+            position = builder.sub(tap, shift)
+            is_inside = builder.icmp_unsigned("<", position, count)
+            place = builder.mul(SIZE(8), builder.select(is_inside, position, SIZE(0)))
+            weight = builder.fmul(_load(builder, REAL, builder.add(n["scratch"], place)), one)
+            half = builder.select(builder.fcmp_ordered("<", weight, REAL(0)), REAL(-0.5), REAL(0.5))
+            fixed = builder.fptosi(builder.fadd(weight, half), WORD)
+            _store(builder, builder.select(is_inside, fixed, WORD(0)), builder.add(weights, builder.mul(tap, SIZE(4))))
+    _answer(builder, WINDOWS, begin=begin, end=end)
+    builder.ret_void()
+
+
+def _begun_window(module: Any, curve: Curve) -> tuple[Any, dict[str, Any], Any]:
+    """A function that makes a window and writes its weights to the scratch: builder, numbers, and ``i + 0.5``."""
+    function = ir.Function(module, ir.FunctionType(WINDOW, [SIZE.as_pointer(), SIZE]), f"window_{curve}")
+    builder = ir.IRBuilder(function.append_basic_block())
+    n = _told(builder, WINDOWS)
+    n |= {name: builder.bitcast(n[name], REAL) for name in ("ratio", "offset", "support", "shrink")}
+    return builder, n, builder.fadd(builder.sitofp(function.args[1], REAL), REAL(0.5))
+
+
+def _window(builder: Any, *parts: Any) -> Any:
+    made = ir.Constant(WINDOW, ir.Undefined)
+    for index, part in enumerate(parts):
+        made = builder.insert_value(made, part, index)
+    builder.ret(made)
+
+
+def _generate_cut(module: Any, curve: Curve) -> None:
+    """As ``formula._cut``."""
+    builder, n, middle = _begun_window(module, curve)
+    middle = builder.fadd(n["offset"], builder.fmul(middle, n["ratio"]))
+
+    def edge(side: Any) -> Any:
+        return builder.fptosi(builder.fadd(side, REAL(0.5)), SIZE)
+
+    first = _most(builder, edge(builder.fsub(middle, n["support"])), SIZE(0))
+    count = builder.sub(_least(builder, edge(builder.fadd(middle, n["support"])), n["length"]), first)
+    with _loop(builder, count, 1, [REAL(0)]) as (tap, total):
+        distance = builder.fsub(builder.sitofp(builder.add(tap, first), REAL), middle)
+        weight = _value(builder, curve, builder.fmul(builder.fadd(distance, REAL(0.5)), n["shrink"]))
+        _store(builder, weight, builder.add(n["scratch"], builder.mul(tap, SIZE(8))))
+        total[0] = builder.fadd(total[0], weight)
+    with _loop(builder, count, 1, [REAL(0)]) as (tap, largest):
+        place = builder.add(n["scratch"], builder.mul(tap, SIZE(8)))
+        weight = builder.fdiv(_load(builder, REAL, place), total[0])
+        _store(builder, weight, place)
+        largest[0] = _larger(builder, weight, largest[0])
+    _window(builder, first, count, largest[0])
+
+
+def _value(builder: Any, curve: Curve, x: Any) -> Any:
+    """As ``formula._value``."""
+    a, one, zero = _call(builder, "llvm.fabs", x), REAL(1), REAL(0)
+
+    def is_below(limit: float) -> Any:
+        return builder.fcmp_ordered("<", a, REAL(limit))
+
+    def sinc(x: Any) -> Any:
+        y = builder.fmul(x, REAL(pi))
+        values = builder.fdiv(_call(builder, "sin", y), y)
+        return builder.select(builder.fcmp_ordered("==", x, zero), one, values)
+
+    if curve == "box":
+        is_right = builder.fcmp_ordered("<=", x, REAL(0.5))
+        return builder.select(builder.and_(is_right, builder.fcmp_ordered(">", x, REAL(-0.5))), one, zero)
+    if curve == "bilinear":
+        return builder.select(is_below(1), builder.fsub(one, a), zero)
+    if curve == "hamming":
+        cosine = builder.fmul(REAL(float(np.float32(0.46))), _call(builder, "cos", builder.fmul(a, REAL(pi))))
+        window = builder.fadd(REAL(float(np.float32(0.54))), cosine)
+        return builder.select(is_below(1), builder.fmul(sinc(x), window), zero)
+    if curve == "bicubic":
+        near = _polynomial(builder, a, (1.5, -2.5, 0, 1))
+        far = _polynomial(builder, a, (-0.5, 2.5, -4, 2))
+        return builder.select(is_below(1), near, builder.select(is_below(2), far, zero))
+    product = builder.fmul(sinc(x), sinc(builder.fdiv(x, REAL(3))))
+    is_inside = builder.and_(builder.fcmp_ordered(">=", x, REAL(-3)), builder.fcmp_ordered("<", x, REAL(3)))
+    return builder.select(is_inside, product, zero)
+
+
+def _generate_nearest(module: Any, curve: Curve) -> None:
+    """As ``formula._nearest``."""
+    builder, n, middle = _begun_window(module, curve)
+    middle = builder.fsub(builder.fmul(middle, n["ratio"]), REAL(0.5))
+    if curve == "two":
+        middle = _larger(builder, middle, REAL(0))
+    floor = builder.fptosi(_call(builder, "llvm.floor", builder.fptrunc(middle, FLOAT)), SIZE)
+    last = builder.sub(n["length"], SIZE(1))
+    floor = _least(builder, floor, last)
+    t = _larger(builder, builder.fsub(middle, builder.sitofp(floor, REAL)), REAL(0))
+    t = builder.select(builder.fcmp_ordered(">", t, REAL(1)), REAL(1), t)
+    rest = builder.fsub(REAL(1), t)
+    if curve == "two":
+        shares = [rest, t]
+    else:
+        near, far = (1.25, -2.25, 0, 1), (-0.75, 3.75, -6, 3)
+        sides = [(builder.fadd(REAL(1), t), far), (t, near), (rest, near), (builder.fsub(REAL(2), t), far)]
+        shares = [_polynomial(builder, x, numbers) for x, numbers in sides]
+    begin = builder.sub(floor, SIZE(len(shares) // 2 - 1))
+    first = _most(builder, begin, SIZE(0))
+    count = builder.sub(_least(builder, builder.add(begin, SIZE(len(shares))), n["length"]), first)
+    places = [builder.add(n["scratch"], SIZE(8 * tap)) for tap in range(len(shares))]
+    for place in places:
+        _store(builder, REAL(0), place)
+    largest = REAL(0)
+    for tap, share in enumerate(shares):
+        slot = _most(builder, _least(builder, builder.add(begin, SIZE(tap)), last), SIZE(0))
+        place = builder.add(n["scratch"], builder.mul(builder.sub(slot, first), SIZE(8)))
+        weight = builder.fadd(_load(builder, REAL, place), share)
+        _store(builder, weight, place)
+        largest = _larger(builder, weight, largest)
+    _window(builder, first, count, largest)
+
+
+def _polynomial(builder: Any, x: Any, numbers: Sequence[float]) -> Any:
+    """Of degree 3, by Horner's rule; a 0 is not added."""
+    value = REAL(numbers[0])
+    for number in numbers[1:]:
+        value = builder.fmul(value, x)
+        value = builder.fadd(value, REAL(number)) if number else value
+    return value
+
+
+def _generate_pack(module: Any) -> None:
+    """``launch.pack`` of windows none of which leaves the axis."""
+    builder, n = _begun(module, "pack", PACK)
+    flip, mirror = (builder.icmp_signed("!=", n[name], SIZE(0)) for name in ("flip", "mirror"))
+    one, four = SIZE(1), SIZE(4)
+    found = [n["begin"], n["end"], n["groups"], n["rest"]]
+    with _loop(builder, n["windows"], 1, found) as (index, found):
+        backwards = builder.sub(builder.sub(n["windows"], one), index)
+        window = builder.select(flip, backwards, index)
+        word, place = builder.mul(window, four), builder.mul(index, four)
+        first, count = (
+            builder.zext(_load(builder, WORD, builder.add(n[name], word)), SIZE) for name in ("first", "count")
+        )
+        first = builder.select(mirror, builder.sub(builder.sub(n["length"], first), count), first)
+        shift = builder.and_(first, builder.sub(n["align"], one))
+        groups = builder.udiv(builder.add(builder.add(shift, count), SIZE(TAPS - 1)), SIZE(TAPS))
+        _store(builder, builder.trunc(builder.sub(first, shift), WORD), builder.add(n["packed_first"], place))
+        _store(builder, builder.trunc(groups, WORD), builder.add(n["packed_count"], place))
+        weights = builder.add(n["weights"], builder.mul(window, n["weights_window"]))
+        last = builder.sub(count, one)
+        with _loop(builder, groups, 1, [found[3]]) as (group, rest):
+            words = [WORD(0)] * DIGITS
+            for tap in range(TAPS):
+                position = builder.sub(builder.add(builder.mul(group, SIZE(TAPS)), SIZE(tap)), shift)
+                is_inside = builder.icmp_unsigned("<", position, count)
+                position = builder.select(mirror, builder.sub(last, position), position)
+                at = builder.mul(builder.select(is_inside, position, SIZE(0)), four)
+                weight = builder.select(is_inside, _load(builder, WORD, builder.add(weights, at)), WORD(0))
+                for digit in range(DIGITS):
+                    signed = builder.sext(builder.trunc(weight, BYTE), WORD)
+                    shifted = builder.shl(builder.and_(weight, WORD(255)), WORD(8 * tap))
+                    words[digit] = builder.or_(words[digit], shifted)
+                    weight = builder.ashr(builder.sub(weight, signed), WORD(8))
+                rest[0] = builder.or_(rest[0], builder.zext(weight, SIZE))
+            target = builder.add(builder.mul(group, n["windows"]), index)
+            target = builder.add(n["packed_weights"], builder.mul(target, SIZE(16)))
+            for digit, value in enumerate([*words, WORD(0)]):
+                _store(builder, value, builder.add(target, SIZE(4 * digit)))
+        found[:] = (
+            _least(builder, found[0], first),
+            _most(builder, found[1], builder.add(first, count)),
+            _most(builder, found[2], groups),
+            rest[0],
+        )
+    _answer(builder, PACK, begin=found[0], end=found[1], groups=found[2], rest=found[3])
+    builder.ret_void()
+
+
+def _load(builder: Any, what: Any, address: Any) -> Any:
+    return builder.load(builder.inttoptr(address, what.as_pointer()), align=1)
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=1)
+
+
+def _call(builder: Any, name: str, value: Any) -> Any:
+    """A function of one number: LLVM's own, or the C library's."""
+    if name.startswith("llvm."):
+        return builder.call(builder.module.declare_intrinsic(name, [value.type]), [value])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(REAL, [REAL]), name)
+    return builder.call(function, [value])
+
+
+def _is_one(builder: Any, value: Any) -> Any:
+    return builder.icmp_signed("==", value, SIZE(1))
+
+
+def _is_below(builder: Any, a: Any, b: Any) -> Any:
+    return builder.icmp_signed("<", a, b)
+
+
+def _least(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(_is_below(builder, a, b), a, b)
+
+
+def _most(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(_is_below(builder, a, b), b, a)
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _pick(builder: Any, vector: Any, lanes: list[int]) -> Any:
+    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
+
+
+def _every(builder: Any, size: int, value: Any) -> Any:
+    one = builder.insert_element(ir.Constant(ir.VectorType(WORD, size), ir.Undefined), value, WORD(0))
+    return _pick(builder, one, [0] * size)
+
+
+@contextmanager
+def _loop(builder: Any, end: Any, by: int, carried: list[Any] | None = None) -> Iterator[tuple[Any, list[Any]]]:
+    """From 0 to ``end``, at least once: the index, and values that the body replaces for the next time, and for after.
+
+    Written in the form that LLVM's passes would give it, so that none of them need run.
+    """
+    before, body = builder.block, builder.append_basic_block()
+    builder.branch(body)
+    builder.position_at_end(body)
+    begin = [SIZE(0), *(carried or [])]
+    now = [builder.phi(value.type) for value in begin]
+    following = now[1:]
+    yield now[0], following
+    index = builder.add(now[0], SIZE(by))
+    for phi, first, value in zip(now, begin, [index, *following], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(value, builder.block)
+    after = builder.append_basic_block()
+    builder.cbranch(builder.icmp_unsigned("<", index, end), body, after)
+    builder.position_at_end(after)
+
+
+def _module() -> Any:
+    module = ir.Module()
+    module.triple = binding.get_process_triple()
+    for sums in (1, 4, LANES):
+        _generate_pass(module, sums)
+    for bits in (8, 16, 32):
+        _generate_look_up(module, bits)
+    for curve in get_args(Curve):
+        (_generate_nearest if curve in ("two", "four") else _generate_cut)(module, curve)
+    _generate_windows(module)
+    _generate_pack(module)
+    return module
+
+
+def _compiler() -> Any:
+    """An LLVM compiler that holds the functions, made for this processor."""
+    with suppress(RuntimeError):  # since 0.45 it happens by itself, and is an error
+        binding.initialize()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    try:
+        library = ctypes.CDLL("libm.so.6")
+    except OSError:  # not glibc
+        library = ctypes.CDLL(None)
+    for name in ("sin", "cos"):  # those that Pillow calls
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+        binding.add_symbol(name, address)
+    module = _module()
+    target = binding.Target.from_triple(module.triple).create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
+    )
+    compiler = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), target)
+    compiler.finalize_object()
+    return compiler
+
+
+_COMPILER = _compiler()
+"""It owns the code."""
+ADDRESSES: dict[Curve, int] = {curve: _COMPILER.get_function_address(f"window_{curve}") for curve in get_args(Curve)}
+"""Of the functions that make one window."""
+FUNCTIONS = {
+    name: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_COMPILER.get_function_address(name))
+    for name in (
+        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "pack"
+    )
+}  # fmt: skip
+"""By name; each takes a ctypes array or structure. ctypes lets other threads run while one works."""

@@ -1,0 +1,76 @@
+"""Profile: what is known of one library's resize. Each module beside this one holds the rows of one library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pixprep.profiles.formula import Formula
+from pixprep.profiles.windows import Axis, Passes, Windows
+from pixprep.spec import Filter, Rounding
+
+
+class Method(NamedTuple):
+    """A filter, with antialias or without."""
+
+    filter: Filter
+    antialias: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One library's ways, which ``like`` names.
+
+    Attributes:
+        title: the library as people write it.
+        filters: what it has without antialias; empty: it always antialiases.
+        antialiased: what it has with antialias, ``nearest`` among them, which is the same either way; empty: it never
+            antialiases.
+        antialias: its default.
+        rounding: its default, of a side that follows from the other.
+        subpixel: its default; None: it has no such thing.
+        real: the filters whose values it does not round to levels.
+        near: the filters that equal the library's up to one level; all others are exact.
+        reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
+        is_pillow: Pillow itself computes it, antialiased, where there is no machine code.
+        passes: the arithmetic of both passes, of a method and both axes.
+        is_vertical_first: whether the first pass is from row to row; as ``passes``.
+        windows: the windows of one axis; never asked for an axis without outputs, nor for an unchanged image.
+        formula: by which ``windows`` makes those of an axis that changes its length, None for a method whose windows
+            have one position each. Given where both passes are ``fixed`` and no window leaves the axis, whatever the
+            method: the machine code and the fast CUDA kernels do such a profile.
+    """
+
+    title: str
+    filters: tuple[Filter, ...]
+    antialiased: tuple[Filter, ...]
+    antialias: bool
+    rounding: Rounding = "down"
+    subpixel: bool | None = None
+    real: tuple[Filter, ...] = ()
+    near: tuple[Filter, ...] = ()
+    reducible: tuple[Filter, ...] = ()
+    is_pillow: bool = False
+    passes: Callable[[Method, Axis, Axis], Passes]
+    is_vertical_first: Callable[[Method, Axis, Axis], bool]
+    windows: Callable[[Method, Passes, Axis], Windows]
+    formula: Callable[[Method], Formula | None] | None = None
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """Everything that it resizes by."""
+        plain = (Method(name, antialias=False) for name in self.filters)
+        return *plain, *(Method(name, antialias=True) for name in self.antialiased)
+
+
+def always_fixed(method: Method, rows: Axis, columns: Axis) -> Passes:
+    """``Profile.passes`` of a library that has one arithmetic, in integers."""
+    del method, rows, columns
+    return "fixed"
+
+
+def never_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
+    """``Profile.is_vertical_first`` of a library whose first pass is from column to column."""
+    del method, rows, columns
+    return False
