@@ -1,8 +1,15 @@
 """Pipelines whose files are pinned byte for byte in tests/golden."""
 
+import json
 from pathlib import Path
+from typing import get_args
+
+from msgspec import convert
 
 import pixprep as pp
+from pixprep.ops import OPS
+from pixprep.pipeline_file import settings
+from pixprep.spec import Like
 
 GOLDEN = Path(__file__).parent / "golden"
 SCHEMA = Path(__file__).parents[1] / "docs" / "pipeline.schema.json"
@@ -27,3 +34,33 @@ CANONICAL = {
         ]
     ),
 }
+
+DEFAULTS = GOLDEN / "defaults.json"
+
+
+def smallest():
+    """Every op with the fewest fields, and each group of fields that others get their defaults from."""
+    yield from (
+        {"op": "decode"},
+        {"op": "resize", "height": 224, "width": 224, "mode": "fit"},
+        {"op": "resize", "height": 224, "width": 224, "mode": "cover"},
+        {"op": "center_crop", "height": 224},
+        {"op": "center_crop", "fraction": 0.875},
+        {"op": "crop", "top": 1, "left": 2, "height": 3, "width": 4},
+        {"op": "pad", "height": 3, "width": 4},
+        {"op": "flip"},
+        {"op": "normalize"},
+        {"op": "tensor"},
+        {"op": "original_size"},
+        {"op": "transform"},
+    )
+    for like in get_args(Like):
+        yield {"op": "resize", "size": 256, "like": like}
+        yield {"op": "resize", "height": 224, "width": 224, "like": like}
+        yield {"op": "letterbox", "height": 640, "width": 640, "like": like}
+
+
+def defaults():
+    """The text of ``DEFAULTS``: for each of these ops, one a line, every field that it has in the end."""
+    lines = ",\n".join(json.dumps(settings(convert(entry, OPS[entry["op"]]))) for entry in smallest())
+    return f"[\n{lines}\n]\n"

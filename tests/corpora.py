@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import ImageOps
 
+from decoding import decode
 from images import read
-from pixprep.decoders import Limits
-from pixprep.decoders.cpu import CpuDecoder
 from pixprep.errors import ImageError
-from pixprep.plan import Plan
 
 SUFFIXES = ("jpg", "jpeg", "png", "apng", "gif", "bmp", "tif", "tiff", "webp")
 SDISTS = {"pillow": "12.0.0", "imagecodecs": "2025.3.30"}
@@ -96,16 +94,8 @@ def _run(target, *command):
 
 def ours(encoded, damage="strict"):
     """The pixels by pixprep, or its refusal in words."""
-    plan = Plan(
-        is_gray=False,
-        apply_exif_orientation=True,
-        chroma="fancy",
-        decoder="consistent",
-        damage=damage,
-        outputs={},
-    )
-    (decoded,) = CpuDecoder(plan, Limits()).decode([encoded])
-    return str(decoded) if isinstance(decoded, ImageError) else decoded.pixels[:, :, :3]
+    found = decode(encoded, damage=damage)
+    return str(found) if isinstance(found, ImageError) else found
 
 
 def pillows(encoded):

@@ -1,11 +1,13 @@
 """CuPy played on the CPU: arrays are NumPy's, and kernels run through the shim. Only what is used of it is there.
 
-``install`` puts it in CuPy's place for a whole process, and nvImageCodec's CPU decoder in the place of its others.
+``codecs`` plays nvImageCodec, whose CPU decoder stands for its others. ``install`` puts both in their places for a
+whole process.
 """
 
 import ctypes
 import sys
 import threading
+import weakref
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 
@@ -55,6 +57,7 @@ def empty(shape, dtype):
 
 class Stream:
     made = destroyed = 0
+    waited_for = ()  # events, of all streams
     _current = threading.local()
 
     def __init__(self, *, non_blocking):
@@ -81,7 +84,7 @@ class Stream:
         return event
 
     def wait_event(self, event):
-        self.waited_for = event
+        Stream.waited_for = (*Stream.waited_for, event)
 
     @classmethod
     def _stack(cls):
@@ -139,10 +142,14 @@ def modules(folder):
     """A ``cupy`` whose RawModule builds its shims in a folder."""
 
     class RawModule:
+        changes = ()  # texts of the kernels, and what this GPU does in their place
+
         def __init__(self, *, code, options):
             assert "second_pass" in code
             assert options[0] == "-std=c++11"
-            self._library = cuda_shim.build_source(code, options[1:], folder)
+            for before, after in RawModule.changes:
+                code = code.replace(before, after)
+            self._library = cuda_shim.build_code(code, options[1:], folder)
 
         def get_function(self, name):
             run = getattr(self._library, f"run_{name}")
@@ -181,14 +188,32 @@ def modules(folder):
     )
 
 
-def install(folder):
-    """Play CuPy and nvImageCodec's GPU decoders from now on."""
+def codecs():
+    """An ``nvidia.nvimgcodec`` whose decoders all decode on the CPU."""
     played = ModuleType("nvidia.nvimgcodec")
     played.__dict__.update(vars(nvimgcodec))
-    cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
-    none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
-    played.Decoder = lambda *, device_id, backends, options: nvimgcodec.Decoder(  # noqa: ARG005
-        device_id=none, backends=cpu, options=options
-    )
-    nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = played
+
+    class Decoder:
+        refused = ()  # the places of images in a call that it decodes to nothing
+        reused = ()  # images of an earlier call, whose memory the last one may write into
+
+        def __init__(self, *, device_id, backends, options):  # noqa: ARG002
+            cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
+            none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
+            self._real = nvimgcodec.Decoder(device_id=none, backends=cpu, options=options)
+            Decoder.alive.add(self)
+
+        def decode(self, streams, **arguments):
+            Decoder.reused = arguments.get("images", ())
+            images = self._real.decode(streams, **arguments)
+            return [None if index in Decoder.refused else image for index, image in enumerate(images)]
+
+    Decoder.alive = weakref.WeakSet()
+    played.Decoder = Decoder
+    return played
+
+
+def install(folder):
+    """Play CuPy and nvImageCodec's GPU decoders from now on."""
+    nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)

@@ -45,9 +45,9 @@ def scene(height, width, seed=0):
     return np.clip(pixels + rng.integers(-12, 13, pixels.shape), 0, 255).astype(np.uint8)
 
 
-def save(image, kind, **options):
+def save(image, format_name, **options):
     file = io.BytesIO()
-    image.save(file, kind, **options)
+    image.save(file, format_name, **options)
     return file.getvalue()
 
 
@@ -60,11 +60,11 @@ def jpeg(pixels, **options):
     return save(Image.fromarray(pixels), "JPEG", **{"quality": 92} | options)
 
 
-def with_exif(orientation, *, order="little", kind="JPEG", size=(24, 40)):
+def with_exif(orientation, *, order="little", format_name="JPEG", size=(24, 40)):
     exif = Image.Exif()
     exif.endian = "<" if order == "little" else ">"
     exif[0x0112] = orientation
-    return save(Image.fromarray(scene(*size)), kind, exif=exif)
+    return save(Image.fromarray(scene(*size)), format_name, exif=exif)
 
 
 def cmyk():
@@ -90,8 +90,8 @@ def _palette(*, alpha):
     return save(image, "PNG", **({"transparency": bytes(range(0, 256, 8))} if alpha else {}))
 
 
-def _wide(values, mode, kind):
-    return save(Image.frombytes(mode, values.shape[::-1], values.tobytes()), kind)
+def _wide(values, mode, format_name):
+    return save(Image.frombytes(mode, values.shape[::-1], values.tobytes()), format_name)
 
 
 def _animated_gif():
@@ -117,8 +117,8 @@ def jpegs():
     """Every kind of JPEG that pixprep reads, by name."""
     pixels, odd = scene(48, 64), scene(37, 53)
     gray = Image.fromarray(odd).convert("L")
-    kinds = {f"sampling {s}": simplejpeg.encode_jpeg(odd, 92, colorsubsampling=s) for s in _SAMPLINGS}
-    return kinds | {
+    by_sampling = {f"sampling {s}": simplejpeg.encode_jpeg(odd, 92, colorsubsampling=s) for s in _SAMPLINGS}
+    return by_sampling | {
         "1x1": jpeg(noise(1, 1)),
         "1x17": jpeg(noise(1, 17)),
         "19x1": jpeg(noise(19, 1)),

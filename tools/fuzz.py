@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 import pixprep as pp
 from canonical import CANONICAL
-from images import jpegs, others
-from pixprep.compiler import compile_pipeline
-from pixprep.decoders.cpu import CpuDecoder
+from decoding import decoded
+from images import jpeg, jpegs, others
+from pixprep.decoders import DAMAGES, Damage
 from pixprep.errors import REASONS
 
 LIMITS = pp.Limits(max_pixels=2_000_000)
@@ -78,19 +78,20 @@ class Images:
     def __init__(self) -> None:
         self._seeds = [encoded for name, encoded in {**jpegs(), **others()}.items() if name != "photo"]
         small = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")])
-        self._plan = compile_pipeline(small)
+        self._plan = small.plan
+        self._plain = [jpeg(np.full((500, 500, 3), level, np.uint8)) for level in (0, 255)]
         self._engines = [
-            pp.Engine(pp.Pipeline([pp.decode(damage=damage, scale=scale), *small.ops[1:]]), threads=2, limits=LIMITS)
-            for damage in ("strict", "lenient")
-            for scale in ("full", "auto")
+            (damage, pp.Engine(pipeline, damage=damage, threads=2, limits=LIMITS))
+            for damage in DAMAGES
+            for pipeline in (small, pp.Pipeline([pp.decode(reduced=True), *small.ops[1:]]))
         ]
         self._good = jpegs()["baseline"]
-        self._expected = self._engines[0].run([self._good])[0]
+        self._expected = self._engines[0][1].run([self._good])[0]
 
     def run(self, numbers: Numbers) -> str:
         """Try one; the reason of its refusal, or what it became."""
         encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, SPLICES)
-        engine = self._engines[numbers.integers(len(self._engines))]
+        damage, engine = self._engines[numbers.integers(len(self._engines))]
         batch = engine.run_batch([self._good, encoded, self._good])
         (tensor,) = batch.outputs.values()
         for index in (0, 2):
@@ -102,19 +103,17 @@ class Images:
             assert len(str(error)) < 300
             assert not tensor[1].any(), "a refused image has values"
             return error.reason
-        self._decode(encoded, engine, numbers)
+        self._decode(encoded, damage, numbers)
         return "recovered" if batch.recovered else "ok"
 
-    def _decode(self, encoded: bytes, engine: pp.Engine, numbers: Numbers) -> None:
+    def _decode(self, encoded: bytes, damage: Damage, numbers: Numbers) -> None:
         """Nothing of the image before may be left in the pixels of an image that decoded."""
-        plan = replace(self._plan, damage=engine.plan.damage, is_gray=bool(numbers.integers(2)))
+        plan = replace(self._plan, is_gray=bool(numbers.integers(2)))
         seen = []
-        for level in (0, 255):
-            decoder = CpuDecoder(plan, LIMITS)
-            decoder._local.buffer = np.full(4 * LIMITS.max_pixels, level, np.uint8)  # noqa: SLF001
-            (decoded,) = decoder.decode([encoded])
-            assert not isinstance(decoded, pp.ImageError), f"gray and colour disagree: {decoded}"
-            seen.append(decoded.pixels[:, :, :3].copy())
+        for plain in self._plain:
+            result = decoded(encoded, plan, limits=LIMITS, damage=damage, before=[plain])
+            assert not isinstance(result, pp.ImageError), f"gray and colour disagree: {result}"
+            seen.append(result.pixels[:, :, :3])
         assert np.array_equal(*seen), "memory of another image shows through"
 
 
@@ -136,7 +135,6 @@ class Pipelines:
             text = text[:start] + other + text[stop:]
         try:
             pipeline = pp.Pipeline.from_json(text)
-            compile_pipeline(pipeline)
         except pp.PipelineError:
             return "refused"
         assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline

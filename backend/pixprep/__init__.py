@@ -15,27 +15,33 @@ The path of one JPEG::
 True
 """
 
+from typing import TYPE_CHECKING
+
 from pixprep import presets
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
-from pixprep.ops import CenterCrop as center_crop
-from pixprep.ops import Crop as crop
-from pixprep.ops import Decode as decode
-from pixprep.ops import Flip as flip
-from pixprep.ops import Letterbox as letterbox
-from pixprep.ops import Normalize as normalize
-from pixprep.ops import OriginalSize as original_size
-from pixprep.ops import Pad as pad
-from pixprep.ops import Resize as resize
-from pixprep.ops import Tensor as tensor
-from pixprep.ops import Transform as transform
+from pixprep.ops import OPS
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import Source
+from pixprep.pipeline_file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
+
+if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
+    from pixprep.ops import CenterCrop as center_crop
+    from pixprep.ops import Crop as crop
+    from pixprep.ops import Decode as decode
+    from pixprep.ops import Flip as flip
+    from pixprep.ops import Letterbox as letterbox
+    from pixprep.ops import Normalize as normalize
+    from pixprep.ops import OriginalSize as original_size
+    from pixprep.ops import Pad as pad
+    from pixprep.ops import Resize as resize
+    from pixprep.ops import Tensor as tensor
+    from pixprep.ops import Transform as transform
 
 __version__ = "0.1.0"
 
+globals().update(OPS)
 load = Pipeline.load
 
 __all__ = [
@@ -44,23 +50,13 @@ __all__ = [
     "ImageError",
     "ImageSpec",
     "Limits",
+    "Origin",
     "Pipeline",
     "PipelineError",
     "PixprepError",
     "SetupError",
-    "Source",
     "TensorSpec",
-    "center_crop",
-    "crop",
-    "decode",
-    "flip",
-    "letterbox",
     "load",
-    "normalize",
-    "original_size",
-    "pad",
     "presets",
-    "resize",
-    "tensor",
-    "transform",
+    *OPS,
 ]

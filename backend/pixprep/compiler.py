@@ -1,200 +1,198 @@
-"""Pipeline -> Plan: geometry folded with geometry, arithmetic with arithmetic."""
+"""Ops -> plan, one op at a time: geometry is folded with geometry, arithmetic with arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from pixprep import ops, plan
-from pixprep.errors import PipelineError
-from pixprep.pipeline import Output, Pipeline
-from pixprep.plan import Affine, Geometry, OutputPlan, Plan, SizePlan, TensorPlan, TransformPlan, Window
-from pixprep.spec import ImageSpec
+from pixprep.errors import PipelineError, unreachable
+from pixprep.ops import as_tuple
+from pixprep.plan import (
+    Affine,
+    ArithmeticStep,
+    Float32,
+    Geometry,
+    GeometryStep,
+    OutputPlan,
+    Plan,
+    SizePlan,
+    TensorPlan,
+    TransformPlan,
+    Window,
+)
+from pixprep.profiles import PROFILES
+from pixprep.spec import ImageSpec, TensorSpec
 
-Step = plan.Window | plan.Flip
+_CHANNELS = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 
 
-def compile_pipeline(pipeline: Pipeline) -> Plan:
-    """What is to be done for one image, with everything decided that does not depend on its size.
+@dataclass(frozen=True)
+class Lowered:
+    """The ops from ``decode`` to some place in the pipeline, folded.
+
+    Attributes:
+        decode: the first of them.
+        before, resize, after: the geometry.
+        fill: the colour of the margins so far; None: there is none.
+        arithmetic: what is done to the value.
+    """
+
+    decode: ops.Decode
+    before: tuple[GeometryStep, ...] = ()
+    resize: plan.Resize | None = None
+    after: tuple[GeometryStep, ...] = ()
+    fill: tuple[int, ...] | None = None
+    arithmetic: tuple[ArithmeticStep, ...] = ()
+
+    @property
+    def geometry(self) -> Geometry:
+        """Without a resize every step counts as one after it."""
+        if self.resize is None:
+            return Geometry((), None, self.before)
+        return Geometry(self.before, self.resize, self.after)
+
+    def then(self, step: GeometryStep, *, fill: ops.Levels | None = None) -> Lowered:
+        """With one more step, which may leave a margin of a colour.
+
+        Raises:
+            PipelineError: there is a margin of another colour.
+        """
+        colour = self.fill
+        if fill is not None:
+            colour = tuple(int(level) for level in as_tuple(fill))
+            if self.fill not in (None, colour):
+                raise PipelineError("its margin has another colour than an earlier one: use one fill")
+        if self.resize is None:
+            return replace(self, before=(*self.before, step), fill=colour)
+        return replace(self, after=(*self.after, step), fill=colour)
+
+
+def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec) -> Lowered:
+    """Fold one op into what comes before it.
+
+    Args:
+        op: which.
+        before: the ops whose image it takes.
+        image: the spec of that image.
 
     Raises:
-        PipelineError: the ops are right one by one, but cannot be folded into one resize.
+        PipelineError: the op is right by itself, but does not fold with what comes before it.
     """
-    decode = pipeline.ops[0]
-    assert isinstance(decode, ops.Decode)
+    match op:
+        case ops.Resize():
+            return _resized(before, _resize(op), op)
+        case ops.Letterbox():
+            rule: Literal["letterbox", "shrink"] = "letterbox" if op.enlarge else "shrink"
+            resize = plan.Resize(
+                rule=rule,
+                height=op.height,
+                width=op.width,
+                filter=op.filter,
+                antialias=bool(op.antialias),
+                like=op.like,
+                rounding="half_even",
+            )
+            return _resized(before, resize, op).then(_canvas(op), fill=op.fill)
+        case ops.CenterCrop():
+            window = Window(
+                height=op.height,
+                width=op.width,
+                fraction=op.fraction or 1.0,
+                place="center",
+                rounding=op.rounding,
+                beyond="fill",
+            )
+            may_fill = _is_over(op.height, image.min_height) or _is_over(op.width, image.min_width)
+            return before.then(window, fill=0 if may_fill else None)
+        case ops.Crop():
+            window = Window(
+                height=op.height,
+                width=op.width,
+                place="fixed",
+                top=op.top,
+                left=op.left,
+                beyond="refuse_smaller",
+            )
+            return before.then(window)
+        case ops.Pad():
+            return before.then(_canvas(op), fill=op.fill)
+        case ops.Flip():
+            return before.then(plan.Flip(op.axis))
+        case ops.Normalize():
+            return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
+        case _ as never:
+            return unreachable(never)
+
+
+def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPlan:
+    """The plan of an output.
+
+    Raises:
+        PipelineError: the arithmetic leaves the range of float32.
+    """
+    match op:
+        case ops.Tensor():
+            channels = _CHANNELS[before.decode.color]
+            fill = before.fill or (0,)
+            return TensorPlan(
+                spec=spec,
+                geometry=before.geometry,
+                fill=fill * (len(channels) if len(fill) == 1 else 1),
+                channels=channels,
+                arithmetic=before.arithmetic,
+            )
+        case ops.OriginalSize():
+            return SizePlan(spec=spec)
+        case ops.Transform():
+            return TransformPlan(spec=spec, geometry=before.geometry)
+        case _ as never:
+            return unreachable(never)
+
+
+def whole_plan(decode: ops.Decode, outputs: Mapping[str, OutputPlan]) -> Plan:
+    """The plan of a pipeline, whose outputs have theirs."""
     return Plan(
         is_gray=decode.color == "gray",
         apply_exif_orientation=decode.apply_exif_orientation,
         chroma=decode.chroma,
-        decoder=decode.decoder,
         idct=decode.idct,
-        scale=decode.scale,
+        reduced=decode.reduced,
         alpha=decode.alpha,
-        damage=decode.damage,
-        outputs={name: _output(output, decode) for name, output in pipeline.outputs.items()},
+        outputs=outputs,
     )
 
 
-def _output(output: Output, decode: ops.Decode) -> OutputPlan:
-    if isinstance(output.chain[-1], ops.OriginalSize):
-        return SizePlan(spec=output.spec)
-    try:
-        if decode.scale == "auto":
-            _check_scale(output.chain)
-        geometry, fill = _fold(output.chain, decode.infer())
-    except PipelineError as error:
-        raise PipelineError(f'output "{output.name}": {error}') from None
-    if isinstance(output.chain[-1], ops.Transform):
-        return TransformPlan(spec=output.spec, geometry=geometry)
-    count = decode.infer().channels
-    return TensorPlan(
-        spec=output.spec,
-        geometry=geometry,
-        fill=tuple(int(level) for level in fill) * (count if len(fill) == 1 else 1),
-        channels={"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}[decode.color],
-        arithmetic=_arithmetic([op for op in output.chain if isinstance(op, ops.Normalize)], count),
-    )
+def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox) -> Lowered:
+    """What comes before, and a resize. A centre crop then has to fit inside the image: margins are not resampled."""
+    if before.resize is not None:
+        raise PipelineError("the image is resized already, and pixels should be resampled once")
+    if before.decode.reduced:
+        _check_reduced(op)
+    steps: list[GeometryStep] = []
+    for step in before.before:
+        if isinstance(step, Window) and step.beyond == "refuse_larger":
+            raise PipelineError("must come before pad: margins are not resampled")
+        if isinstance(step, Window) and step.beyond == "fill":
+            steps.append(replace(step, beyond="refuse_smaller"))
+        else:
+            steps.append(step)
+    return replace(before, before=tuple(steps), resize=resize, fill=None)
 
 
-def _check_scale(chain: Sequence[ops.AnyOp]) -> None:
-    """Refuse the resizes that ``"scale": "auto"`` contradicts.
-
-    Their values are to be some library's, or they look at single pixels, or cut them at a hard edge (``box``: 76
-    levels).
-    """
-    for op in chain:
-        if not isinstance(op, ops.Resize | ops.Letterbox):
-            continue
-        refused = {
-            f'"like": "{op.like}"': (op.like != "pillow", '"like": "pillow"'),
-            f'"filter": "{op.filter}"': (op.filter in ("nearest", "box"), '"filter": "bilinear"'),
-            '"antialias": false': (not op.antialias, '"antialias": true'),
-        }
-        for field, (is_refused, remedy) in refused.items():
-            if is_refused:
-                raise PipelineError(
-                    f'{ops.op_name(op)}: {field} contradicts "scale": "auto" of decode, which changes pixels: '
-                    f'write {remedy}, or "scale": "full"'
-                )
-
-
-def _arithmetic(chain: Sequence[ops.Normalize], count: int) -> tuple[Affine | plan.Step, ...]:
-    """The steps of a chain; what is done in float64 folds together."""
-    steps: list[Affine | plan.Step] = []
-    for op in chain:
-        if op.arithmetic != "float64":
-            steps += _float32_steps(op, count)
-            continue
-        last = Affine((1.0,) * count, (0.0,) * count)
-        if steps and isinstance(steps[-1], Affine):
-            last = steps[-1]
-            steps.pop()
-        pairs = list(zip(op.coefficients(count), last.scale, last.offset, strict=True))
-        steps.append(Affine(tuple(s * a for (a, _), s, _ in pairs), tuple(o * a + b for (a, b), _, o in pairs)))
-    return tuple(steps)
-
-
-def _float32_steps(op: ops.Normalize, count: int) -> list[Affine | plan.Step]:
-    """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
-    mean, std = (ops.as_tuple(value) * (count if len(ops.as_tuple(value)) == 1 else 1) for value in (op.mean, op.std))
-    scale = (op.scale,) * count
-    steps = {
-        "divide": (
-            plan.Step("divide", tuple(1 / s for s in scale)),
-            plan.Step("subtract", mean),
-            plan.Step("divide", std),
-        ),
-        "multiply": (plan.Step("multiply", scale), plan.Step("subtract", mean), plan.Step("divide", std)),
-        "fused": (
-            plan.Step("subtract", _float32_product(mean, 1 / op.scale)),
-            plan.Step("divide", _float32_product(std, 1 / op.scale)),
-        ),
-        "fused_multiply": (
-            plan.Step("subtract", tuple(m / s for m, s in zip(mean, scale, strict=True))),
-            plan.Step("multiply", tuple(s / d for d, s in zip(std, scale, strict=True))),
-        ),
-    }[op.arithmetic]
-    return [step for step in steps if any(x != (step.kind != "subtract") for x in step.by)]
-
-
-def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
-    """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
-    with np.errstate(all="ignore"):  # TensorPlan refuses what is not finite
-        return tuple(float(np.float32(value) * np.float32(factor)) for value in values)
-
-
-def _fold(chain: Sequence[ops.AnyOp], image: ImageSpec) -> tuple[Geometry, tuple[float, ...]]:
-    """The geometry of a chain of ops, and the colour of its margins."""
-    before: list[Step] = []
-    after: list[Step] = []
-    resize: plan.Resize | None = None
-    fill: tuple[float, ...] | None = None
-    for op in chain[1:]:
-        steps: list[Step] = []
-        colour: ops.Levels | None = None
-        match op:
-            case ops.Resize() | ops.Letterbox():
-                if resize is not None:
-                    raise PipelineError(
-                        f"{ops.op_name(op)}: the image is resized already, and pixels should be resampled once"
-                    )
-                if fill is not None:
-                    raise PipelineError(f"{ops.op_name(op)}: must come before pad: margins are not resampled")
-                resize = _resize(op)
-                if isinstance(op, ops.Letterbox):
-                    colour = op.fill
-                    steps = [_canvas(op)]
-            case ops.CenterCrop():
-                may_fill = _is_over(op.height, image.min_height) or _is_over(op.width, image.min_width)
-                will_resize = resize is None and any(isinstance(o, ops.Resize | ops.Letterbox) for o in chain)
-                colour = 0 if may_fill and not will_resize else None
-                steps = [
-                    Window(
-                        height=op.height,
-                        width=op.width,
-                        fraction=op.fraction or 1.0,
-                        place="center",
-                        rounding=op.rounding,
-                        beyond="refuse_smaller" if will_resize else "fill",
-                    )
-                ]
-            case ops.Crop():
-                where = {"height": op.height, "width": op.width, "top": op.top, "left": op.left}
-                steps = [Window(**where, place="fixed", beyond="refuse_smaller")]  # type: ignore[arg-type]
-            case ops.Pad():
-                colour = op.fill
-                steps = [_canvas(op)]
-            case ops.Flip():
-                steps = [plan.Flip(op.axis)]
-            case _:
-                pass
-        (before if resize is None else after).extend(steps)
-        if colour is not None:
-            if fill is not None and ops.as_tuple(colour) != fill:
-                raise PipelineError(
-                    f"{ops.op_name(op)}: its margin has another colour than an earlier one: use one fill"
-                )
-            fill = ops.as_tuple(colour)
-        if isinstance(op, ops.ImageOp):
-            image = op.infer(image)
-    if resize is None:
-        before, after = [], before
-    return Geometry(tuple(before), resize, tuple(after)), fill or (0,)
-
-
-def _resize(op: ops.Resize | ops.Letterbox) -> plan.Resize:
-    rule: Literal["both", "shorter", "longer", "fit", "cover", "letterbox", "shrink"]
-    if isinstance(op, ops.Letterbox):
-        rule, height, width = ("letterbox" if op.enlarge else "shrink"), op.height, op.width
-    elif op.size is not None and op.side is not None:
+def _resize(op: ops.Resize) -> plan.Resize:
+    rule: Literal["both", "shorter", "longer", "fit", "cover"]
+    if op.size is not None:
+        assert op.side is not None
         rule, height, width = op.side, op.size, op.size
     else:
         assert op.height is not None
         assert op.width is not None
-        rule = "both" if op.mode is None or op.mode == "stretch" else op.mode
-        height, width = op.height, op.width
+        assert op.mode is not None
+        rule, height, width = ("both" if op.mode == "stretch" else op.mode), op.height, op.width
     return plan.Resize(
         rule=rule,
         height=height,
@@ -202,15 +200,76 @@ def _resize(op: ops.Resize | ops.Letterbox) -> plan.Resize:
         filter=op.filter,
         antialias=bool(op.antialias),
         like=op.like,
-        rounding="half_even" if isinstance(op, ops.Letterbox) else op.rounding or "down",
-        subpixel=isinstance(op, ops.Resize) and bool(op.subpixel),
+        rounding=op.rounding or "down",
+        subpixel=bool(op.subpixel),
     )
 
 
+def _check_reduced(op: ops.Resize | ops.Letterbox) -> None:
+    """Refuse the resizes that a decode to a fraction contradicts.
+
+    Their values are to be some library's, or they look at single pixels, or cut them at a hard edge.
+    """
+    reducible = PROFILES[op.like].reducible
+    refused = {
+        f'"like": "{op.like}"': (not reducible, '"like": "pillow"'),
+        f'"filter": "{op.filter}"': (op.filter not in reducible, '"filter": "bilinear"'),
+        '"antialias": false': (not op.antialias, '"antialias": true'),
+    }
+    for field, (is_refused, remedy) in refused.items():
+        if is_refused:
+            raise PipelineError(
+                f'{field} contradicts "reduced": true of decode, which changes pixels: '
+                f'write {remedy}, or leave "reduced" out'
+            )
+
+
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:
-    place: Literal["middle", "top_left"] = "middle" if op.anchor == "center" else "top_left"
-    return Window(height=op.height, width=op.width, place=place, beyond="refuse_larger")
+    place: Literal["center", "top_left"] = "center" if op.anchor == "center" else "top_left"
+    return Window(height=op.height, width=op.width, place=place, rounding="down", beyond="refuse_larger")
 
 
 def _is_over(window: int | None, least: int) -> bool:
     return window is not None and window > least
+
+
+def _with(op: ops.Normalize, steps: tuple[ArithmeticStep, ...], count: int) -> tuple[ArithmeticStep, ...]:
+    """The steps with those of one more op; what is done in float64 folds into one."""
+    if op.arithmetic != "float64":
+        return (*steps, *_float32_steps(op, count))
+    last = Affine((1.0,) * count, (0.0,) * count)
+    if steps and isinstance(steps[-1], Affine):
+        last = steps[-1]
+        steps = steps[:-1]
+    pairs = list(zip(op.coefficients(count), last.scale, last.offset, strict=True))
+    return (*steps, Affine(tuple(s * a for (a, _), s, _ in pairs), tuple(o * a + b for (a, b), _, o in pairs)))
+
+
+def _float32_steps(op: ops.Normalize, count: int) -> list[Float32]:
+    """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
+    mean, std = (as_tuple(value) * (count if len(as_tuple(value)) == 1 else 1) for value in (op.mean, op.std))
+    scale = (op.scale,) * count
+    steps = {
+        "divide": (
+            Float32("divide", tuple(1 / s for s in scale)),
+            Float32("subtract", mean),
+            Float32("divide", std),
+        ),
+        "multiply": (Float32("multiply", scale), Float32("subtract", mean), Float32("divide", std)),
+        "fused": (
+            Float32("subtract", _float32_product(mean, 1 / op.scale)),
+            Float32("divide", _float32_product(std, 1 / op.scale)),
+        ),
+        "fused_multiply": (
+            Float32("subtract", tuple(m / s for m, s in zip(mean, scale, strict=True))),
+            Float32("multiply", tuple(s / d for d, s in zip(std, scale, strict=True))),
+        ),
+    }[op.arithmetic]
+    neutral = {"subtract": 0.0, "multiply": 1.0, "divide": 1.0}
+    return [step for step in steps if any(x != neutral[step.operation] for x in step.by)]
+
+
+def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
+    """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
+    with np.errstate(all="ignore"):  # TensorPlan refuses what is not finite
+        return tuple(float(np.float32(value) * np.float32(factor)) for value in values)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from threading import Lock
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from pixprep.compiler import compile_pipeline
-from pixprep.decoders import Decoded, Encoded, Limits, Pixels
+from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Limits
 from pixprep.devices import device_for
-from pixprep.errors import ImageError, PipelineError
+from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan import Placement, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan import SizePlan, TensorPlan, TransformPlan
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,8 @@ class Batch:
         outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
         errors: for each image None, or why it has no result.
         decode_s, transform_s: for each image the seconds spent on it; 0 for a stage it did not reach.
-        recovered: how many of the images are damaged JPEGs that were decoded all the same (``"damage": "lenient"``).
+        recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
+        fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
     """
 
     outputs: dict[str, Array]
@@ -36,6 +36,7 @@ class Batch:
     decode_s: list[float] = field(repr=False)
     transform_s: list[float] = field(repr=False)
     recovered: int = 0
+    fallbacks: int = 0
 
 
 class Engine:
@@ -52,28 +53,38 @@ class Engine:
         device: where: ``"cpu"``, ``"gpu"``, ``"gpu:1"``.
         threads: that decode and resize on the CPU; default: as many as this process may use cores.
         limits: what is refused before it is decoded.
+        damage: what becomes of a JPEG where libjpeg-turbo warns that the data ends early or does not fit. ``strict``:
+            an error; ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
+            ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error either way.
+        decoder: what may decode on a GPU. ``consistent``: the CUDA decoder alone, so that an image gets the same pixels
+            whatever the load; libjpeg-turbo looks for damage first, so that it gets the CPU's answer too. ``fastest``:
+            the hardware engine beside it, and damage is what nvImageCodec finds. ``cpu``: libjpeg-turbo.
 
     Raises:
-        PipelineError: the pipeline cannot be compiled.
-        SetupError: the device is not to be had.
+        SetupError: the device is missing, or does not compute what the CPU does.
     """
 
     def __init__(
-        self, pipeline: Pipeline, *, device: str = "cpu", threads: int | None = None, limits: Limits | None = None
+        self,
+        pipeline: Pipeline,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        limits: Limits | None = None,
+        damage: Damage = "strict",
+        decoder: Codec = "consistent",
     ) -> None:
+        for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
+            if value not in choices:
+                raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         self.pipeline = pipeline
-        self.plan = compile_pipeline(pipeline)
+        self.plan = pipeline.plan
         self._device = device_for(device, threads=threads)
-        self._decoder = self._device.decoder(self.plan, limits or Limits())
+        self._decoder = self._device.decoder(self.plan, limits or Limits(), damage=damage, codec=decoder)
         self._kernels = {
             name: self._device.kernel(output)
             for name, output in self.plan.outputs.items()
             if isinstance(output, TensorPlan)
-        }
-        self._place = {
-            name: lru_cache(maxsize=4096)(output.geometry.place)
-            for name, output in self.plan.outputs.items()
-            if not isinstance(output, SizePlan)
         }
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
 
@@ -81,11 +92,6 @@ class Engine:
     def lanes(self) -> int:
         """How many threads work at once."""
         return self._device.lanes
-
-    @property
-    def fallbacks(self) -> int:
-        """How many images so far the GPU's decoders refused and the CPU decoded; 0 on the CPU."""
-        return self._decoder.fallbacks
 
     def run(self, encoded: Sequence[Encoded]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
@@ -107,88 +113,76 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        count, recovered = len(encoded), self._decoder.recovered
+        count = len(encoded)
         batch = Batch({name: self._array(name, count) for name in names}, [None] * count, [0.0] * count, [0.0] * count)
-        chunks = self._device.chunks(encoded)
+        chunks = self._decoder.chunks(encoded)
         lock = Lock()  # a generator may not be asked by two threads at once
 
-        def take() -> range | None:
+        def take() -> Chunk[Any] | None:
             with lock:
                 return next(chunks, None)
 
-        def work() -> None:  # whoever is free takes the next chunk
+        def work() -> tuple[int, int]:  # whoever is free takes the next chunk
+            recovered = fallbacks = 0
             while (chunk := take()) is not None:
-                try:
-                    with self._device.lane():
-                        self._chunk(chunk, encoded, batch)
-                finally:
-                    self._decoder.release()
+                with self._device.lane():
+                    images = self._run_chunk(chunk, batch)
+                recovered += sum(image.is_recovered for image in images)
+                fallbacks += sum(image.is_fallback for image in images)
+            return recovered, fallbacks
 
         others = [self._pool.submit(work) for _ in range(min(self.lanes, count) - 1)] if self._pool else []
         try:
-            work()
+            counts = [work()]
         finally:
             wait(others)  # they write into this batch: none may be left behind when one has failed
-        for other in others:
-            other.result()
-        return replace(batch, recovered=self._decoder.recovered - recovered)
+        counts += [other.result() for other in others]
+        recovered, fallbacks = map(sum, zip(*counts, strict=True))
+        return replace(batch, recovered=recovered, fallbacks=fallbacks)
 
     def _array(self, name: str, count: int) -> Array:
-        output = self.plan.outputs[name]
-        shape = (count, *output.spec.shape)
-        # a few numbers an image: nothing is gained by having them anywhere but where Python is
-        return (
-            self._device.empty(shape, output.spec.dtype)
-            if isinstance(output, TensorPlan)
-            else np.empty(shape, output.spec.dtype)
-        )
+        """Room for one output of a batch; a few numbers an image stay where Python is."""
+        spec = self.plan.outputs[name].spec
+        shape = (count, *spec.shape)
+        return self._device.empty(shape, spec.dtype) if name in self._kernels else np.empty(shape, spec.dtype)
 
-    def _chunk(self, chunk: range, encoded: Sequence[Encoded], batch: Batch) -> None:
-        """Decode the images of a chunk, then run every output's kernel on those that decoded."""
+    def _run_chunk(self, chunk: Chunk[Any], batch: Batch) -> list[Decoded]:
+        """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
-        images = dict(zip(chunk, self._decoder.decode([encoded[index] for index in chunk]), strict=True))
-        decoded = perf_counter()
-        self._refuse_misfits(images)
-        for name, array in batch.outputs.items():
-            self._output(name, images, array)
-        done = perf_counter()
-        for index, image in images.items():
-            batch.decode_s[index] = (decoded - start) / len(chunk)
-            batch.transform_s[index] = (done - decoded) / len(chunk)
-            if isinstance(image, ImageError):
-                batch.errors[index] = image
-                for array in batch.outputs.values():
-                    array[index] = 0
+        with self._decoder.decode(chunk) as results:
+            after_decode = perf_counter()
+            images: dict[int, Decoded] = {}
+            for index, result in zip(chunk.indices, results, strict=True):
+                if isinstance(result, ImageError):
+                    batch.errors[index] = result
+                    for array in batch.outputs.values():
+                        array[index] = 0
+                else:
+                    images[index] = result
+            for name, array in batch.outputs.items():
+                self._write(name, images, array)
+            after_transform = perf_counter()
+        for index in chunk.indices:
+            batch.decode_s[index] = (after_decode - start) / len(chunk.indices)
+            batch.transform_s[index] = (after_transform - after_decode) / len(chunk.indices)
+        return list(images.values())
 
-    def _refuse_misfits(self, images: dict[int, Decoded | ImageError]) -> None:
-        """An image that has no place in one output has no result, whichever outputs its batch is asked for."""
-        for index, image in images.items():
-            if not isinstance(image, ImageError):
-                try:
-                    for place in self._place.values():
-                        place(image.height, image.width)
-                except ImageError as error:
-                    images[index] = error.as_value()
-
-    def _output(self, name: str, images: dict[int, Decoded | ImageError], array: Array) -> None:
-        """One output of the images that have not failed."""
+    def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> None:
+        """One output of the images of a chunk, by their places in the batch."""
         output = self.plan.outputs[name]
-        pixels: list[Pixels] = []
-        placements: dict[int, Placement] = {}
-        for index, image in images.items():
-            if isinstance(image, ImageError):
-                continue
-            if isinstance(output, SizePlan):
-                array[index] = image.height, image.width
-                continue
-            placement = self._place[name](image.height, image.width)
-            pixels.append(image.pixels)
-            placements[index] = replace(placement, reduction=image.reduction) if image.reduction else placement
-        if isinstance(output, TransformPlan):
-            for index, placement in placements.items():
-                array[index] = placement.transform
-        elif isinstance(output, TensorPlan):
-            self._kernels[name].run(pixels, list(placements.values()), [array[index] for index in placements])
+        match output:
+            case SizePlan():
+                for index, image in images.items():
+                    array[index] = image.placed.height, image.placed.width
+            case TransformPlan():
+                for index, image in images.items():
+                    array[index] = image.placed.placements[name].transform
+            case TensorPlan():
+                placements = [image.placed.placements[name] for image in images.values()]
+                pixels = [image.pixels for image in images.values()]
+                self._kernels[name].run(pixels, placements, [array[index] for index in images])
+            case _ as never:
+                unreachable(never)
 
     def trim(self) -> None:
         """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, NoReturn, get_args
 
 Reason = Literal[
     "EMPTY",  # no bytes at all
@@ -19,7 +19,7 @@ Reason = Literal[
     "TOO_MANY_PIXELS",  # height x width is over the limit, alone or for so few bytes
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
-    "DOES_NOT_FIT",  # the image decoded, but the pipeline's fixed window is not inside it
+    "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 
@@ -27,6 +27,11 @@ REASONS: tuple[str, ...] = get_args(Reason)
 def printable(text: object) -> str:
     """Words of others, such as a file's name, as a terminal and a log may show them: in one line, controls escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def unreachable(case: NoReturn) -> NoReturn:
+    """End a ``match`` that must name every case: type checking fails where one is missing, and so does the program."""
+    raise AssertionError(f"no case for {case!r}")
 
 
 class PixprepError(Exception):

@@ -4,44 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep.compiler import compile_pipeline
 from pixprep.errors import ImageError
 from pixprep.ops import op_name
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import to_dict
+from pixprep.pipeline_file import settings
 from pixprep.plan import (
     Affine,
+    ArithmeticStep,
     Flip,
+    Float32,
     Geometry,
+    GeometryStep,
     OutputPlan,
+    Plan,
     Resize,
     SizePlan,
-    Step,
     TensorPlan,
     TransformPlan,
-    Window,
 )
+from pixprep.profiles import PROFILES
 
-_LIBRARIES = {"pillow": "Pillow", "torch": "PyTorch", "opencv": "OpenCV", "tensorflow": "TensorFlow", "dali": "DALI"}
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
     """What a pipeline does, for a reader; the numbers are worked out for one image of ``height`` x ``width``."""
-    plan = compile_pipeline(pipeline)
+    plan = pipeline.plan
     lines = ["pipeline"]
     for index, (op, image) in enumerate(zip(pipeline.ops, pipeline.images, strict=True)):
         name = op.name or op_name(op)
         is_output = name in pipeline.outputs
         result = f"output {pipeline.outputs[name].spec}" if is_output else str(image)
-        settings = ", ".join(f"{key} {_shown(value)}" for key, value in to_dict(op).items() if key != "op")
-        lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({settings})" if settings else ""))
+        fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
+        lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
     lines += ["", "plan", f"  decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"]
-    if plan.scale == "auto":
+    if plan.reduced:
         lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
         lines.append("  the values are then near the library's, not equal")
-        lines.append(f"  e.g. {height} x {width}: to 1/{plan.denominator(height, width)}")
+        lines.append(f"  e.g. {height} x {width}: to 1/{_denominator(plan, height, width)}")
     for name, output in plan.outputs.items():
         lines += ["", f"  {name}: {output.spec}, {output.spec.n_bytes:,} bytes an image"]
         lines += [f"    {line}" for line in _output(output, height, width)]
@@ -62,18 +63,25 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
             yield f"{name}: {_formula(output.arithmetic, index)}"
 
 
-def _formula(arithmetic: Sequence[Affine | Step], channel: int) -> str:
+def _denominator(plan: Plan, height: int, width: int) -> int:
+    try:
+        return plan.place(height, width).denominator
+    except ImageError:  # the example of the output says why
+        return 1
+
+
+def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
     """What becomes of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
     text, is_sum = "level", False
     for step in arithmetic:
-        if is_sum and not (isinstance(step, Step) and step.kind == "subtract"):
+        if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
             text = f"({text})"
         if isinstance(step, Affine):
             text += f"{_times(step.scale[channel])}{_plus(step.offset[channel])}"
         else:
-            text += f" {_SIGNS[step.kind]} {step.by[channel]:.6g}"
-        is_sum = isinstance(step, Affine) or step.kind == "subtract"
-    return text + (", in float32" if any(isinstance(step, Step) for step in arithmetic) else "")
+            text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
+        is_sum = isinstance(step, Affine) or step.operation == "subtract"
+    return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
 
 
 def _times(scale: float) -> str:
@@ -93,7 +101,7 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
         yield _step(step)
 
 
-def _step(step: Window | Flip) -> str:
+def _step(step: GeometryStep) -> str:
     if isinstance(step, Flip):
         return f"mirror, {step.axis}"
     if step.height is None:
@@ -102,7 +110,7 @@ def _step(step: Window | Flip) -> str:
     if step.place == "fixed":
         return f"take {size} from row {step.top}, column {step.left}"
     if step.beyond == "refuse_larger":
-        return f"lay on a canvas of {size}, {'in the middle' if step.place == 'middle' else 'at the top left'}"
+        return f"lay on a canvas of {size}, {'in the middle' if step.place == 'center' else 'at the top left'}"
     return f"take the middle {size}"
 
 
@@ -118,9 +126,9 @@ def _resize(resize: Resize) -> str:
         "shrink": f"to fit into {size}, never enlarging",
     }[resize.rule]
     antialias = ", antialiased" if resize.antialias and resize.filter != "nearest" else ""
-    library = _LIBRARIES.get(resize.like, resize.like)
-    is_near = resize.like == "dali" and resize.filter != "nearest"
-    values = f"within one level of {library}" if is_near else f"exactly {library}'s values"
+    profile = PROFILES[resize.like]
+    is_near = resize.filter in profile.near
+    values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
     return f"resize {to} ({resize.filter}{antialias}; {values})"
 
 
@@ -130,11 +138,11 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
     except ImageError as error:
         yield f"e.g. an image of {height} x {width} is refused: {error}"
         return
-    source, region = placement.source, placement.region
+    box, region = placement.box, placement.region
     steps = []
-    if _size(source) != (height, width):
-        steps.append(_window(source))
-    if placement.resized != _size(source):
+    if _size(box) != (height, width):
+        steps.append(_window(box))
+    if placement.resized != _size(box):
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
     if _size(region) != placement.resized:
         steps.append(f"of which only {_window(region)} are needed")

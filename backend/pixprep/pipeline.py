@@ -1,4 +1,4 @@
-"""Pipeline: an immutable graph of ops whose wiring is right and whose every shape is known."""
+"""Pipeline: an immutable graph of ops, checked, with every shape known, and compiled to its plan."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pixprep import pipeline_file
+from pixprep.compiler import Lowered, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.ops import AnyOp, Decode, Op, OriginalSize, Tensor, Transform, op_name
-from pixprep.pipeline_file import Source
+from pixprep.ops import AnyOp, Decode, Op, OutputOp, Tensor, op_name
+from pixprep.pipeline_file import Origin
+from pixprep.plan import OutputPlan, Plan
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_NAME = 128
@@ -34,6 +37,14 @@ class Output:
     chain: tuple[AnyOp, ...]
 
 
+class _Node(NamedTuple):
+    """What leaves an op: the spec of its image, and the ops from ``decode`` to it, as they are and folded."""
+
+    image: ImageSpec
+    chain: tuple[AnyOp, ...]
+    lowered: Lowered
+
+
 class Pipeline:
     """The user's graph of ops, checked.
 
@@ -44,51 +55,59 @@ class Pipeline:
 
     Args:
         ops: in the order of the data; the first is ``decode``, at least one is ``tensor``.
-        source: where an imported pipeline comes from.
+        origin: where an imported pipeline comes from.
 
     Raises:
         PipelineError: names the op by its place, ``ops[2] "tensor": …``.
 
     Attributes:
         ops: the ops, every field checked.
-        source: as given.
+        origin: as given.
         images: for each op the spec of the image that leaves it.
         outputs: what the pipeline gives, by name, in the order of the ops.
+        plan: what it is compiled to.
     """
 
-    def __init__(self, ops: Sequence[Op], *, source: Source | None = None) -> None:
+    def __init__(self, ops: Sequence[Op], *, origin: Origin | None = None) -> None:
         checked: list[AnyOp] = []
-        images: list[ImageSpec] = []
-        chains: list[tuple[AnyOp, ...]] = []
-        chain: tuple[AnyOp, ...]
+        for index, op in enumerate(ops):
+            if not isinstance(op, Op):
+                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {op!r}")
+            with _at(index, op):
+                checked.append(pipeline_file.convert(op))
+        self._make(checked, origin)
+
+    def _make(self, ops: Sequence[AnyOp], origin: Origin | None) -> None:
+        """Wire, infer and compile ops whose fields have been checked, in one walk over them."""
+        nodes: list[_Node] = []
         names: dict[str, int] = {}
+        plans: dict[str, OutputPlan] = {}
         self.outputs: dict[str, Output] = {}
-        for index, unchecked in enumerate(ops):
-            if not isinstance(unchecked, Op):
-                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {unchecked!r}")
-            with _at(index, unchecked):
-                op = pipeline_file.convert(unchecked)
-                taken = _source(index, op, names)
+        for index, op in enumerate(ops):
+            with _at(index, op):
+                taken = _taken(index, op, names)
                 if isinstance(op, Decode):
-                    image, chain = op.infer(), (op,)
-                elif isinstance(op, Tensor | OriginalSize | Transform):
-                    image, chain = images[taken], chains[taken]
-                    self._add(Output(op.name or op_name(op), op.infer(image), (*chain, op)))
+                    node = _Node(op.infer(), (op,), Lowered(op))
+                elif isinstance(op, OutputOp):
+                    node = nodes[taken]
+                    output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
+                    self._add(output)
+                    plans[output.name] = output_plan(op, output.spec, node.lowered)
                 else:
-                    image, chain = op.infer(images[taken]), (*chains[taken], op)
-            checked.append(op)
-            images.append(image)
-            chains.append(chain)
-        if not any(isinstance(op, Tensor) for op in checked):
+                    image, chain, lowered = nodes[taken]
+                    node = _Node(op.infer(image), (*chain, op), lower(op, lowered, image))
+                nodes.append(node)
+        if not any(isinstance(op, Tensor) for op in ops):
             raise PipelineError("ops: no op gives a tensor: end with tensor")
         if self.n_bytes > MAX_OUTPUT_BYTES:
             raise PipelineError(
                 f"ops: the outputs of one image take {self.n_bytes:,} bytes; at most {MAX_OUTPUT_BYTES:,} "
                 "leave the server in one answer"
             )
-        self.ops: tuple[AnyOp, ...] = tuple(checked)
-        self.source = source
-        self.images: tuple[ImageSpec, ...] = tuple(images)
+        self.ops: tuple[AnyOp, ...] = tuple(ops)
+        self.origin = origin
+        self.images: tuple[ImageSpec, ...] = tuple(node.image for node in nodes)
+        self.plan: Plan = whole_plan(nodes[0].lowered.decode, plans)
 
     @property
     def n_bytes(self) -> int:
@@ -105,12 +124,13 @@ class Pipeline:
     @classmethod
     def from_json(cls, text: str | bytes) -> Pipeline:
         """The pipeline that the text of a pipeline file describes."""
-        ops, source = pipeline_file.loads(text)
-        return cls(ops, source=source)
+        pipeline = cls.__new__(cls)
+        pipeline._make(*pipeline_file.loads(text))
+        return pipeline
 
     def to_json(self) -> str:
         """The canonical text of the pipeline file."""
-        return pipeline_file.dumps(self.ops, self.source)
+        return pipeline_file.dumps(self.ops, self.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> Pipeline:
@@ -136,17 +156,17 @@ class Pipeline:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):
             return NotImplemented
-        return (self.ops, self.source) == (other.ops, other.source)
+        return (self.ops, self.origin) == (other.ops, other.origin)
 
     def __hash__(self) -> int:
-        return hash((self.ops, self.source))
+        return hash((self.ops, self.origin))
 
     def __repr__(self) -> str:
-        source = f", source={self.source!r}" if self.source else ""
-        return f"Pipeline([{', '.join(map(repr, self.ops))}]{source})"
+        origin = f", origin={self.origin!r}" if self.origin else ""
+        return f"Pipeline([{', '.join(map(repr, self.ops))}]{origin})"
 
 
-def _source(index: int, op: AnyOp, names: dict[str, int]) -> int:
+def _taken(index: int, op: AnyOp, names: dict[str, int]) -> int:
     """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
     if isinstance(op, Decode) != (index == 0):
         raise PipelineError("the first op, and no other, must be decode")
@@ -160,10 +180,10 @@ def _source(index: int, op: AnyOp, names: dict[str, int]) -> int:
             raise PipelineError(f"name: {len(op.name):,} letters; at most {MAX_NAME}")
         if op.name in names:
             raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
-    source = index - 1 if op.from_ is None else names[op.from_]
+    taken = index - 1 if op.from_ is None else names[op.from_]
     if op.name is not None:
         names[op.name] = index
-    return source
+    return taken
 
 
 @contextmanager

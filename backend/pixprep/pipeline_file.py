@@ -1,7 +1,7 @@
 """The pipeline file: one JSON object, one op a line, no code, no paths. The rules are in docs/pipeline-file.md.
 
-Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes,
-every default is written out, so that a file keeps its meaning when a default changes.
+Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes, and
+a field that has the default of the format's version is left out. The defaults of a version never change.
 """
 
 from __future__ import annotations
@@ -27,14 +27,21 @@ FORMAT = "pixprep/1"
 MAX_BYTES = 1 << 20
 MAX_OPS = 256
 MAX_DIGITS = 20
-FIELDS = ("format", "source", "ops")
+FIELDS = ("format", "origin", "ops")
 
+_SERVING = "; it is about serving: an argument of Engine, and a parameter of the Triton model"
+_MOVED = {
+    ("decode", "damage"): _SERVING,
+    ("decode", "decoder"): _SERVING,
+    ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
+}
+"""Where the fields of files went that were written before ``pixprep/1`` was published."""
 _SURROGATE = "a string holds half of a surrogate pair"
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where an imported pipeline comes from. Changes nothing of what it does; ``pixprep verify`` compares with it.
 
     Args:
@@ -60,7 +67,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
     """The content of a regular file; more than ``most`` bytes are cut off after one more.
 
     Raises:
-        OSError: it cannot be read. Of a FIFO nobody writes to, or a device that never ends, that is the answer too.
+        OSError: it cannot be read, or is no regular file: a FIFO may wait for ever, and a device may never end.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -68,11 +75,11 @@ def read_bytes(path: Path, *, most: int) -> bytes:
         return file.read(most + 1) or b""
 
 
-def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Source | None]:
+def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Origin | None]:
     """Read the text of a pipeline file.
 
     Returns:
-        Its ops in order, and its source. The ops' wiring is not checked here: ``Pipeline`` does that.
+        Its ops in order, and its origin. The ops' wiring is not checked here: ``Pipeline`` does that.
 
     Raises:
         PipelineError: with the JSON path of what is wrong.
@@ -96,24 +103,34 @@ def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Source | None]:
     for key in document:
         if key not in FIELDS:
             raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, FIELDS)}")
-    source = _source(document["source"]) if "source" in document else None
+    origin = _origin(document["origin"]) if "origin" in document else None
     ops = document.get("ops")
     if not isinstance(ops, list) or not ops:
         raise PipelineError("$.ops: must be a list of at least one op")
     if len(ops) > MAX_OPS:
         raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
-    return tuple(_op(index, entry) for index, entry in enumerate(ops)), source
+    return tuple(_op(index, entry) for index, entry in enumerate(ops)), origin
 
 
-def dumps(ops: Sequence[Op], source: Source | None = None) -> str:
+def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
     """The canonical text of a pipeline file: two spaces, one op a line, fields in the order of the docs."""
     lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
-    from_ = f'  "source": {json.dumps(msgspec.to_builtins(source), ensure_ascii=False)},\n' if source else ""
+    from_ = f'  "origin": {json.dumps(msgspec.to_builtins(origin), ensure_ascii=False)},\n' if origin else ""
     return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
 
 
 def to_dict(op: Op) -> dict[str, Any]:
-    """One op as in the file: every field that has a value; ``name`` and ``from`` last."""
+    """One op as in the file: the fields that differ from their defaults; ``name`` and ``from`` last."""
+    fields = settings(op)
+    for key in [key for key in fields if key != "op"]:
+        fewer = {other: value for other, value in fields.items() if other != key}
+        if _is(op, fewer):
+            fields = fewer
+    return fields
+
+
+def settings(op: Op) -> dict[str, Any]:
+    """One op with every field that has a value, defaults among them; ``name`` and ``from`` last."""
     fields = msgspec.to_builtins(op, builtin_types=())
     first: dict[str, Any] = {"op": op_name(op)}
     last: dict[str, Any] = {}
@@ -123,10 +140,18 @@ def to_dict(op: Op) -> dict[str, Any]:
     return first | last
 
 
+def _is(op: Op, fields: dict[str, Any]) -> bool:
+    """Whether these fields alone make the same op."""
+    try:
+        return msgspec.convert(fields, type(op)) == op
+    except (msgspec.ValidationError, PipelineError):
+        return False
+
+
 def convert(op: Op) -> AnyOp:
     """An op built in Python, with every field checked as if it had been read from a file."""
     try:
-        fields = to_dict(op)
+        fields = settings(op)
         return cast("AnyOp", msgspec.convert(fields, type(op)))
     except msgspec.ValidationError as error:
         raise PipelineError(_message(error, fields, type(op))) from None
@@ -136,7 +161,7 @@ def convert(op: Op) -> AnyOp:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
-    (ops, source), components = msgspec.json.schema_components([list[AnyOp], Source], ref_template="#/$defs/{name}")
+    (ops, origin), components = msgspec.json.schema_components([list[AnyOp], Origin], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pixprep pipeline",
@@ -145,7 +170,7 @@ def schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             "format": {"const": FORMAT},
-            "source": source,
+            "origin": origin,
             "ops": ops | {"minItems": 1, "maxItems": MAX_OPS},
         },
         "$defs": {name: _cleaned(component) for name, component in components.items()},
@@ -187,16 +212,16 @@ def _check_format(value: object) -> None:
     raise PipelineError(f'$.format: must be "{FORMAT}"')
 
 
-def _source(value: object) -> Source:
+def _origin(value: object) -> Origin:
     try:
-        return msgspec.convert(value, Source)
+        return msgspec.convert(value, Origin)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$")
-        raise PipelineError(f"$.source{path.rstrip('`')}: {text[0].lower()}{printable(text[1:200])}") from None
+        raise PipelineError(f"$.origin{path.rstrip('`')}: {text[0].lower()}{printable(text[1:200])}") from None
     except PipelineError as error:
-        raise PipelineError(f"$.source.{error}") from None
+        raise PipelineError(f"$.origin.{error}") from None
     except UnicodeEncodeError:
-        raise PipelineError(f"$.source: {_SURROGATE}") from None
+        raise PipelineError(f"$.origin: {_SURROGATE}") from None
 
 
 def _op(index: int, entry: object) -> AnyOp:
@@ -212,7 +237,8 @@ def _op(index: int, entry: object) -> AnyOp:
     known = ["op", *cls.__struct_encode_fields__]
     for key in entry:
         if key not in known:
-            raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{_suggest(key, known)}')
+            hint = _MOVED.get((name, key)) or _suggest(key, known)
+            raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{hint}')
     try:
         return cast("AnyOp", msgspec.convert(entry, cls))
     except msgspec.ValidationError as error:

@@ -1,28 +1,32 @@
-"""Plan: what is left of a pipeline after compiling; the one thing that the CPU and the GPU read.
+"""Plan: what a pipeline is compiled to, and all that the CPU and the GPU read of it.
 
 A plan has two small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around
 at most one ``Resize``; for an image of known size they fold into one ``Placement``. Arithmetic says what is done to the
 value, in a few steps, which become a table of 256 values where the resize gives whole levels.
+
+This module has one job, the plan, and is long because geometry, placement and arithmetic are read together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil, floor
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.spec import Alpha, Chroma, Codec, Damage, Filter, Idct, Like, Rounding, Scale, TensorSpec, rounded, scaled
+from pixprep.profiles import PROFILES, Method
+from pixprep.spec import Alpha, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
 
 SPARE = 2
-"""Of a scaled decode the resize gets at least so many pixels for each that it makes. With 1, photos of 1920 x 1080 made
-256 high are up to 46 levels off and 1.9 on average, with 2 up to 10 and 0.5, for a tenth more time."""
+"""The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
+fraction of its size. docs/decisions.md has what fewer would cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +35,15 @@ class Window:
 
     Attributes:
         height, width: of the canvas; None: a square of ``int(fraction * shorter side)``.
-        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: a centre crop, whose margin is rounded by
-            ``rounding``. ``middle``: the margin above is ``floor(d / 2)`` of ``d`` free rows (equal to
-            ``round(d / 2 - 0.1)``). ``top_left``: no margin there.
-        beyond: what happens where the canvas is larger, or the image is.
+        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: half of what is cut off lies above, rounded
+            by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added there.
+        beyond: what happens where the canvas is larger than the image, or smaller.
     """
 
     height: int | None
     width: int | None
     fraction: float = 1.0
-    place: Literal["fixed", "center", "middle", "top_left"]
+    place: Literal["fixed", "center", "top_left"]
     top: int = 0
     left: int = 0
     rounding: Rounding = "half_even"
@@ -52,6 +55,9 @@ class Flip:
     """Mirror the canvas."""
 
     axis: Literal["horizontal", "vertical"]
+
+
+GeometryStep = Window | Flip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +86,19 @@ class Resize:
     @property
     def is_real(self) -> bool:
         """Whether it gives float32 values, not uint8 levels."""
-        return self.like == "tensorflow" and self.filter != "nearest"
+        return self.filter in PROFILES[self.like].real
+
+    @property
+    def method(self) -> Method:
+        """What the profile is asked for."""
+        return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
         """The (height, width) that an image of this size is resized to."""
         rows, columns = self._sides(height, width)
         return max(1, rounded(rows, self.rounding)), max(1, rounded(columns, self.rounding))
 
-    def scale(self, height: int, width: int) -> tuple[float, float]:
+    def ratio(self, height: int, width: int) -> tuple[float, float]:
         """Image pixels for each resized pixel, (y, x); the windows lie symmetrically about the image's middle."""
         resized = self.size(height, width)
         if not self.subpixel:
@@ -122,8 +133,8 @@ class Resize:
 class Reduction:
     """How an image lies in pixels that were decoded to a fraction of its size.
 
-    Such a pixel stands for ``denominator`` x ``denominator`` of the image. The last row and column may reach over
-    the image's end, which lies inside a pixel; in an image that was turned they may have become the first.
+    Each pixel stands for ``denominator`` x ``denominator`` pixels of the image. The last row and column may reach over
+    the image's end; in an image that was turned upright they may have become the first.
 
     Attributes:
         denominator: 2, 4 or 8.
@@ -133,28 +144,32 @@ class Reduction:
     denominator: int
     origin: tuple[float, float]
 
+    def position(self, axis: int, position: float) -> float:
+        """Where a position of the image lies in these pixels, on axis 0 (y) or 1 (x)."""
+        return position / self.denominator + self.origin[axis]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
 
-    The image is cropped to ``source``; that is mirrored and resized to ``resized``; of the result only ``region`` is
-    wanted; it is flipped and laid on the canvas with its first pixel at ``at``. The rest of the canvas is the fill.
-    Mirror and flip are two, since the ties of ``nearest`` and ``box`` do not fall alike from both sides.
+    The image is cropped to ``box``, mirrored, and resized to ``resized``. The ``region`` of the result is flipped and
+    laid on the canvas with its first pixel at ``at``. The fill covers the rest of the canvas. A mirror before the
+    resize and a flip after it differ: the ties of ``nearest`` and ``box`` do not fall alike from both sides.
 
     Attributes:
-        scale: (y, x), source pixels for each resized pixel; ``source`` / ``resized`` unless the resize is ``subpixel``:
-            then the middles of both agree.
-        source, region: (top, left, bottom, right), the last two exclusive.
+        ratio: (y, x), pixels of the box for each resized pixel; ``box`` / ``resized`` unless the resize is
+            ``subpixel``: then the middles of both agree.
+        box, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns).
         mirrors, flips: (vertical, horizontal), before and after the resize.
-        reduction: of the pixels; None: they are the image's. All the rest is of the image itself.
+        reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
     """
 
-    source: tuple[int, int, int, int]
+    box: tuple[int, int, int, int]
     mirrors: tuple[bool, bool]
     resized: tuple[int, int]
-    scale: tuple[float, float]
+    ratio: tuple[float, float]
     region: tuple[int, int, int, int]
     flips: tuple[bool, bool]
     at: tuple[int, int]
@@ -163,34 +178,32 @@ class Placement:
 
     @property
     def read(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) of the decoded pixels that show any of the source."""
-        top, left, bottom, right = (self._decoded(index % 2, edge) for index, edge in enumerate(self.source))
+        """(top, left, bottom, right) of the decoded pixels that show any of the box."""
+        if self.reduction is None:
+            return self.box
+        top, left, bottom, right = (self.reduction.position(index % 2, edge) for index, edge in enumerate(self.box))
         return floor(top), floor(left), ceil(bottom), ceil(right)
 
     @property
     def offset(self) -> tuple[float, float]:
-        """(y, x), where the source begins in the pixels of ``read``, mirrored: 0, but in decoded fractions."""
-        offsets = []
+        """(y, x), where the box begins in the pixels of ``read``, mirrored; 0 unless the decode was reduced."""
+        if self.reduction is None:
+            return 0.0, 0.0
+        offsets, read = [], self.read
         for axis in (0, 1):
             if self.mirrors[axis]:
-                offsets.append(self.read[axis + 2] - self._decoded(axis, self.source[axis + 2]))
+                offsets.append(read[axis + 2] - self.reduction.position(axis, self.box[axis + 2]))
             else:
-                offsets.append(self._decoded(axis, self.source[axis]) - self.read[axis])
+                offsets.append(self.reduction.position(axis, self.box[axis]) - read[axis])
         return offsets[0], offsets[1]
-
-    def _decoded(self, axis: int, position: float) -> float:
-        """Where a position in the image is in the decoded pixels."""
-        if self.reduction is None:
-            return position
-        return position / self.reduction.denominator + self.reduction.origin[axis]
 
     @property
     def transform(self) -> tuple[float, float, float, float]:
         """(scale_y, scale_x, offset_y, offset_x): canvas = image * scale + offset, in continuous pixel coordinates."""
         scales, offsets = [], []
         for axis in (0, 1):
-            begin, end = self.source[axis], self.source[axis + 2]
-            scale = 1 / self.scale[axis]
+            begin, end = self.box[axis], self.box[axis + 2]
+            scale = 1 / self.ratio[axis]
             offset = self.resized[axis] / 2 - (begin + end) / 2 * scale
             if self.mirrors[axis]:
                 scale, offset = -scale, self.resized[axis] - offset
@@ -206,9 +219,9 @@ class Placement:
 class Geometry:
     """Where each output pixel looks, for images of any size."""
 
-    before: tuple[Window | Flip, ...]
+    before: tuple[GeometryStep, ...]
     resize: Resize | None
-    after: tuple[Window | Flip, ...]
+    after: tuple[GeometryStep, ...]
 
     def place(self, height: int, width: int) -> Placement:
         """Fold the steps for an image of this size.
@@ -216,13 +229,13 @@ class Geometry:
         Raises:
             ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.
         """
-        rows, columns = _Axis(height), _Axis(width)
+        rows, columns = _Span(height), _Span(width)
         for step in self.before:
             _apply(step, rows, columns)
-        source = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
+        box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
         size = (rows.length, columns.length)
         resized = self.resize.size(*size) if self.resize else size
-        scale = self.resize.scale(*size) if self.resize else (1.0, 1.0)
+        ratio = self.resize.ratio(*size) if self.resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
             raise ImageError(
                 "BAD_DIMENSIONS",
@@ -230,14 +243,14 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        rows, columns = (_Axis(length) for length in resized)
+        rows, columns = (_Span(length) for length in resized)
         for step in self.after:
             _apply(step, rows, columns)
         return Placement(
-            source=source,
+            box=box,
             mirrors=mirrors,
             resized=resized,
-            scale=scale,
+            ratio=ratio,
             region=(rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length),
             flips=(rows.is_flipped, columns.is_flipped),
             at=(rows.at, columns.at),
@@ -245,8 +258,8 @@ class Geometry:
         )
 
 
-class _Axis:
-    """One axis while steps are folded: ``length`` pixels from ``begin`` are seen at ``at`` of a canvas, or mirrored."""
+class _Span:
+    """What a canvas shows of one axis while steps are folded: ``length`` pixels from ``begin``, seen at ``at``."""
 
     def __init__(self, length: int) -> None:
         self.begin = 0
@@ -272,7 +285,7 @@ class _Axis:
         self.is_flipped = not self.is_flipped
 
 
-def _apply(step: Window | Flip, rows: _Axis, columns: _Axis) -> None:
+def _apply(step: GeometryStep, rows: _Span, columns: _Span) -> None:
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
         return
@@ -297,9 +310,9 @@ def _start(step: Window, length: int, window: int) -> int:
     """Where a window begins on an axis; negative where it is longer than the axis."""
     if step.place == "top_left":
         return 0
-    if step.place == "center" and window <= length:
+    if window <= length:
         return rounded((length - window) / 2, step.rounding)
-    return -((window - length) // 2) if window > length else (length - window) // 2
+    return -((window - length) // 2)
 
 
 @dataclass(frozen=True)
@@ -311,11 +324,14 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Step:
+class Float32:
     """``value - x``, ``value * x`` or ``value / x`` of each channel, where value, x and result are float32."""
 
-    kind: Literal["subtract", "multiply", "divide"]
+    operation: Literal["subtract", "multiply", "divide"]
     by: tuple[float, ...]
+
+
+ArithmeticStep = Affine | Float32
 
 
 _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
@@ -337,7 +353,7 @@ class TensorPlan:
     geometry: Geometry
     fill: tuple[int, ...]
     channels: tuple[int, ...]
-    arithmetic: tuple[Affine | Step, ...]
+    arithmetic: tuple[ArithmeticStep, ...]
 
     def __post_init__(self) -> None:
         """Raise PipelineError where a step overflows: every step is monotone, so the darkest and the lightest tell."""
@@ -363,7 +379,7 @@ class TensorPlan:
         Args:
             levels: float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
 
-        A step rounds to float32, as does an ``Affine`` before another one; the last result is rounded to the dtype.
+        Every step but the last rounds to float32; the last result is rounded to the dtype.
         """
         values: npt.NDArray[Any] = levels
         shape = (-1,) + (1,) * (levels.ndim - 1)
@@ -374,7 +390,7 @@ class TensorPlan:
                 values = values.astype(np.float64) * scale + offset
             else:
                 by = np.array(step.by, np.float32).reshape(shape)
-                values = _FLOAT32_OPERATIONS[step.kind](values, by)
+                values = _FLOAT32_OPERATIONS[step.operation](values, by)
         result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
         return result
 
@@ -404,31 +420,53 @@ class Plan:
     Attributes:
         is_gray: decode to one channel; else to RGB.
         apply_exif_orientation: turn the image upright.
-        chroma, idct, scale, alpha, damage, decoder: as in the ``decode`` op.
+        chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
     """
 
     is_gray: bool
     apply_exif_orientation: bool
     chroma: Chroma
-    decoder: Codec
     idct: Idct = "accurate"
-    scale: Scale = "full"
+    reduced: bool = False
     alpha: Alpha = "drop"
-    damage: Damage = "strict"
-    outputs: dict[str, OutputPlan]
+    outputs: Mapping[str, OutputPlan]
 
-    def denominator(self, height: int, width: int) -> int:
-        """1, 2, 4 or 8: the fraction at which a JPEG of this size may be decoded.
+    def place(self, height: int, width: int) -> Placed:
+        """Where an image of this size lies in every output.
 
-        The largest that leaves the resize of every tensor ``SPARE`` pixels for each that it makes, on both axes; 1
-        where a tensor is not resized, or the image has no place in it.
+        Raises:
+            ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: one of the outputs has no place for it.
         """
-        tensors = [output.geometry for output in self.outputs.values() if isinstance(output, TensorPlan)]
-        if self.scale == "full" or not tensors:
-            return 1
-        try:
-            least = min(min(geometry.place(height, width).scale) for geometry in tensors)
-        except ImageError:  # whoever places it says why
-            return 1
-        return max(denominator for denominator in (1, 2, 4, 8) if denominator == 1 or denominator * SPARE <= least)
+        placements: dict[str, Placement] = {}
+        least = inf  # decoded pixels for each pixel of a tensor
+        for name, output in self.outputs.items():
+            if not isinstance(output, SizePlan):
+                placements[name] = placement = output.geometry.place(height, width)
+                if isinstance(output, TensorPlan):
+                    least = min(least, *placement.ratio)
+        fractions = (8, 4, 2) if self.reduced else ()
+        denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)
+        return Placed(height, width, placements, denominator)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An image of known size in every output of a plan.
+
+    Attributes:
+        height, width: of the whole image, upright if the plan says so.
+        placements: by output; an output that is the image's size has none.
+        denominator: 1, 2, 4 or 8: a JPEG may be decoded to this fraction. It is the largest that leaves the resize of
+            every tensor ``SPARE`` pixels for each that it makes, on both axes.
+    """
+
+    height: int
+    width: int
+    placements: Mapping[str, Placement]
+    denominator: int = 1
+
+    def reduced(self, reduction: Reduction) -> Placed:
+        """The same image in pixels that were decoded to a fraction."""
+        placements = {name: replace(each, reduction=reduction) for name, each in self.placements.items()}
+        return replace(self, placements=placements)

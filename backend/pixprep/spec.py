@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -12,12 +12,9 @@ Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32"]
 Layout = Literal["chw", "hwc"]
 Chroma = Literal["fancy", "fast"]
-Codec = Literal["consistent", "fastest", "cpu"]
 Idct = Literal["accurate", "fast"]
-Scale = Literal["full", "auto"]
 Alpha = Literal["drop", "white"]
-Damage = Literal["strict", "lenient"]
-Like = Literal["pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"]
+Like = Literal["pillow", "pillow12", "torchvision", "torch", "opencv", "tensorflow", "dali"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
@@ -77,16 +74,7 @@ class ImageSpec:
 
     def sized(self, height: int, width: int) -> ImageSpec:
         """The same image with every side known."""
-        return ImageSpec(
-            height=height,
-            width=width,
-            min_height=height,
-            min_width=width,
-            color=self.color,
-            low=self.low,
-            high=self.high,
-            values=self.values,
-        )
+        return replace(self, height=height, width=width, min_height=height, min_width=width)
 
     def __str__(self) -> str:
         size = f"{self.height or '?'} x {self.width or '?'}"

@@ -4,13 +4,12 @@ Defence: weights lie beside the ONNX file, and are no file that Python runs.
 Outcome: refused. Before the mend the stranger's model.py took the place of ours, and Triton would have run it.
 """
 
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import pixprep as pp
 from attacks.pipelines import VALID
-from pixprep.triton import repository
+from pixprep import repository
 
 NAMES = ("model.py", "torch.py", "numpy.so", "x.pyc", "../model.py", "/etc/passwd", "..", ".", "a/b", "a\0b", "")
 
@@ -32,11 +31,3 @@ def test_weights_that_are_code_or_elsewhere_are_refused_and_nothing_is_written(t
     with pytest.raises(pp.PipelineError, match="has weights in"):
         repository.build(tmp_path / "out", pipeline=pp.Pipeline.from_json(VALID), onnx=tmp_path / "model.onnx")
     assert not (tmp_path / "out").exists()
-
-
-def test_weights_beside_it_are_copied(tmp_path):
-    save(tmp_path / "model.onnx", "weights.bin")
-    (tmp_path / "weights.bin").write_bytes(bytes(4))
-    built = repository.build(tmp_path / "out", pipeline=pp.Pipeline.from_json(VALID), onnx=tmp_path / "model.onnx")
-    assert tmp_path / "out" / "classifier" / "1" / "weights.bin" in built.paths
-    assert onnx.load(tmp_path / "out" / "classifier" / "1" / "model.onnx").graph.initializer

@@ -19,9 +19,9 @@ ANIMATIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", ANIMATIONS)
-def test_the_first_frame_is_all_that_is_decoded(measure, kind):
-    cost = measure(ANIMATIONS[kind])
+@pytest.mark.parametrize("name", ANIMATIONS)
+def test_the_first_frame_is_all_that_is_decoded(measure, name):
+    cost = measure(ANIMATIONS[name])
     assert cost.text == "ok"
     assert cost.seconds < 0.3
     assert cost.mib < 16

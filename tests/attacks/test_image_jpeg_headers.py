@@ -62,9 +62,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-def test_a_header_that_makes_no_sense_is_refused(measure, kind):
-    cost = measure(BROKEN[kind])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_header_that_makes_no_sense_is_refused(measure, name):
+    cost = measure(BROKEN[name])
     assert cost.reason in ("CORRUPT", "UNSUPPORTED", "BAD_DIMENSIONS", "TRUNCATED"), cost
     assert cost.seconds < 0.5
     assert cost.mib < 16

@@ -22,8 +22,10 @@ FLOODS = {
     "200,000 scans": PROGRESSIVE + REFINEMENT * 200_000,
     "5,000 segments": b"\xff\xd8" + segment(0xE2, b"x") * 5_000 + SMALL[2:],
     "20 MB of empty segments": b"\xff\xd8" + segment(0xFE, b"") * 5_000_000 + SMALL[2:],
-    "20 MB of zeros": b"\xff\xd8\xff" + bytes(20_000_000),
-    "20 MB of starts": b"\xff\xd8" * 10_000_000,
+    **{
+        f"20 MB of {filler.hex(' ')}": b"\xff\xd8\xff\xe0\0\2" + filler * (20_000_000 // len(filler))
+        for filler in (b"\0", b"\xff", b"\xff\xd0", b"\xff\x00", b"\xff\xe0\0\2", b"\xff\xd8")
+    },
 }
 HARMLESS = {
     "20 MB of fill bytes": b"\xff\xd8" + b"\xff" * 20_000_000 + SMALL[2:],

@@ -23,9 +23,9 @@ LARGEST = {
 }
 
 
-@pytest.mark.parametrize("kind", LARGEST)
-def test_50_megapixels_cost_less_than_a_gigabyte(measure, kind):
-    cost = measure(LARGEST[kind]())
+@pytest.mark.parametrize("name", LARGEST)
+def test_50_megapixels_cost_less_than_a_gigabyte(measure, name):
+    cost = measure(LARGEST[name]())
     assert cost.text == "ok", cost
     assert 150 < cost.mib < 1024
     assert cost.seconds < 4

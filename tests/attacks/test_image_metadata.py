@@ -45,9 +45,9 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize("kind", HARMLESS)
-def test_what_an_image_says_about_itself_costs_nothing(measure, kind):
-    cost = measure(HARMLESS[kind])
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_an_image_says_about_itself_costs_nothing(measure, name):
+    cost = measure(HARMLESS[name])
     assert cost.text == "ok"
     assert cost.seconds < 0.5
     assert cost.mib < 8

@@ -38,8 +38,10 @@ REFUSED = {
     + struct.pack("<HHII", 33432, 2, 2**32 - 1, 8) * 65535,
     "BigTIFF": b"II+\0\x08\0\0\0" + bytes(100),
     **{
-        f"TIFF of compression {kind} and no data": tiff(tags(7071, 7071, compression=kind, n_bytes=50_000), bytes(99))
-        for kind in (2, 3, 4, 5, 7, 8, 32773, 32946, 34712, 34925, 50000)
+        f"TIFF of compression {number} and no data": tiff(
+            tags(7071, 7071, compression=number, n_bytes=50_000), bytes(99)
+        )
+        for number in (2, 3, 4, 5, 7, 8, 32773, 32946, 34712, 34925, 50000)
     },
 }
 

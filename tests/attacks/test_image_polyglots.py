@@ -30,9 +30,9 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_the_first_bytes_decide(measure, kind):
-    encoded, reason = FILES[kind]
+@pytest.mark.parametrize("name", FILES)
+def test_the_first_bytes_decide(measure, name):
+    encoded, reason = FILES[name]
     cost = measure(encoded)
     assert cost.reason == reason, cost
     assert cost.mib < 8

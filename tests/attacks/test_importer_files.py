@@ -49,9 +49,9 @@ def refusal(path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_a_file_that_makes_no_sense_is_one_line(tmp_path, kind):
-    name, content = FILES[kind]
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_makes_no_sense_is_one_line(tmp_path, what):
+    name, content = FILES[what]
     (tmp_path / name).write_bytes(content)
     text, peak = refusal(tmp_path / name)
     assert name in text

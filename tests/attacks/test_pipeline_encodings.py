@@ -1,7 +1,7 @@
 """Attack: a file that is not UTF-8, or says what UTF-8 cannot: a BOM, UTF-16, NUL, halves of surrogate pairs.
 
 Defence: bytes are read as UTF-8 or not at all; messages show strings in ASCII.
-Outcome: refused in words that can be printed. Before the mend a lone surrogate in place of a choice, or in ``source``,
+Outcome: refused in words that can be printed. Before the mend a lone surrogate in place of a choice, or in ``origin``,
 was a UnicodeEncodeError.
 """
 
@@ -10,8 +10,8 @@ import pytest
 import pixprep as pp
 from attacks.pipelines import VALID, with_op
 
-SOURCE = (
-    '{"format": "pixprep/1", "source": {"library": "timm", "version": "1", %s}, "ops": ' + VALID.partition('"ops": ')[2]
+ORIGIN = (
+    '{"format": "pixprep/1", "origin": {"library": "timm", "version": "1", %s}, "ops": ' + VALID.partition('"ops": ')[2]
 )
 TEXTS = {
     "a BOM": VALID.encode("utf-8-sig"),
@@ -29,9 +29,9 @@ TEXTS = {
     "a surrogate for a choice": with_op('"op": "flip", "axis": "\\ud800"'),
     "a surrogate for a name": with_op('"op": "flip", "name": "\\ud800"'),
     "a surrogate for an earlier op": with_op('"op": "flip", "from": "\\ud800"'),
-    "a surrogate in the source": SOURCE % '"name": "\\ud800", "profile": "pillow"',
-    "a surrogate for a profile": SOURCE % '"name": "x", "profile": "\\ud800"',
-    "a surrogate for a field of the source": SOURCE % '"name": "x", "profile": "pillow", "\\ud800": 1',
+    "a surrogate in the origin": ORIGIN % '"name": "\\ud800", "profile": "pillow"',
+    "a surrogate for a profile": ORIGIN % '"name": "x", "profile": "\\ud800"',
+    "a surrogate for a field of the origin": ORIGIN % '"name": "x", "profile": "pillow", "\\ud800": 1',
     "a raw surrogate": VALID.replace("decode", "\ud800"),
 }
 
@@ -46,4 +46,4 @@ def test_what_is_not_plain_utf_8_is_refused_in_words_that_can_be_printed(text):
 
 def test_the_same_texts_unspoiled_are_read():
     assert pp.Pipeline.from_json(VALID.encode()).outputs
-    assert pp.Pipeline.from_json(SOURCE % '"name": "é", "profile": "pillow"').source.name == "é"
+    assert pp.Pipeline.from_json(ORIGIN % '"name": "é", "profile": "pillow"').origin.name == "é"

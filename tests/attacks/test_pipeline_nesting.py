@@ -12,7 +12,7 @@ from attacks.pipelines import HEAD, VALID, with_op
 PLACES = {
     "the file": "%s",
     "the format": '{"format": %s}',
-    "the source": '{"format": "pixprep/1", "source": %s, "ops": [{"op": "decode"}]}',
+    "the origin": '{"format": "pixprep/1", "origin": %s, "ops": [{"op": "decode"}]}',
     "an op": HEAD + "%s]}",
     "an op's name": with_op('"op": %s'),
     "a word": with_op('"op": "flip", "axis": %s'),

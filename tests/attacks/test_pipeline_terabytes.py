@@ -10,8 +10,9 @@ model took all memory while it loaded.
 import pytest
 
 import pixprep as pp
+from pixprep import repository
 from pixprep.pipeline import MAX_OUTPUT_BYTES
-from pixprep.triton import config, repository
+from pixprep.triton import config
 from pixprep.triton.warm_up import warm_up
 
 

@@ -1,9 +1,9 @@
 """Attack: names that are paths, formats, markup or control sequences, to get into messages, logs and config.pbtxt.
 
 Defence: a name is an identifier of at most 128 letters; what a message repeats is in ASCII and cut at 80 characters;
-``source`` holds printable words; nothing of a file is ever a format string.
+``origin`` holds printable words; nothing of a file is ever a format string.
 Outcome: nothing of it reaches a terminal or a configuration as it is. Before the mends, names had no limit, and
-``source`` kept control characters, which ``pixprep import`` printed.
+``origin`` kept control characters, which ``pixprep import`` printed.
 """
 
 import json
@@ -14,8 +14,8 @@ from tritonclient.grpc import model_config_pb2
 
 import pixprep as pp
 from attacks.pipelines import HEAD, VALID, with_op
-from pixprep.triton import repository
-from pixprep.triton.classifier import parse_io
+from pixprep import repository
+from pixprep.repository.ports import parse_io
 
 WORDS = (
     "../../etc/passwd",
@@ -61,20 +61,20 @@ def test_hundreds_of_long_names_are_not_listed():
 
 @pytest.mark.parametrize("word", [word for word in WORDS if not word.isprintable()] + ["", "x" * 201], ids=ascii)
 @pytest.mark.parametrize("field", ["library", "version", "name", "profile"])
-def test_a_source_that_cannot_be_printed_is_refused(word, field):
-    source = {"library": "timm", "version": "1", "name": "x", "profile": "pillow"} | {field: word}
+def test_an_origin_that_cannot_be_printed_is_refused(word, field):
+    origin = {"library": "timm", "version": "1", "name": "x", "profile": "pillow"} | {field: word}
 
     with pytest.raises(pp.PipelineError) as caught:
-        pp.Pipeline.from_json(VALID.replace('"ops"', f'"source": {json.dumps(source)}, "ops"'))
-    assert str(caught.value).startswith(f"$.source.{field}: ")
+        pp.Pipeline.from_json(VALID.replace('"ops"', f'"origin": {json.dumps(origin)}, "ops"'))
+    assert str(caught.value).startswith(f"$.origin.{field}: ")
     assert str(caught.value).isprintable()
 
 
-def test_an_unknown_field_of_the_source_is_shown_without_its_control_characters():
-    source = '"source": {"library": "a", "version": "1", "name": "x", "profile": "pillow", "\\u001b[31m": 1}'
+def test_an_unknown_field_of_the_origin_is_shown_without_its_control_characters():
+    origin = '"origin": {"library": "a", "version": "1", "name": "x", "profile": "pillow", "\\u001b[31m": 1}'
     with pytest.raises(pp.PipelineError) as caught:
-        pp.Pipeline.from_json(VALID.replace('"ops"', f'{source}, "ops"'))
-    assert str(caught.value) == "$.source: object contains unknown field `\\x1b[31m`"
+        pp.Pipeline.from_json(VALID.replace('"ops"', f'{origin}, "ops"'))
+    assert str(caught.value) == "$.origin: object contains unknown field `\\x1b[31m`"
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word], ids=ascii)

@@ -1,32 +1,28 @@
-"""Damaged JPEGs: refused by default; with ``"damage": "lenient"`` what libjpeg-turbo makes of them."""
+"""Damaged JPEGs: refused by default; with ``damage="lenient"`` what libjpeg-turbo makes of them."""
 
 import time
 from dataclasses import replace
-from functools import partialmethod
 
 import numpy as np
 import pytest
 import simplejpeg
-from PIL import Image
 
 import pixprep as pp
 from compare import EQUAL, assert_close
+from decoding import PLAN, decoded
 from images import cmyk, expected_pixels, jpeg, jpegs, noise, others, photo, scene, with_exif, ycck
-from pixprep.decoders.cpu import CpuDecoder, is_whole
+from pixprep.decoders.cpu import is_whole
 from pixprep.decoders.header import read_jpeg_header
-from pixprep.plan import Plan
 
 END = b"\xff\xd9"
-PLAN = Plan(is_gray=False, apply_exif_orientation=True, chroma="fancy", decoder="consistent", outputs={})
 SMALL = {name: encoded for name, encoded in jpegs().items() if name not in ("photo", "icc profile", "1x1")}
 PIPELINE = [pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")]
 
 
 def decode(encoded, damage="strict", **changes):
     """The pixels or the ImageError, and how many damaged JPEGs were counted."""
-    decoder = CpuDecoder(replace(PLAN, damage=damage, **changes), pp.Limits())
-    (decoded,) = decoder.decode([encoded])
-    return decoded if isinstance(decoded, pp.ImageError) else decoded.pixels[:, :, :3].copy(), decoder.recovered
+    result = decoded(encoded, replace(PLAN, **changes), damage=damage)
+    return (result, 0) if isinstance(result, pp.ImageError) else (result.pixels[:, :, :3], int(result.is_recovered))
 
 
 def cut(encoded, share):
@@ -141,37 +137,17 @@ def test_what_cannot_be_recovered_stays_an_error():
         assert recovered == 0
 
 
-def warned_then_failed():
-    """JPEGs that libjpeg-turbo warns of first and then gives up."""
-    broken = []
+def test_the_image_before_never_shows_through():
+    """Without ``strict``, simplejpeg gives the buffer back untouched where an error follows a warning."""
+    plain = [jpeg(np.full((128, 128, 3), level, np.uint8)) for level in (0, 255)]
     for seed in range(200):
         encoded = flipped(jpegs()["progressive"], seed, count=12)
-        encoded = (
-            encoded[: encoded.rindex(b"\xff\xda")] + b"\xff\xc4\0\4\xff\xff" + encoded[encoded.rindex(b"\xff\xda") :]
-        )
-        broken.append(encoded)
-    return broken
-
-
-def test_the_image_before_never_shows_through(monkeypatch):
-    """Without ``strict``, simplejpeg gives the buffer back untouched where an error follows a warning."""
-
-    def shown(encoded):
-        """The pixels of an image that decodes, over two images before it."""
-        seen = []
-        for level in (0, 255):
-            decoder = CpuDecoder(replace(PLAN, damage="lenient"), pp.Limits())
-            decoder._local.buffer = np.full(1 << 16, level, np.uint8)
-            (decoded,) = decoder.decode([encoded])
-            seen.append(None if isinstance(decoded, pp.ImageError) else decoded.pixels[:, :, :3].copy())
-        assert (seen[0] is None) == (seen[1] is None)
-        return seen if seen[0] is not None else [0, 0]
-
-    broken = warned_then_failed()
-    assert all(np.array_equal(*shown(encoded)) for encoded in broken)
-    unguarded = partialmethod(CpuDecoder._turbojpeg, is_strict=False)  # the negative control
-    monkeypatch.setattr(CpuDecoder, "_remains", unguarded)
-    assert not all(np.array_equal(*shown(encoded)) for encoded in broken)
+        last = encoded.rindex(b"\xff\xda")
+        encoded = encoded[:last] + b"\xff\xc4\0\4\xff\xff" + encoded[last:]
+        black, white = (decoded(encoded, damage="lenient", before=[before]) for before in plain)
+        assert isinstance(black, pp.ImageError) == isinstance(white, pp.ImageError)
+        if not isinstance(black, pp.ImageError):
+            assert_close(black.pixels[:, :, :3], white.pixels[:, :, :3], EQUAL)
 
 
 def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
@@ -191,7 +167,7 @@ def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
 def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
     images = [*DAMAGED.values(), photo(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_IN_THE_HEADER]
-    with pp.Engine(pp.Pipeline([pp.decode(damage=damage), *PIPELINE]), threads=3) as engine:
+    with pp.Engine(pp.Pipeline([pp.decode(), *PIPELINE]), damage=damage, threads=3) as engine:
         batch = engine.run_batch(images)
         recovered = 0
         for index, encoded in enumerate(images):
@@ -233,10 +209,8 @@ def test_no_whole_jpeg_is_smaller_than_its_header_needs():
     for height, width in ((1, 1), (8, 8), (9, 300), (1000, 1), (777, 1234)):
         for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"restart_marker_rows": 1}):
             for channels in (1, 3):
-                flat = Image.fromarray(
-                    np.full((height, width, channels), 77, np.uint8).squeeze(2 if channels == 1 else ())
-                )
-                encoded = jpeg(np.asarray(flat), optimize=True, quality=1, **options)
+                flat = np.full((height, width, channels), 77, np.uint8).squeeze(2 if channels == 1 else ())
+                encoded = jpeg(flat, optimize=True, quality=1, **options)
                 header = read_jpeg_header(encoded)
                 slack.append(len(encoded) - header.scan - header.least)
                 assert slack[-1] >= 2, (height, width, options)

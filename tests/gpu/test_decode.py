@@ -5,6 +5,7 @@ Asserted is little: no decoder may have a mean difference as large as swapped ch
 
 import importlib
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,8 @@ import simplejpeg
 from PIL import Image
 
 import pixprep as pp
+from decoding import PLAN, decoded
 from images import photo
-from pixprep.compiler import compile_pipeline
-from pixprep.decoders.cpu import CpuDecoder
 
 pytestmark = pytest.mark.gpu
 
@@ -25,7 +25,7 @@ MODES = ("consistent", "fastest", "cpu")  # the decode op's
 BACKENDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU", "CPU_ONLY")  # nvImageCodec's, each of them alone
 LARGEST_MEAN = 3.0  # levels, over all values of an image
 every_jpeg = pytest.mark.parametrize(
-    "kind", [(size, s, frame) for size in SIZES for s in SAMPLINGS for frame in FRAMES], ids="-".join
+    "encoding", [(size, s, frame) for size in SIZES for s in SAMPLINGS for frame in FRAMES], ids="-".join
 )
 
 
@@ -38,7 +38,7 @@ def photo_pixels(size):
 
 
 def encode(size, sampling, frame):
-    """The JPEG; a skip where no encoder at hand makes that kind."""
+    """The JPEG; a skip where no encoder at hand makes such a one."""
     pixels = photo_pixels(size)
     if frame == "baseline" and sampling != "gray":
         return simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=sampling)
@@ -60,23 +60,24 @@ def _by_opencv(pixels, sampling):
     return encoded.tobytes()
 
 
-def plan_of(sampling, mode="consistent", chroma="fancy"):
-    color = "gray" if sampling == "gray" else "rgb"
-    ops = [pp.decode(decoder=mode, chroma=chroma, color=color), pp.center_crop(8), pp.tensor(dtype="uint8")]
-    return compile_pipeline(pp.Pipeline(ops))
+def plan_of(sampling, chroma="fancy"):
+    return replace(PLAN, is_gray=sampling == "gray", chroma=chroma)
 
 
 def by_libjpeg_turbo(plan, encoded):
-    (decoded,) = CpuDecoder(plan, pp.Limits()).decode([encoded])
-    return decoded.pixels[:, :, :3].copy()
+    return decoded(encoded, plan).pixels[:, :, :3]
 
 
-def by_mode(gpu, plan, batch):
+def by_mode(gpu, plan, mode, batch):
     """Each image's pixels by pixprep's GPU decoder, and how many of them the CPU decoder had to make."""
     device = gpu.Gpu(0)
-    decoder = device.decoder(plan, pp.Limits())
-    with device.lane():
-        return [decoded.pixels.get() for decoded in decoder.decode(batch)], decoder.fallbacks
+    decoder = device.decoder(plan, pp.Limits(), damage="strict", codec=mode)
+    pixels, fallbacks = [], 0
+    for chunk in decoder.chunks(batch):
+        with device.lane(), decoder.decode(chunk) as images:
+            pixels += [image.pixels.get() for image in images]
+            fallbacks += sum(image.is_fallback for image in images)
+    return pixels, fallbacks
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +89,10 @@ def stream(cupy):
 def by_backend(stream, backend, encoded, *, gray):
     """The pixels by one of nvImageCodec's backends; None where it refuses the image."""
     codec = importlib.import_module("nvidia.nvimgcodec")
-    kinds = [codec.Backend(getattr(codec, backend))]
+    backends = [codec.Backend(getattr(codec, backend))]
     try:
-        decoder = codec.Decoder(device_id=0, backends=kinds, options=":fancy_upsampling=1")
-    except RuntimeError:  # no decoder is of that kind: nvJPEG's is HYBRID_CPU_GPU, its hardware's is HW_GPU_ONLY
+        decoder = codec.Decoder(device_id=0, backends=backends, options=":fancy_upsampling=1")
+    except RuntimeError:  # no decoder is of it: nvJPEG's is HYBRID_CPU_GPU, its hardware's is HW_GPU_ONLY
         return None
     params = codec.DecodeParams(
         color_spec=codec.GRAY if gray else codec.SRGB, sample_format=codec.I_Y if gray else codec.I_RGB
@@ -121,13 +122,13 @@ def check(numbers):
 
 
 @every_jpeg
-def test_the_modes_of_the_decode_op(gpu, record, kind):
-    size, sampling, frame = kind
+def test_the_decoders_of_the_engine(gpu, record, encoding):
+    size, sampling, frame = encoding
     encoded = encode(size, sampling, frame)
     for mode in MODES:
         for chroma in ("fancy", "fast"):
-            plan = plan_of(sampling, mode, chroma)
-            (pixels,), fallbacks = by_mode(gpu, plan, [encoded])
+            plan = plan_of(sampling, chroma)
+            (pixels,), fallbacks = by_mode(gpu, plan, mode, [encoded])
             numbers = difference(pixels, by_libjpeg_turbo(plan, encoded))
             where = {"size": size, "sampling": sampling, "frame": frame, "mode": mode, "chroma": chroma}
             record("decode modes against libjpeg-turbo", **where, fallbacks=fallbacks, **numbers)
@@ -138,8 +139,8 @@ def test_the_modes_of_the_decode_op(gpu, record, kind):
 
 @every_jpeg
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_decoders_of_nvimagecodec_one_by_one(stream, record, backend, kind):
-    size, sampling, frame = kind
+def test_the_decoders_of_nvimagecodec_one_by_one(stream, record, backend, encoding):
+    size, sampling, frame = encoding
     encoded = encode(size, sampling, frame)
     pixels = by_backend(stream, backend, encoded, gray=sampling == "gray")
     where = {"backend": backend, "size": size, "sampling": sampling, "frame": frame}
@@ -155,10 +156,16 @@ def test_the_decoders_of_nvimagecodec_one_by_one(stream, record, backend, kind):
 def test_whether_one_batch_gives_equal_images_unequal_pixels(gpu, record, mode):
     """``fastest`` may share a batch between decoders; the other two may not."""
     for size in SIZES:
-        batch, fallbacks = by_mode(gpu, plan_of("420", mode), [encode(size, "420", "baseline")] * 64)
-        kinds = len({pixels.tobytes() for pixels in batch})
-        record("different pixels of 64 equal images in a batch", mode=mode, size=size, kinds=kinds, fallbacks=fallbacks)
-        assert kinds == 1 or mode == "fastest"
+        batch, fallbacks = by_mode(gpu, plan_of("420"), mode, [encode(size, "420", "baseline")] * 64)
+        different = len({pixels.tobytes() for pixels in batch})
+        record(
+            "different pixels of 64 equal images in a batch",
+            mode=mode,
+            size=size,
+            different=different,
+            fallbacks=fallbacks,
+        )
+        assert different == 1 or mode == "fastest"
 
 
 def test_the_bound_refuses_swapped_channels_and_a_shift():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import pixprep as pp
 import reference
 from pixprep import ops as op
-from pixprep.compiler import compile_pipeline
 from pixprep.plan import Geometry, Resize
 from pixprep.spec import keep_aspect
 
@@ -59,7 +58,7 @@ def _canvas(image, step):
 
 def look(placement, image):
     """What the canvas of a placement shows of an index image."""
-    top, left, bottom, right = placement.source
+    top, left, bottom, right = placement.box
     vertical, horizontal = placement.mirrors
     image = image[top:bottom, left:right][:: -1 if vertical else 1, :: -1 if horizontal else 1]
     if placement.resized != image.shape[:2]:
@@ -76,7 +75,7 @@ def look(placement, image):
 def place(steps, height, width):
     other = [pp.center_crop(4, from_="start"), pp.tensor()]  # the steps need not end in a tensor of known size
     pipeline = pp.Pipeline([pp.decode(name="start"), *steps, pp.transform(), *other])
-    return compile_pipeline(pipeline).outputs["transform"].geometry.place(height, width)
+    return pipeline.plan.outputs["transform"].geometry.place(height, width)
 
 
 small = st.integers(1, 40)
@@ -119,7 +118,7 @@ def test_the_transform_maps_the_corners_of_the_source_to_the_corners_of_the_regi
         placement = place([*before, *resize, *after], height, width)
     except (pp.PipelineError, pp.ImageError):
         reject()
-    top, left, bottom, right = placement.source
+    top, left, bottom, right = placement.box
     region = placement.region
     assume(region[0] < region[2] and region[1] < region[3])
     for axis, (begin, end) in enumerate(((top, bottom), (left, right))):
@@ -162,13 +161,6 @@ def test_a_letterbox_puts_the_odd_margin_below(spare, before):
     assert place([pp.pad(10 + spare, 10)], 10, 10).at == (before, 0)
 
 
-def test_a_region_is_resized_with_the_coefficients_of_the_whole():
-    placement = place([pp.resize(256), pp.center_crop(224)], 427, 640)
-    assert placement.source == (0, 0, 427, 640)
-    assert placement.resized == (256, 383)
-    assert placement.region == (16, 80, 240, 304)
-
-
 def test_a_crop_behind_the_margin_shows_the_margin_alone():
     placement = place([pp.letterbox(40, 40), pp.crop(0, 0, 5, 40)], 10, 40)
     assert (look(placement, index_image(10, 40)) == NOWHERE).all()
@@ -185,7 +177,7 @@ def test_a_resize_beyond_the_limit_is_refused():
 
 def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
     twice = [pp.normalize(mean=(1, 2, 3), std=2, scale=1), pp.normalize(mean=0.5, std=(1, 2, 4), scale=10)]
-    plan = compile_pipeline(pp.Pipeline([pp.decode(), pp.center_crop(2), *twice, pp.tensor()])).outputs["tensor"]
+    plan = pp.Pipeline([pp.decode(), pp.center_crop(2), *twice, pp.tensor()]).plan.outputs["tensor"]
     (affine,) = plan.arithmetic
     assert affine.scale == pytest.approx((5, 2.5, 1.25))
     assert affine.offset == pytest.approx((-5.5, -5.25, -3.875))
@@ -195,7 +187,7 @@ def test_arithmetic_folds_into_one_factor_and_one_offset_a_channel():
 
 def test_the_colour_of_the_margin_has_one_level_a_channel():
     def fill(*steps, color="rgb"):
-        return compile_pipeline(pp.Pipeline([pp.decode(color=color), *steps, pp.tensor()])).outputs["tensor"].fill
+        return pp.Pipeline([pp.decode(color=color), *steps, pp.tensor()]).plan.outputs["tensor"].fill
 
     assert fill(pp.letterbox(4, 4)) == (114, 114, 114)
     assert fill(pp.letterbox(4, 4, fill=(1, 2, 3))) == (1, 2, 3)
@@ -228,12 +220,12 @@ def test_ties_of_a_side_fall_where_dalis_float32_puts_them():
 def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():
     resize = resize_rule("shorter", (256, 256), rounding="half_away", like="dali", subpixel=True)
     assert resize.size(427, 640) == (256, 384)
-    assert resize.scale(427, 640) == (427 / 256, pytest.approx(427 / 256, rel=1e-7))
-    assert replace(resize, subpixel=False).scale(427, 640) == (427 / 256, 640 / 384)
+    assert resize.ratio(427, 640) == (427 / 256, pytest.approx(427 / 256, rel=1e-7))
+    assert replace(resize, subpixel=False).ratio(427, 640) == (427 / 256, 640 / 384)
 
 
 def test_a_subpixel_scale_grows_the_part_looked_at_no_more_than_tenfold():
     """A side of 0.0225 pixels is rounded up to 1; DALI looks at ten images' widths, not at 44."""
     resize = resize_rule("longer", (9, 9), rounding="half_away", like="dali", subpixel=True)
     assert resize.size(400, 1) == (9, 1)
-    assert resize.scale(400, 1) == (400 / 9, 10)
+    assert resize.ratio(400, 1) == (400 / 9, 10)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from pixprep.errors import ImageError
-from pixprep.plan import Reduction
+from pixprep.plan import Placed
 
 Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-NAMES: dict[Format, str] = {kind: {"webp": "WebP"}.get(kind, kind.upper()) for kind in FORMATS}
+NAMES: dict[Format, str] = {name: {"webp": "WebP"}.get(name, name.upper()) for name in FORMATS}
+Damage = Literal["strict", "lenient"]
+Codec = Literal["consistent", "fastest", "cpu"]
+DAMAGES: tuple[Damage, ...] = get_args(Damage)
+CODECS: tuple[Codec, ...] = get_args(Codec)
+T = TypeVar("T")
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
 """On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that vectors
@@ -24,19 +30,28 @@ class Decoded:
 
     Attributes:
         pixels: on the decoder's device.
-        height, width: of the whole image, upright if the plan says so.
-        reduction: where the pixels are fewer than the image's, how it lies in them.
+        placed: the size of the whole image, and where it lies in every output.
+        is_recovered: it is a damaged JPEG, decoded all the same, which ``lenient`` allows.
+        is_fallback: the GPU's decoders refused it, and the CPU decoded it.
     """
 
     pixels: Pixels
-    height: int
-    width: int
-    reduction: Reduction | None = None
+    placed: Placed
+    is_recovered: bool = False
+    is_fallback: bool = False
 
-    @classmethod
-    def whole(cls, pixels: Pixels) -> Decoded:
-        """Of an image that has as many pixels as these."""
-        return cls(pixels, *pixels.shape[:2])
+
+@dataclass(frozen=True)
+class Chunk(Generic[T]):
+    """Images of a batch that are decoded together.
+
+    Attributes:
+        indices: where they stand in the batch.
+        images: each as its decoder wants it.
+    """
+
+    indices: Sequence[int]
+    images: Sequence[T]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +92,11 @@ class Limits:
                 f"{n_bytes:,} bytes; the limit is {self.max_image_bytes:,} (parameter max_image_bytes)",
             )
 
-    def check_format(self, kind: Format) -> None:
+    def check_format(self, name: Format) -> None:
         """Raise ImageError UNSUPPORTED."""
-        if kind not in self.formats:
+        if name not in self.formats:
             raise ImageError(
-                "UNSUPPORTED", f"a {NAMES[kind]}; only {', '.join(self.formats)} may come here (parameter formats)"
+                "UNSUPPORTED", f"a {NAMES[name]}; only {', '.join(self.formats)} may come here (parameter formats)"
             )
 
     def check_size(self, height: int, width: int, n_bytes: int | None = None) -> None:
@@ -103,25 +118,18 @@ class Limits:
 
 
 class Decoder(Protocol):
-    """Decodes for one engine; may be called from several of its threads.
+    """Decodes for one engine; may be called from several of its threads."""
 
-    Attributes:
-        fallbacks: how many images so far the device refused and the CPU decoded after all.
-    """
+    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[Chunk[Any]]:
+        """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together."""
 
-    fallbacks: int
-
-    @property
-    def recovered(self) -> int:
-        """How many damaged JPEGs so far were decoded all the same, which ``"damage": "lenient"`` allows."""
-
-    def decode(self, encoded: Sequence[Encoded]) -> list[Decoded | ImageError]:
-        """Decode images.
+    def decode(self, chunk: Chunk[Any]) -> AbstractContextManager[list[Decoded | ImageError]]:
+        """Decode the images of one of this decoder's chunks.
 
         Returns:
-            For each, in order, its pixels or the reason why there are none. The memory belongs to the decoder and is
-            reused by the next call from the same thread.
+            For each image, in order, its pixels or the reason why there are none. The memory of the pixels belongs to
+            the decoder, and is theirs until the context ends; on a GPU, until the lane ends.
         """
 
-    def release(self) -> None:
-        """The calling thread is done with the pixels of its last call."""
+    def trim(self) -> None:
+        """Give memory back that is kept for the next images; any thread may ask for it."""

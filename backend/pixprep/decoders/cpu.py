@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Sequence
-from functools import lru_cache
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -20,85 +21,89 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from pixprep.decoders import NAMES, Decoded, Encoded, Format, Limits
+from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header
 from pixprep.errors import ImageError, PixprepError
-from pixprep.plan import Plan, Reduction
+from pixprep.plan import Placed, Plan, Reduction
 
 U8 = npt.NDArray[np.uint8]
 
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 _END_OF_IMAGE = b"\xff\xd9"
 KEPT_BYTES = 64 << 20
-"""A thread keeps its pixel buffer for the next image up to this size: a fresh 36 MB costs 10 % of the decode."""
+"""The largest pixel buffer that is kept for the next image."""
 
 
 class CpuDecoder:
-    """See ``Decoder``. Pixels are upright if the plan says so."""
+    """See ``Decoder``. A chunk is one image, so that its pixels stay in the cache of the core that decodes it.
 
-    fallbacks = 0
+    Args:
+        plan: what to decode to.
+        limits: what is refused from the header.
+        damage: what becomes of a damaged JPEG.
+    """
 
-    def __init__(self, plan: Plan, limits: Limits) -> None:
-        self.recovered = 0
+    def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
+        self._plan = plan
         self._is_gray = plan.is_gray
-        self._is_upright = plan.apply_exif_orientation
-        self._is_fast = plan.chroma == "fast"
         self._is_fast_idct = plan.idct == "fast"
-        self._is_on_white = plan.alpha == "white"
-        self._is_lenient = plan.damage == "lenient"
-        self._denominator = lru_cache(maxsize=4096)(plan.denominator)
+        self._is_lenient = damage == "lenient"
         self._limits = limits
-        self._local = threading.local()
-        self._kept = threading.local()
-        self._lock = threading.Lock()
         self._budget = _Budget(limits.max_pixels_in_flight)
+        self._buffers: deque[U8] = deque()
 
-    def decode(self, encoded: Sequence[Encoded]) -> list[Decoded | ImageError]:
-        """See ``Decoder.decode``; the buffer is one a thread, so only one image a call keeps its pixels valid."""
-        results: list[Decoded | ImageError] = []
-        for image in encoded:
-            self.release()
+    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[Chunk[Encoded]]:
+        """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
+        largest_first = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
+        return (Chunk((index,), (encoded[index],)) for index in largest_first)
+
+    @contextmanager
+    def decode(self, chunk: Chunk[Encoded]) -> Iterator[list[Decoded | ImageError]]:
+        """See ``Decoder``."""
+        (encoded,) = chunk.images
+        with self.decoded(encoded) as image:
+            yield [image]
+
+    @contextmanager
+    def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:
+        """One image, as ``decode`` gives it."""
+        memory = _Memory(self._budget, self._buffers)
+        try:
             try:
-                results.append(self._decode(image))
+                result: Decoded | ImageError = self._decode(encoded, memory)
             except ImageError as error:
-                results.append(error.as_value())
-        return results
-
-    def release(self) -> None:
-        """See ``Decoder``: other threads may have as many pixels in flight."""
-        self._budget.give(getattr(self._local, "pixels", 0))
-        self._local.pixels = 0
+                result = error.as_value()
+            yield result
+        finally:
+            memory.give_back()
 
     def trim(self) -> None:
-        """Give memory back that the threads keep for their next images; any thread may ask for it."""
-        self._kept = threading.local()  # who decodes at the moment still holds its buffer
+        """See ``Decoder``; an image that is being decoded keeps its buffer until it is done."""
+        self._buffers.clear()
 
-    def _take(self, pixels: int) -> None:
-        """Wait until so many pixels may be in memory, before they are."""
-        self._budget.take(pixels)
-        self._local.pixels = pixels
-
-    def _decode(self, encoded: Encoded) -> Decoded:
+    def _decode(self, encoded: Encoded, memory: _Memory) -> Decoded:
         data = memoryview(encoded).cast("B")
-        kind, header = read_header(data, self._limits, is_strict=not self._is_lenient)
+        name, header = read_header(data, self._limits, is_strict=not self._is_lenient)
         if header is None:
-            if kind == "tiff":
+            if name == "tiff":
                 check_tags(data)
-            return Decoded.whole(self._pillow(encoded, kind))
-        self._take(header.height * header.width)
+            pixels = self._pillow(encoded, name, memory)
+            return Decoded(pixels, self._plan.place(*pixels.shape[:2]))
+        placed = self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))
+        memory.take(header.height * header.width)
         if header.components in (1, 3):
-            decoded = self._turbo(encoded, header)
+            decoded = self._turbo(encoded, header, placed, memory)
             if decoded is not None:
                 return decoded
-        return Decoded.whole(self._rare(encoded, header))
+        return self._rare(encoded, header, placed, memory)
 
-    def _turbo(self, encoded: Encoded, header: JpegHeader) -> Decoded | None:
-        """libjpeg-turbo through simplejpeg; None for the rare kinds that its TurboJPEG layer cannot describe."""
-        turn = header.orientation if self._is_upright else 1
-        size = (header.width, header.height) if turn >= 5 else (header.height, header.width)
-        denominator = self._denominator(*size)
+    def _turbo(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: _Memory) -> Decoded | None:
+        """libjpeg-turbo through simplejpeg; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
+        turn = header.orientation if self._plan.apply_exif_orientation else 1
+        denominator = placed.denominator
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
-        buffer = self._buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
+        buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
+        is_recovered = False
         try:
             pixels = self._turbojpeg(encoded, buffer, is_strict=True)
         except ValueError as error:
@@ -111,11 +116,13 @@ class CpuDecoder:
             try:
                 pixels = self._remains(encoded, buffer)
             except ValueError:
-                return Decoded.whole(self._recovered(encoded, header, damage))
-            self._count_recovered()
+                return self._recovered(encoded, header, placed, memory, damage)
+            is_recovered = True
         if turn != 1:
             pixels = _turned(pixels, turn)
-        return Decoded(pixels, *size, None if denominator == 1 else _reduction(denominator, turn, *size))
+        if denominator > 1:
+            placed = placed.reduced(_reduction(denominator, turn, placed.height, placed.width))
+        return Decoded(pixels, placed, is_recovered)
 
     def _turbojpeg(self, encoded: Encoded, buffer: U8, *, is_strict: bool) -> U8:
         """The image at the largest scale that is not larger than ``buffer``, (rows, columns, channels)."""
@@ -123,7 +130,7 @@ class CpuDecoder:
             encoded,
             "GRAY" if self._is_gray else "RGBX",
             fastdct=self._is_fast_idct,
-            fastupsample=self._is_fast,
+            fastupsample=self._plan.chroma == "fast",
             min_height=buffer.shape[0],
             min_width=buffer.shape[1],
             buffer=buffer,
@@ -147,79 +154,68 @@ class CpuDecoder:
                 return pixels
         raise ValueError("the last row was not written")
 
-    def _rare(self, encoded: Encoded, header: JpegHeader) -> U8:
+    def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: _Memory) -> Decoded:
         """A JPEG that only Pillow reads; the damage of CMYK is found by libjpeg-turbo, and that of others by Pillow."""
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
         if warning is None or _is_rare(warning):
             try:
-                return self._pillow(encoded, "jpeg", header.orientation)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header.orientation), placed)
             except ImageError as error:
                 damage = error.as_value()
         else:
             damage = _jpeg_error(warning, len(encoded))
         if not self._is_lenient or damage.reason not in ("TRUNCATED", "CORRUPT"):
             raise damage
-        return self._recovered(encoded, header, damage)
+        return self._recovered(encoded, header, placed, memory, damage)
 
-    def _recovered(self, encoded: Encoded, header: JpegHeader, damage: ImageError) -> U8:
+    def _recovered(
+        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: _Memory, damage: ImageError
+    ) -> Decoded:
         """A damaged JPEG by Pillow: it refuses data that ends early, but at a marker libjpeg-turbo goes on."""
-        if self._is_fast or self._is_fast_idct:  # Pillow has neither
+        if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
             raise damage
         try:
-            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", header.orientation)
+            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header.orientation)
         except ImageError:
             raise damage from None
-        self._count_recovered()
-        return pixels
+        return Decoded(pixels, placed, is_recovered=True)
 
-    def _count_recovered(self) -> None:
-        with self._lock:  # every thread counts
-            self.recovered += 1
-
-    def _buffer(self, n_bytes: int) -> U8:
-        kept = self._kept
-        buffer: U8 | None = getattr(kept, "buffer", None)
-        if buffer is None or len(buffer) < n_bytes:
-            buffer = np.empty(n_bytes, np.uint8)
-            kept.buffer = buffer if n_bytes <= KEPT_BYTES else None
-        return buffer[:n_bytes]
-
-    def _pillow(self, encoded: Encoded, kind: Format, turn: int = 1) -> U8:
+    def _pillow(self, encoded: Encoded, name: Format, memory: _Memory, turn: int = 1) -> U8:
         # It joins the segments of a JPEG, and before 13 copies what their tags claim: unchecked, up to 20 GB.
-        if kind == "jpeg" and bytes(encoded).count(b"Exif\0\0") > 1:
+        if name == "jpeg" and bytes(encoded).count(b"Exif\0\0") > 1:
             raise ImageError("UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG")
         try:
-            with Image.open(io.BytesIO(encoded), formats=[kind.upper()]) as image:
+            with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
                 self._limits.check_size(image.height, image.width, len(encoded))
-                if kind == "tiff":  # a tile is decoded whole, however little of it the image shows
+                if name == "tiff":  # a tile is decoded whole, however little of it the image shows
                     tags = image.tag_v2  # type: ignore[attr-defined]
                     self._limits.check_size(tags.get(_TILE_LENGTH, 1), tags.get(_TILE_WIDTH, 1))
-                if kind == "jpeg":
+                if name == "jpeg":
                     if self._is_gray:
                         image.draft("L", None)
                 else:
-                    self._take(image.height * image.width)
-                    self._check_frames(encoded, kind)
-                pixels = _array(image, is_gray=self._is_gray, is_on_white=self._is_on_white)
-                if kind in ("png", "webp"):  # a PNG may say it after its pixels; a TIFF has been turned by Pillow
+                    memory.take(image.height * image.width)
+                    self._check_frames(encoded, name)
+                pixels = _array(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
+                if name in ("png", "webp"):  # a PNG may say it after its pixels; a TIFF has been turned by Pillow
                     turn = exif_orientation(_exif(image))
-                return _turned(pixels, turn) if self._is_upright and turn in range(2, 9) else pixels
+                return _turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
             raise
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
             raise ImageError("TOO_MANY_PIXELS", "more than Pillow decodes (PIL.Image.MAX_IMAGE_PIXELS)") from None
         except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
             if "truncated" in str(error).lower():
-                raise ImageError("TRUNCATED", f"the {NAMES[kind]} ends after {len(encoded):,} bytes") from None
-            raise ImageError("CORRUPT", f"a damaged {NAMES[kind]}, or a kind that Pillow does not read") from None
+                raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
+            raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
 
-    def _check_frames(self, encoded: Encoded, kind: Format) -> None:
+    def _check_frames(self, encoded: Encoded, name: Format) -> None:
         """Refuse an animation, if there is a limit; a second object, for to seek is to decode."""
         if not self._limits.max_frames:
             return
-        with Image.open(io.BytesIO(encoded), formats=[kind.upper()]) as image:
+        with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
             try:
                 image.seek(self._limits.max_frames)
             except EOFError:
@@ -227,8 +223,44 @@ class CpuDecoder:
         raise ImageError("UNSUPPORTED", f"over {self._limits.max_frames} frames (parameter max_frames)")
 
 
+class _Memory:
+    """What the decode of one image holds: its share of the budget, and a buffer for its pixels.
+
+    The buffer is one of those that earlier images gave back, if there is one of its size: a fresh 36 MB costs 10 % of
+    the decode.
+    """
+
+    def __init__(self, budget: _Budget, buffers: deque[U8]) -> None:
+        self._budget = budget
+        self._buffers = buffers
+        self._pixels = 0
+        self._buffer: U8 | None = None
+
+    def take(self, pixels: int) -> None:
+        """Wait until the budget has room for the pixels of the image, before they are in memory."""
+        if not self._pixels:
+            self._budget.take(pixels)
+            self._pixels = pixels
+
+    def buffer(self, n_bytes: int) -> U8:
+        """Memory for the pixels."""
+        try:
+            self._buffer = self._buffers.popleft()
+        except IndexError:
+            self._buffer = None
+        if self._buffer is None or len(self._buffer) < n_bytes:
+            self._buffer = np.empty(n_bytes, np.uint8)
+        return self._buffer[:n_bytes]
+
+    def give_back(self) -> None:
+        """The image is done with."""
+        self._budget.give(self._pixels)
+        if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
+            self._buffers.appendleft(self._buffer)
+
+
 class _Budget:
-    """So many pixels may be in memory at once; an image that is larger alone."""
+    """How many pixels may be in memory at once; a larger image waits until it is alone."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -327,7 +359,7 @@ def _turned(pixels: U8, orientation: int) -> U8:
 
 
 def _reduction(denominator: int, orientation: int, height: int, width: int) -> Reduction:
-    """Of an image of this size, upright: the end, which may lie inside a pixel, may have become the beginning."""
+    """How an image of this size, upright, lies in its pixels; a turn may have brought its end to the beginning."""
     is_backwards = (orientation in (3, 4, 7, 8), orientation in (2, 3, 6, 7))
     sides = zip(is_backwards, (height, width), strict=True)
     y, x = (-(-side // denominator) - side / denominator if backwards else 0.0 for backwards, side in sides)

@@ -1,13 +1,14 @@
 """Decoding on an NVIDIA GPU: one nvImageCodec call for all JPEGs of a chunk; what it refuses goes to the CPU decoder.
 
 So the CPU decoder has the last word on a bad image, and the reason is the same on every device. No CUDA decoder has the
-fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-turbo.
+fast IDCT: with ``"idct": "fast"`` nvImageCodec decodes on the CPU, by libjpeg-turbo. There it has another decoder for
+images that it turns upright, which knows neither the fast IDCT nor the fast chroma: these go to the CPU decoder.
 
-nvImageCodec does not say that a JPEG is damaged. Unless the plan asks for the fastest decoder, libjpeg-turbo reads its
-data first, on the cores of the host: only a JPEG without damage reaches nvImageCodec, and images and errors are those
-of the CPU. A large batch is cut into chunks, so that the host reads headers and data of one while another is decoded.
+nvImageCodec does not say that a JPEG is damaged. Unless the fastest decoder is asked for, libjpeg-turbo reads its data
+first, on the cores of the host: only a JPEG without damage reaches nvImageCodec, and images and errors are those of the
+CPU. A large batch is cut into chunks, so that the host reads headers and data of one while another is decoded.
 
-Every image is decoded whole: ``"scale": "auto"`` allows less, and asks for nothing.
+Every image is decoded whole: ``reduced`` allows less, and asks for nothing.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nvidia import nvimgcodec
 
-from pixprep.decoders import Decoded, Encoded, Limits
+from pixprep.decoders import Chunk, Codec, Damage, Decoded, Encoded, Limits
 from pixprep.decoders.cpu import CpuDecoder, is_whole
 from pixprep.decoders.header import JpegHeader, read_header
 from pixprep.errors import ImageError, SetupError
-from pixprep.plan import Plan
+from pixprep.plan import Placed, Plan
 
 REMEDY = (
-    'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or write "decoder": "cpu" in decode'
+    'pip install "pixprep[gpu-cuda12]" (or gpu-cuda13, for the CUDA of the driver), or choose the decoder "cpu" '
+    "(an argument of Engine, a parameter of the Triton model)"
 )
 _BACKENDS = {
     "consistent": (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU),
@@ -40,8 +43,23 @@ _END_OF_IMAGE = b"\xff\xd9"
 _CHUNKS = 4
 _LARGEST = 65_535  # images of a chunk: each is one z of a kernel's grid, and CUDA allows no more
 KEPT_BYTES = 1 << 30
-"""Memory that a thread keeps for the pixels of its next images. A buffer only grows, so that in batches with one large
-image each, now here, now there, every buffer would become as large as that."""
+"""See ``kept_bytes``. A buffer only grows: where each batch has one large image in another place, every buffer would
+become that large."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """An image whose header has been read.
+
+    Attributes:
+        encoded: the image.
+        placed: where it lies in every output; None: its size is not known, or nvImageCodec does not read it.
+        error: why it is refused.
+    """
+
+    encoded: Encoded
+    placed: Placed | None = None
+    error: ImageError | None = None
 
 
 class GpuDecoder:
@@ -50,6 +68,11 @@ class GpuDecoder:
     Args:
         plan: what to decode to.
         limits: what is refused from the header.
+        damage: what becomes of a damaged JPEG.
+        codec: what may decode.
+        budget: the bytes of the pixels of one chunk, at most.
+        kept_bytes: memory that a thread keeps for the pixels of its next images.
+        cores: that read JPEGs; default: as many as this process may use.
         device_id: the GPU, or nvImageCodec's number for "no GPU".
         to_array: wraps an nvImageCodec image without a copy, and uploads a NumPy array.
         stream: gives the CUDA stream, as a number, that the calling thread works on.
@@ -63,24 +86,32 @@ class GpuDecoder:
         plan: Plan,
         limits: Limits,
         *,
+        damage: Damage,
+        codec: Codec,
+        budget: int,
+        kept_bytes: int = KEPT_BYTES,
+        cores: int | None = None,
         device_id: int,
         to_array: Callable[[Any], Any],
         stream: Callable[[], int],
     ) -> None:
-        self.fallbacks = 0
-        self._cpu = CpuDecoder(replace(plan, scale="full"), limits)
+        self._plan = replace(plan, reduced=False)
+        self._cpu = CpuDecoder(self._plan, limits, damage=damage)
         self._limits = limits
-        self._is_strict = plan.damage == "strict"
-        self._known: dict[int, tuple[Encoded, JpegHeader | None]] = {}
-        self._cores = len(os.sched_getaffinity(0))
-        self._readers = None if plan.decoder == "fastest" else ThreadPoolExecutor(self._cores)
+        self._is_strict = damage == "strict"
+        self._budget = budget
+        self._kept_bytes = kept_bytes
+        self._cores = cores or len(os.sched_getaffinity(0))
+        self._readers = None if codec == "fastest" else ThreadPoolExecutor(self._cores)
         self._to_array = to_array
         self._stream = stream
         is_fast_idct = plan.idct == "fast"
+        is_fast = is_fast_idct or (codec == "cpu" and plan.chroma == "fast")
+        self._is_for_turned = not (is_fast and plan.apply_exif_orientation)
         try:
             self._decoder = nvimgcodec.Decoder(
                 device_id=device_id,
-                backends=[nvimgcodec.Backend(kind) for kind in _BACKENDS["cpu" if is_fast_idct else plan.decoder]],
+                backends=[nvimgcodec.Backend(backend) for backend in _BACKENDS["cpu" if is_fast_idct else codec]],
                 options=f":fancy_upsampling={int(plan.chroma == 'fancy')}" + " :fast_idct=1" * is_fast_idct,
             )
         except RuntimeError as error:
@@ -90,72 +121,62 @@ class GpuDecoder:
             color_spec=nvimgcodec.GRAY if plan.is_gray else nvimgcodec.SRGB,
             sample_format=nvimgcodec.I_Y if plan.is_gray else nvimgcodec.I_RGB,
         )
-        self._lock = threading.Lock()  # nvImageCodec: one call at a time for each decoder
+        self._lock = threading.Lock()  # nvImageCodec takes one call at a time for each decoder
         self._local = threading.local()
 
-    @property
-    def recovered(self) -> int:
-        """See ``Decoder``."""
-        return self._cpu.recovered
+    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[Chunk[Read]]:
+        """See ``Decoder``: neighbours, whose pixels fit into the budget together, or one image.
 
-    def release(self) -> None:
-        """See ``Decoder``: the device has a budget of bytes for each chunk."""
-
-    def decode(self, encoded: Sequence[Encoded]) -> list[Decoded | ImageError]:
-        """See ``Decoder.decode``: the pixels are valid until the same thread's next call."""
-        results: list[Decoded | ImageError | None] = [None] * len(encoded)
-        batch: list[int] = []
-        for index, image in enumerate(encoded):
-            try:
-                if self._is_for_nvimgcodec(image):
-                    batch.append(index)
-            except ImageError as error:
-                results[index] = error.as_value()
-        if self._readers:
-            are_whole = self._readers.map(is_whole, [encoded[index] for index in batch])
-            batch = [index for index, whole in zip(batch, list(are_whole), strict=True) if whole]
-        for index, decoded in zip(batch, self._batch([encoded[index] for index in batch]), strict=True):
-            results[index] = None if decoded is None else Decoded.whole(self._to_array(decoded))
-        return [self._on_cpu(encoded[index]) if result is None else result for index, result in enumerate(results)]
-
-    def chunks(self, encoded: Sequence[Encoded], *, budget: int) -> Iterator[range]:
-        """Ranges of images whose pixels have at most ``budget`` bytes together, and at least one image each.
-
-        No chunk is more than a quarter of the batch, for as long as each core has an image of it.
+        No chunk is more than a quarter of the batch, as long as each core has an image of it.
         """
         most = min(max(self._cores, -(-len(encoded) // _CHUNKS)), _LARGEST)
-        self._known = {}
+        images: list[Read] = []
         start = used = 0
-        for index, image in enumerate(encoded):
-            need = self._n_bytes(image)
-            if index > start and (used + need > budget or index - start == most):
-                yield range(start, index)
-                start, used = index, 0
+        for index, each in enumerate(encoded):
+            image, need = self._read(each)
+            if images and (used + need > self._budget or len(images) == most):
+                yield Chunk(range(start, index), images)
+                images, start, used = [], index, 0
+            images.append(image)
             used += need
-        if start < len(encoded):
-            yield range(start, len(encoded))
+        if images:
+            yield Chunk(range(start, len(encoded)), images)
 
-    def _n_bytes(self, encoded: Encoded) -> int:
+    @contextmanager
+    def decode(self, chunk: Chunk[Read]) -> Iterator[list[Decoded | ImageError]]:
+        """See ``Decoder``: the pixels are valid until the same thread's next call."""
+        batch = [index for index, image in enumerate(chunk.images) if image.placed]
+        if self._readers:
+            are_whole = self._readers.map(is_whole, [chunk.images[index].encoded for index in batch])
+            batch = [index for index, whole in zip(batch, list(are_whole), strict=True) if whole]
+        arrays = self._batch([chunk.images[index].encoded for index in batch])
+        decoded = {index: array for index, array in zip(batch, arrays, strict=True) if array is not None}
+        yield [self._result(image, decoded.get(index)) for index, image in enumerate(chunk.images)]
+
+    def _read(self, encoded: Encoded) -> tuple[Read, int]:
+        """The header of an image, and the bytes that its pixels take."""
         try:
-            header = self._header(encoded)
-        except ImageError:
-            return 0  # it will not be decoded
-        self._known[id(encoded)] = encoded, header
-        return 3 * header.height * header.width if header else 3 * self._limits.max_pixels
+            _, header = read_header(memoryview(encoded).cast("B"), self._limits, is_strict=self._is_strict)
+            if header is None:
+                return Read(encoded), 3 * self._limits.max_pixels
+            placed = self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))
+        except ImageError as error:
+            return Read(encoded, error=error.as_value()), 0
+        is_ours = _is_for_nvimgcodec(encoded, header) and (header.orientation == 1 or self._is_for_turned)
+        return Read(encoded, placed if is_ours else None), 3 * header.height * header.width
 
-    def _header(self, encoded: Encoded) -> JpegHeader | None:
-        """The header of a JPEG within the limits; None for other formats. Read once for the chunks and the decode."""
-        known = self._known.pop(id(encoded), None)
-        if known is not None and known[0] is encoded:
-            return known[1]
-        return read_header(memoryview(encoded).cast("B"), self._limits, is_strict=self._is_strict)[1]
-
-    def _is_for_nvimgcodec(self, encoded: Encoded) -> bool:
-        """Whether the CUDA decoder reads it; a file that has no end is left to libjpeg-turbo, which refuses it."""
-        header = self._header(encoded)
-        if header is None or header.components not in (1, 3):
-            return False
-        return header.frame in _LOSSY_HUFFMAN and bytes(encoded).rfind(_END_OF_IMAGE) >= header.scan
+    def _result(self, image: Read, decoded: Any | None) -> Decoded | ImageError:
+        """What nvImageCodec made of an image, or else the CPU."""
+        if image.error is not None:
+            return image.error
+        if decoded is not None:
+            assert image.placed is not None
+            return Decoded(self._to_array(decoded), image.placed)
+        with self._cpu.decoded(image.encoded) as result:
+            if isinstance(result, ImageError):
+                return result
+            pixels = self._to_array(result.pixels[:, :, :3].copy())
+            return replace(result, pixels=pixels, is_fallback=True)
 
     def trim(self) -> None:
         """Give memory back that the threads keep for their next images; any thread may ask for it."""
@@ -174,7 +195,7 @@ class GpuDecoder:
             return []
         local = self._local
         kept: list[Any] = getattr(local, "images", [])
-        if sum(image.capacity for image in kept) > KEPT_BYTES:
+        if sum(image.capacity for image in kept) > self._kept_bytes:
             kept = []
         streams = [nvimgcodec.CodeStream(bytes(image)) for image in encoded]
         buffers = {"images": kept[: len(streams)]} if len(kept) >= len(streams) else {}
@@ -184,11 +205,9 @@ class GpuDecoder:
             local.images = [image for image in images if image is not None]
         return images
 
-    def _on_cpu(self, encoded: Encoded) -> Decoded | ImageError:
-        (decoded,) = self._cpu.decode([encoded])
-        self._cpu.release()
-        if isinstance(decoded, ImageError):
-            return decoded
-        with self._lock:  # both lanes count
-            self.fallbacks += 1
-        return Decoded.whole(self._to_array(decoded.pixels[:, :, :3].copy()))
+
+def _is_for_nvimgcodec(encoded: Encoded, header: JpegHeader) -> bool:
+    """Whether the CUDA decoder reads it; a file that has no end is left to libjpeg-turbo, which refuses it."""
+    if header.components not in (1, 3) or header.frame not in _LOSSY_HUFFMAN:
+        return False
+    return bytes(encoded).rfind(_END_OF_IMAGE) >= header.scan

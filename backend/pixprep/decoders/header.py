@@ -49,6 +49,10 @@ class JpegHeader(NamedTuple):
     scan: int
     least: int
 
+    def size(self, *, is_upright: bool) -> tuple[int, int]:
+        """(height, width), as stored or turned upright."""
+        return (self.width, self.height) if is_upright and self.orientation >= 5 else (self.height, self.width)
+
 
 def sniff(encoded: bytes | memoryview) -> Format | None:
     """The format that the first bytes announce; None for anything that pixprep does not read."""
@@ -80,12 +84,12 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
         ImageError: any but DOES_NOT_FIT.
     """
     limits.check_bytes(len(encoded))
-    kind = sniff(encoded)
-    if kind is None:
+    name = sniff(encoded)
+    if name is None:
         raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
-    limits.check_format(kind)
-    if kind != "jpeg":
-        return kind, None
+    limits.check_format(name)
+    if name != "jpeg":
+        return name, None
     header = read_jpeg_header(encoded, max_scans=limits.max_scans)
     limits.check_size(header.height, header.width, len(encoded))
     if header.precision != 8 or header.frame == _LOSSLESS:
@@ -99,7 +103,7 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
             f"the JPEG ends after {len(encoded):,} bytes: its {header.height} x {header.width} pixels take at least "
             f"{header.scan + header.least:,}",
         )
-    return kind, header
+    return name, header
 
 
 def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max_scans) -> JpegHeader:
@@ -135,9 +139,9 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
         elif marker == _START_OF_SCAN:
             if frame is None:
                 raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
-            kind, fields = frame
+            process, fields = frame
             components = fields[5]
-            is_one_scan = kind in _SEQUENTIAL and len(segment) > 0 and segment[0] == components
+            is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == components
             if not is_one_scan and _has_many_scans(data, position, max_scans):
                 raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
             return JpegHeader(
@@ -145,10 +149,10 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
                 width=int.from_bytes(fields[3:5], "big"),
                 components=components,
                 precision=fields[0],
-                frame=kind,
+                frame=process,
                 orientation=orientation,
                 scan=position + length,
-                least=(_blocks(fields, segment) * _BITS_A_BLOCK.get(kind, 0) + 7) // 8,
+                least=(_blocks(fields, segment) * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
             )
         position += length
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
@@ -208,8 +212,8 @@ def check_tags(tiff: bytes | memoryview) -> None:
     for directory in directories:  # which grows on the way
         first = directory + 2
         entries = tiff[first : first + fields.size * int.from_bytes(tiff[directory:first], order)]
-        for tag, kind, count, value in fields.iter_unpack(entries[: len(entries) // fields.size * fields.size]):
-            claimed += _TYPE_BYTES.get(kind, 0) * count
+        for tag, type_, count, value in fields.iter_unpack(entries[: len(entries) // fields.size * fields.size]):
+            claimed += _TYPE_BYTES.get(type_, 0) * count
             if tag in _DIRECTORIES and value not in directories:
                 directories.append(value)
             if len(directories) > _MAX_DIRECTORIES:

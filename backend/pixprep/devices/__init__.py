@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from pixprep.decoders import Decoder, Encoded, Limits
+from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.errors import SetupError
 from pixprep.kernels import Array, Kernel
 from pixprep.plan import Plan, TensorPlan
@@ -22,14 +22,11 @@ class Device(Protocol):
 
     lanes: int
 
-    def decoder(self, plan: Plan, limits: Limits) -> Decoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage, codec: Codec) -> Decoder:
         """The decoder for a plan."""
 
     def kernel(self, plan: TensorPlan) -> Kernel:
         """The kernel for a plan, compiled."""
-
-    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
-        """Share a batch out: each range of images is decoded together, and its pixels are in memory together."""
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array on the device, its values not set."""
@@ -44,7 +41,7 @@ class Device(Protocol):
         """Whether another batch has a chance; if not, only a new process has."""
 
     def close(self) -> None:
-        """End the decoder's threads and give memory back; nothing is run any more."""
+        """End the decoder's threads and give memory back; nothing can be run any more."""
 
 
 def device_for(name: str, *, threads: int | None = None) -> Device:
@@ -57,12 +54,12 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
     Raises:
         SetupError: there is no such device here.
     """
-    kind, _, index = name.partition(":")
+    place, _, index = name.partition(":")
     if name == "cpu":
         from pixprep.devices.cpu import Cpu  # noqa: PLC0415  (on demand: a laptop has no codecs to load)
 
         return Cpu(threads)
-    if kind == "gpu" and (index or "0").isdigit():
+    if place == "gpu" and (index or "0").isdigit():
         try:
             from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (on demand: most machines lack CuPy)
         except ImportError as error:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from pixprep.decoders import Encoded, Limits
+from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
@@ -28,19 +28,15 @@ class Cpu:
         self.lanes = threads or len(os.sched_getaffinity(0))
         self._decoder: CpuDecoder | None = None
 
-    def decoder(self, plan: Plan, limits: Limits) -> CpuDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage, codec: Codec) -> CpuDecoder:
         """See ``Device``."""
-        self._decoder = CpuDecoder(plan, limits)
+        del codec  # there is one
+        self._decoder = CpuDecoder(plan, limits, damage=damage)
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> CpuKernel:
         """See ``Device``."""
         return CpuKernel(plan)
-
-    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
-        """See ``Device``: the largest first, so that no thread is left with one when the others are done."""
-        largest_first = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
-        return (range(index, index + 1) for index in largest_first)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``."""

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from nvidia import nvimgcodec
 
-from pixprep.decoders import Encoded, Limits
+from pixprep.decoders import Chunk, Codec, Damage, Limits
 from pixprep.decoders.cpu import CpuDecoder, sample_jpeg
-from pixprep.decoders.gpu import REMEDY, GpuDecoder
+from pixprep.decoders.gpu import REMEDY, GpuDecoder, Read
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, launch
 from pixprep.kernels.cpu import CpuKernel
@@ -84,7 +84,7 @@ class Gpu:
         self._kernels: list[GpuKernel] = []
         self._queued: Any = None
 
-    def decoder(self, plan: Plan, limits: Limits) -> GpuDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage, codec: Codec) -> GpuDecoder:
         """See ``Device``.
 
         Raises:
@@ -93,20 +93,24 @@ class Gpu:
         self._decoder = GpuDecoder(
             plan,
             limits,
+            damage=damage,
+            codec=codec,
+            budget=PIXEL_BYTES,
             device_id=self._device.id,
             to_array=_to_array,
             stream=lambda: int(cupy.cuda.get_current_stream().ptr),
         )
-        sample = sample_jpeg(48, 64)
-        (expected,) = CpuDecoder(replace(plan, scale="full"), limits).decode([sample])
-        with self.lane():
-            (decoded,) = self._decoder.decode([sample])
-            if self._decoder.fallbacks:
-                raise SetupError(f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}")
+        height, width = 48, 64
+        sample, whole = sample_jpeg(height, width), replace(plan, reduced=False, outputs={})
+        chunk = Chunk((0,), (Read(sample, whole.place(height, width)),))
+        with CpuDecoder(whole, limits).decoded(sample) as expected, self.lane(), self._decoder.decode(chunk) as results:
+            (decoded,) = results
             if isinstance(decoded, ImageError) or isinstance(expected, ImageError):
                 return self._decoder  # the model takes no such image
+            if decoded.is_fallback:
+                raise SetupError(f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}")
             pixels = decoded.pixels.get().astype(int)
-        apart = np.abs(pixels - expected.pixels[:, :, : pixels.shape[2]]).mean()
+            apart = np.abs(pixels - expected.pixels[:, :, : pixels.shape[2]]).mean()
         if apart > _LARGEST_MEAN:
             raise SetupError(
                 f"nvImageCodec's pixels are {apart:.1f} levels from libjpeg-turbo's on this GPU, on average: {REMEDY}"
@@ -122,11 +126,6 @@ class Gpu:
         with self._device:
             self._kernels.append(_checked_kernel(plan))
         return self._kernels[-1]
-
-    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[range]:
-        """See ``Device``."""
-        assert self._decoder is not None
-        return self._decoder.chunks(encoded, budget=PIXEL_BYTES)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``; memory that the caller has given back, and that its queued work may still read."""
@@ -228,9 +227,9 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
 
 def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
     """Black, white and noise: filters overshoot at their edges, where values are clipped."""
-    kinds = numbers.integers(0, 3, (height // _BLOCK, width // _BLOCK, channels))
-    kinds = kinds.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
-    return np.where(kinds == 2, numbers.integers(0, 256, kinds.shape), 255 * kinds).astype(np.uint8)
+    choices = numbers.integers(0, 3, (height // _BLOCK, width // _BLOCK, channels))
+    choices = choices.repeat(_BLOCK, axis=0).repeat(_BLOCK, axis=1)
+    return np.where(choices == 2, numbers.integers(0, 256, choices.shape), 255 * choices).astype(np.uint8)
 
 
 def _to_array(image: Any) -> Any:

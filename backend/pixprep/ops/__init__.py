@@ -1,0 +1,48 @@
+"""Every operator, as frozen data: its fields, its checks, and the spec of its result. No arrays, no devices.
+
+An operator is added by its class, its member in one of the unions below, and its lowering in ``compiler``; ``mypy`` and
+the tests name the places that still lack it.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from pixprep.ops.decode import Decode
+from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
+from pixprep.ops.levels import Arithmetic, Normalize
+from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, op_name
+from pixprep.ops.outputs import OriginalSize, Tensor, TensorDType, Transform
+
+ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | Normalize
+OutputOp = Tensor | OriginalSize | Transform
+AnyOp = Decode | ImageOp | OutputOp
+OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyOp)}
+"""The class of each operator, by its name in the file."""
+
+__all__ = [
+    "MAX_SIDE",
+    "OPS",
+    "Anchor",
+    "AnyOp",
+    "Arithmetic",
+    "CenterCrop",
+    "Crop",
+    "Decode",
+    "Flip",
+    "ImageOp",
+    "Letterbox",
+    "Levels",
+    "Normalize",
+    "Op",
+    "OriginalSize",
+    "OutputOp",
+    "Pad",
+    "Reals",
+    "Resize",
+    "Tensor",
+    "TensorDType",
+    "Transform",
+    "as_tuple",
+    "op_name",
+]

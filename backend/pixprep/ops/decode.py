@@ -1,0 +1,44 @@
+"""The first op of every pipeline."""
+
+from __future__ import annotations
+
+from pixprep.ops.op import Op
+from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
+
+
+class Decode(Op, frozen=True, tag="decode", kw_only=True):
+    """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
+
+    Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
+    JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
+    upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. 16-bit values keep
+    their high byte, CMYK becomes RGB as in Pillow.
+
+    Args:
+        color: order of the channels.
+        apply_exif_orientation: turn the image upright by its EXIF data (not XMP); False keeps the pixels as they are
+            stored, but for TIFF, which Pillow turns while it reads.
+        chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
+            code; ``fast``: repeated, a few percent quicker, up to 73 levels off.
+        idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
+            differ, by up to 18 levels); the CPU decodes such images on a GPU too.
+        reduced: a JPEG may be decoded to 1/2, 1/4 or 1/8 of its size, where the resize of every tensor then still has
+            at least two pixels for each that it makes, on both axes. libjpeg-turbo on the CPU does so for JPEGs of one
+            or three components; other images, and a GPU, decode whole. Sizes, windows and ``transform`` stay those of
+            the whole image. Photos change by 0.1 to 1.0 levels on average, by at most 16, and by up to 27 at the edge
+            of a crop before the resize (photos of 500 x 375 to 4032 x 3024, shorter side 40 to 256). Only with a
+            resize like Pillow, with antialias, and not by ``nearest`` or ``box``.
+        alpha: of transparent images. ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
+            ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
+    """
+
+    color: Color = "rgb"
+    apply_exif_orientation: bool = True
+    chroma: Chroma = "fancy"
+    idct: Idct = "accurate"
+    reduced: bool = False
+    alpha: Alpha = "drop"
+
+    def infer(self) -> ImageSpec:
+        """The spec of the decoded image: any size."""
+        return ImageSpec(color=self.color)

@@ -1,0 +1,285 @@
+"""Ops that say where each pixel of a tensor looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pixprep.errors import PipelineError
+from pixprep.ops.op import MAX_SIDE, Levels, Op, check_fill, check_side, check_sides, need_channels, need_levels, settle
+from pixprep.profiles import PROFILES
+from pixprep.spec import Filter, ImageSpec, Like, Rounding, keep_aspect
+
+Anchor = Literal["center", "top_left"]
+
+
+class Resize(Op, frozen=True, tag="resize"):
+    """Resize by a separable filter; give ``size``, or ``height`` and ``width``.
+
+    ``like`` names the library whose values these are, after decoding, on every device; exactly, but for ``dali``:
+
+    - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm use on PIL images; two passes, each rounded
+      to uint8, the vertical one first where the height shrinks by more than twice what the width does. Without
+      antialias the filter is not widened when the image shrinks: Pillow's formula with the support of a ratio of 1.
+    - ``pillow12``: the same of Pillow before 13: the horizontal pass is always first.
+    - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
+    - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values, rounded to uint8, on a CPU with AVX2: what
+      torchvision's v1 transforms, and so every ``weights.transforms()``, do to tensors.
+    - ``opencv``: ``cv2.resize`` of uint8 images; ``bicubic`` by its formula, not by Intel IPP.
+    - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2: float32 values, which nothing rounds.
+    - ``dali``: DALI's ``resize`` of uint8 images. Its geometry, and its float32 values within a level.
+
+    Args:
+        size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
+        side: which side ``size`` is for; default: ``shorter``.
+        height, width: both sides.
+        mode: with ``height`` and ``width``. ``stretch``: to exactly that. ``fit``: the largest size inside of the same
+            aspect ratio; ``cover``: the smallest around. Default: ``stretch``.
+        filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
+            ``bicubic``, ``lanczos`` (3 lobes), ``area`` (OpenCV's); each library has its own choice of them.
+        antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
+        like: see above.
+        rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
+            ``half_even`` (timm's ``round``), ``half_away`` (DALI's). At least 1. Default: DALI's for dali, else
+            ``down``; none where both sides are given.
+        subpixel: of dali: look at the part of the image that makes the scale of both axes equal in spite of the
+            rounding (``subpixel_scale``). Default: True for dali.
+    """
+
+    size: int | None = None
+    side: Literal["shorter", "longer"] | None = None
+    height: int | None = None
+    width: int | None = None
+    mode: Literal["stretch", "fit", "cover"] | None = None
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+    rounding: Rounding | None = None
+    subpixel: bool | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        pair = (self.height, self.width)
+        if (self.size is None) == (pair == (None, None)) or (self.size is None and None in pair):
+            raise PipelineError('needs either "size" or both "height" and "width"')
+        _check_like(self)
+        if self.subpixel is not None and PROFILES[self.like].subpixel is None:
+            raise PipelineError('"subpixel" goes with "like": "dali"')
+        if self.size is None:
+            if self.side is not None:
+                raise PipelineError('"side" goes with "size", not with "height" and "width"')
+            check_sides(self.height, self.width)
+            settle(self, "mode", "stretch")
+        else:
+            if self.mode is not None:
+                raise PipelineError('"mode" goes with "height" and "width", not with "size"')
+            check_side("size", self.size)
+            settle(self, "side", "shorter")
+        if self.mode != "stretch":
+            settle(self, "rounding", PROFILES[self.like].rounding)
+            settle(self, "subpixel", PROFILES[self.like].subpixel)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec after the resize; refuses values that are not the decoder's levels."""
+        need_levels(image)
+        if self.filter in PROFILES[self.like].real:
+            image = replace(image, values="real")
+        if self.mode == "stretch":
+            assert self.height is not None
+            assert self.width is not None
+            return image.sized(self.height, self.width)
+        if self.mode is not None:
+            least = (1, 1) if self.mode == "fit" else (self.height or 1, self.width or 1)
+            return replace(image, height=None, width=None, min_height=least[0], min_width=least[1])
+        assert self.size is not None
+        assert self.side is not None
+        assert self.rounding is not None
+        if image.height is not None and image.width is not None:
+            return image.sized(*keep_aspect(self.size, self.side, image.height, image.width, self.rounding))
+        shortest = self.size if self.side == "shorter" else 1
+        return replace(image, height=None, width=None, min_height=shortest, min_width=shortest)
+
+
+class CenterCrop(Op, frozen=True, tag="center_crop"):
+    """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
+
+    Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
+    padded with zeros. Unlike it, a crop before the resize must fit inside the image.
+
+    Args:
+        height: in pixels.
+        width: in pixels; default: ``height``.
+        fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
+        rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
+            ``half_away`` (DALI).
+    """
+
+    height: int | None = None
+    width: int | None = None
+    fraction: float | None = None
+    rounding: Rounding = "half_even"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
+            raise PipelineError('needs either "height" and "width", or "fraction"')
+        if self.fraction is not None:
+            if not 0 < self.fraction <= 1:
+                raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
+            return
+        settle(self, "width", self.height)
+        check_sides(self.height, self.width)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
+        if self.height is not None and self.width is not None:
+            if self.height > image.min_height or self.width > image.min_width:
+                need_levels(image)
+            return image.sized(self.height, self.width)
+        assert self.fraction is not None
+        if image.height is not None and image.width is not None:
+            side = max(1, int(self.fraction * min(image.height, image.width)))
+            return image.sized(side, side)
+        return replace(image, height=None, width=None, min_height=1, min_width=1)
+
+
+class Crop(Op, frozen=True, tag="crop"):
+    """Cut out a fixed window.
+
+    Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, not padded.
+
+    Args:
+        top, left: the window's first row and column.
+        height, width: its size.
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_sides(self.height, self.width)
+        for name, value in (("top", self.top), ("left", self.left)):
+            if not 0 <= value <= MAX_SIDE:
+                raise PipelineError(f'"{name}" must be 0 to {MAX_SIDE}, not {value}')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the window; refuses one that no image could hold."""
+        for name, end, side in (
+            ("height", self.top + self.height, image.height),
+            ("width", self.left + self.width, image.width),
+        ):
+            if side is not None and end > side:
+                raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
+        return image.sized(self.height, self.width)
+
+
+class Pad(Op, frozen=True, tag="pad"):
+    """Put the image on a larger canvas of one colour.
+
+    Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
+    and on the right. An image larger than the canvas is refused.
+
+    Args:
+        height, width: of the canvas.
+        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
+        anchor: where the image lies: ``center`` or ``top_left``.
+    """
+
+    height: int
+    width: int
+    fill: Levels = 0
+    anchor: Anchor = "center"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_sides(self.height, self.width)
+        check_fill(self.fill)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the canvas."""
+        need_levels(image)
+        need_channels("fill", self.fill, image)
+        if image.min_height > self.height or image.min_width > self.width:
+            raise PipelineError(
+                f"the canvas {self.height} x {self.width} is smaller than the image, "
+                f"which is at least {image.min_height} x {image.min_width}"
+            )
+        return image.sized(self.height, self.width)
+
+
+class Letterbox(Op, frozen=True, tag="letterbox"):
+    """Resize to fit inside ``height`` x ``width``, keeping the aspect ratio, and pad the rest.
+
+    The geometry of Ultralytics' ``LetterBox``: sides are ``round(side * scale)`` with the smaller of the two scales;
+    the margin above is ``round(d / 2 - 0.1)`` of the ``d`` rows that are free. Its filter is ``"like": "opencv"``; the
+    default is the antialiased one of ``resize``.
+
+    Args:
+        height, width: of the canvas.
+        fill: the colour, 0 to 255: one number, or one a channel.
+        anchor: where the image lies: ``center`` or ``top_left``.
+        enlarge: also scale small images up.
+        filter, antialias, like: as in ``resize``.
+    """
+
+    height: int
+    width: int
+    fill: Levels = 114
+    anchor: Anchor = "center"
+    enlarge: bool = True
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        _check_like(self)
+        check_sides(self.height, self.width)
+        check_fill(self.fill)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the canvas."""
+        need_levels(image)
+        need_channels("fill", self.fill, image)
+        if self.filter in PROFILES[self.like].real:
+            image = replace(image, values="real")
+        return image.sized(self.height, self.width)
+
+
+class Flip(Op, frozen=True, tag="flip"):
+    """Mirror the image; always, never at random.
+
+    Args:
+        axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
+    """
+
+    axis: Literal["horizontal", "vertical"] = "horizontal"
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change."""
+        return image
+
+
+def _check_like(op: Resize | Letterbox) -> None:
+    """Fill in what follows from ``like``, and refuse what its library cannot do."""
+    profile = PROFILES[op.like]
+    settle(op, "antialias", profile.antialias)
+    filters = _filters(op.like, antialias=bool(op.antialias))
+    if not filters:
+        raise PipelineError(
+            f'"antialias" must be {str(not op.antialias).lower()} with "like": "{op.like}": {profile.title} then has '
+            f"{', '.join(_filters(op.like, antialias=not op.antialias))}"
+        )
+    if op.filter not in filters:
+        others = [like for like in PROFILES if op.filter in _filters(like, antialias=bool(op.antialias))]
+        raise PipelineError(
+            f'"{op.filter}" with antialias {str(op.antialias).lower()} is not for "like": "{op.like}", which has '
+            f"{', '.join(filters)}; of the others {', '.join(others) or 'none'} has it"
+        )
+
+
+def _filters(like: Like, *, antialias: bool) -> tuple[Filter, ...]:
+    return PROFILES[like].antialiased if antialias else PROFILES[like].filters

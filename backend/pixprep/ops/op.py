@@ -1,0 +1,96 @@
+"""What all operators share, and the checks that several of them make.
+
+An op takes the image of the op before it, or of the one that ``from`` names. Sizes are in pixels, height before width.
+Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pixprep.errors import PipelineError
+from pixprep.spec import ImageSpec
+
+Levels = int | tuple[int, ...]
+Reals = float | tuple[float, ...]
+
+MAX_SIDE = 16384
+
+
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
+    """What all operators share.
+
+    Attributes:
+        name: what later ops call this one in ``from``; of an output, its name in Triton.
+        from_: the op whose image this one takes, ``from`` in the file; None: the op before.
+    """
+
+    name: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+
+    def __post_init__(self) -> None:
+        try:
+            self.check()
+        except (TypeError, OverflowError):  # only from Python: msgspec has checked the types of what a file says
+            raise PipelineError(f"{op_name(self)}: a value of the wrong type in {self!r}") from None
+
+    def check(self) -> None:
+        """Raise PipelineError where the values contradict each other or a limit."""
+
+
+def settle(op: Op, field: str, value: object) -> None:
+    """Give a field that was left out the default that follows from other fields."""
+    if getattr(op, field) is None:
+        msgspec.structs.force_setattr(op, field, value)
+
+
+def op_name(op: Op) -> str:
+    """The op's name in the file, such as ``center_crop``."""
+    return str(op.__struct_config__.tag)
+
+
+def as_tuple(value: Reals) -> tuple[float, ...]:
+    """One number as a tuple of one; Python callers may also give a list."""
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def shown(value: Reals) -> str:
+    """The numbers of a field, as a message shows them."""
+    values = as_tuple(value)
+    return ", ".join([*(f"{v:g}" for v in values[:4]), *["..."] * (len(values) > 4)])
+
+
+def check_side(name: str, value: int) -> None:
+    """Raise PipelineError where a side has no pixel, or too many."""
+    if not 1 <= value <= MAX_SIDE:
+        raise PipelineError(f'"{name}" must be 1 to {MAX_SIDE} pixels, not {value}')
+
+
+def check_sides(height: int | None, width: int | None) -> None:
+    """``check_side`` of both, which must be given."""
+    assert height is not None
+    assert width is not None
+    check_side("height", height)
+    check_side("width", width)
+
+
+def check_fill(fill: Levels) -> None:
+    """Raise PipelineError where a colour has a level outside 0 to 255."""
+    for value in as_tuple(fill):
+        if not 0 <= value <= 255:
+            raise PipelineError(f'"fill" must be 0 to 255, not {shown(fill)}')
+
+
+def need_channels(name: str, value: Reals, image: ImageSpec) -> None:
+    """Raise PipelineError unless a field has one number, or one for each channel of the image."""
+    count = len(as_tuple(value))
+    if count not in (1, image.channels):
+        raise PipelineError(
+            f'"{name}" has {count} values, but the image has {image.channels} channel{"s" * (image.channels > 1)}'
+        )
+
+
+def need_levels(image: ImageSpec) -> None:
+    """Refuse normalized values, where no level is what it was."""
+    if image.values == "normalized":
+        raise PipelineError("must come before normalize: it works on the levels 0 to 255")

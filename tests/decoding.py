@@ -1,0 +1,41 @@
+"""What the CPU decoder makes of one image."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pixprep.decoders import Limits
+from pixprep.decoders.cpu import CpuDecoder
+from pixprep.errors import ImageError
+from pixprep.plan import Plan
+
+PLAN = Plan(is_gray=False, apply_exif_orientation=True, chroma="fancy", outputs={})
+"""Decodes to RGB, upright, and does nothing else."""
+
+
+def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
+    """The ``Decoded`` with pixels of its own, or the ImageError.
+
+    Args:
+        encoded: the image.
+        plan: what to decode to.
+        limits, damage: of the decoder.
+        before: images that the same decoder decodes first.
+    """
+    decoder = CpuDecoder(plan, limits or Limits(), damage=damage)
+    for each in before:
+        with decoder.decoded(each):
+            pass
+    with decoder.decoded(encoded) as result:
+        return result if isinstance(result, ImageError) else replace(result, pixels=result.pixels.copy())
+
+
+def decode(encoded, *, limits=None, damage="strict", **plan):
+    """uint8 (height, width, 3 or 1), or the ImageError; ``plan`` changes ``PLAN``."""
+    result = decoded(encoded, replace(PLAN, **plan), limits=limits, damage=damage)
+    if isinstance(result, ImageError):
+        return result
+    assert result.pixels.dtype == np.uint8
+    assert result.pixels.flags.c_contiguous
+    assert result.pixels.shape[2] == (1 if plan.get("is_gray") else 4)
+    return result.pixels[:, :, :3]

@@ -1,0 +1,100 @@
+"""What `explain` says of a pipeline: its ops, its plan and every shape."""
+
+import pytest
+
+import pixprep as pp
+from pixprep.explain import explain
+
+EXPLAINED = """\
+pipeline
+   0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, reduced false, alpha drop)
+   1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, like pillow, rounding down)
+   2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224, rounding half_even)
+   3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64)
+   4  tensor         output float32 [3, 224, 224] chw, values -2.118..2.64    (dtype float32, layout chw)
+
+plan
+  decode to RGB, turned upright by its EXIF orientation
+
+  tensor: float32 [3, 224, 224] chw, values -2.118..2.64, 602,112 bytes an image
+    resize the shorter side to 256 (bilinear, antialiased; exactly Pillow's values)
+    take the middle 224 x 224
+    e.g. 480 x 640: resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed
+    red: level * 0.0171248 - 2.1179
+    green: level * 0.017507 - 2.03571
+    blue: level * 0.0174292 - 1.80444
+"""  # noqa: E501
+
+
+def explained(*ops, height=480, width=640):
+    return explain(pp.Pipeline(ops), height=height, width=width).splitlines()
+
+
+def test_the_pipeline_its_plan_and_every_shape_are_explained():
+    assert explain(pp.presets.imagenet(), height=480, width=640) == EXPLAINED
+
+
+def test_the_steps_of_float32_arithmetic_are_written_out():
+    normalize = pp.normalize(mean=(0.485, 0.5, 0), std=(0.229, 0.5, 1), arithmetic="divide")
+    lines = explained(pp.decode(), pp.resize(height=8, width=8, like="tensorflow"), normalize, pp.tensor())
+    assert "    resize to 8 x 8 (bilinear; exactly TensorFlow's values)" in lines
+    assert "    red: (level / 255 - 0.485) / 0.229, in float32" in lines
+    assert "    green: (level / 255 - 0.5) / 0.5, in float32" in lines
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({"like": "dali"}, "bilinear, antialiased; within one level of DALI"),
+        ({"like": "dali", "filter": "nearest"}, "nearest; exactly DALI's values"),
+        ({"filter": "lanczos", "antialias": False}, "lanczos; exactly Pillow's values"),
+    ],
+)
+def test_it_says_how_exact_a_resize_is(options, values):
+    lines = explained(pp.decode(), pp.resize(height=8, width=8, **options), pp.tensor())
+    assert f"    resize to 8 x 8 ({values})" in lines
+
+
+RESIZE_AND_CROP = (pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor())
+
+
+@pytest.mark.parametrize(
+    ("ops", "height", "width", "example"),
+    [
+        (RESIZE_AND_CROP, 480, 640, "resized to 256 x 341, of which only rows 16..239, columns 58..281 are needed"),
+        (RESIZE_AND_CROP, 256, 256, "of which only rows 16..239, columns 16..239 are needed"),
+        ([pp.decode(), pp.resize(height=8, width=9), pp.tensor()], 8, 9, "as it is"),
+        ([pp.decode(), pp.letterbox(640, 640), pp.tensor()], 320, 640, "laid at row 160, column 0"),
+        (
+            [pp.decode(), pp.crop(1, 2, 30, 40), pp.resize(height=16, width=8), pp.pad(20, 24), pp.tensor()],
+            90,
+            80,
+            "rows 1..30, columns 2..41, resized to 16 x 8, laid at row 2, column 8",
+        ),
+    ],
+)
+def test_the_example_says_each_step_that_changes_the_image_and_no_other(ops, height, width, example):
+    (line,) = (line for line in explained(*ops, height=height, width=width) if "e.g." in line)
+    assert line == f"    e.g. {height} x {width}: {example}"
+
+
+def test_an_image_that_the_pipeline_refuses_is_said_to_be_refused():
+    lines = explained(pp.decode(), pp.crop(0, 0, 30, 40), pp.tensor(), height=20, width=20)
+    assert any(line.startswith("    e.g. an image of 20 x 20 is refused: [DOES_NOT_FIT] ") for line in lines)
+
+
+def test_channels_are_named_in_the_order_of_the_tensor():
+    normalize = pp.normalize(mean=(0, -2, 2), scale=1)
+    lines = explained(pp.decode(color="bgr"), pp.resize(height=8, width=8), normalize, pp.tensor())
+    assert lines[-3:] == ["    blue: level", "    green: level + 2", "    red: level - 2"]
+
+
+def test_it_says_to_which_fraction_a_jpeg_may_be_decoded():
+    ops = [pp.resize(100), pp.center_crop(1), pp.tensor()]
+    lines = explained(pp.decode(reduced=True), *ops, height=427, width=640)
+    start = lines.index("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
+    assert lines[start + 1 : start + 3] == [
+        "  the values are then near the library's, not equal",
+        "  e.g. 427 x 640: to 1/2",
+    ]
+    assert not any("1/2" in line for line in explained(pp.decode(), *ops))
