@@ -74,9 +74,9 @@ def deit(**others):
     )
 
 
-def mobilenet(kind, size=256, crop=224):
+def mobilenet(version, size=256, crop=224):
     return (
-        {"image_processor_type": f"MobileNet{kind}ImageProcessor", "crop_size": square(crop), "do_center_crop": True}
+        {"image_processor_type": f"MobileNet{version}ImageProcessor", "crop_size": square(crop), "do_center_crop": True}
         | {"resample": 2, "size": {"shortest_edge": size}}
         | (RESIZE_NORMALIZE | RESCALE | HALF)
     )
@@ -213,53 +213,22 @@ EXACT = {
 """What must be imported, and equal the processor."""
 
 REFUSED = {
-    "facebook/detr-resnet-50": (
-        {"feature_extractor_type": "DetrFeatureExtractor", "format": "coco_detection", "max_size": 1333, "size": 800},
-        "\"feature_extractor_type\": 'DetrFeatureExtractor'",
-    ),
-    "hustvl/yolos-tiny": (
-        {"image_processor_type": "YolosImageProcessor", "size": {"shortest_edge": 512, "longest_edge": 1333}},
-        "\"image_processor_type\": 'YolosImageProcessor'",
-    ),
-    "Qwen/Qwen2-VL-2B-Instruct": (
-        {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056},
-        "\"image_processor_type\": 'Qwen2VLImageProcessor'",
-    ),
-    "google/siglip2-base-patch16-naflex": (
-        {"image_processor_type": "Siglip2ImageProcessor", "max_num_patches": 256, "patch_size": 16},
-        "\"image_processor_type\": 'Siglip2ImageProcessor'",
-    ),
-    "facebook/dinov3-vits16-pretrain-lvd1689m": (
-        {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2, "size": square(224)} | FAST | IMAGENET,
-        "\"image_processor_type\": 'DINOv3ViTImageProcessorFast'",
-    ),
-    "Intel/dpt-large": (
-        {"feature_extractor_type": "DPTFeatureExtractor", "ensure_multiple_of": 1, "keep_aspect_ratio": False},
-        "\"feature_extractor_type\": 'DPTFeatureExtractor'",
-    ),
-    "facebook/sam-vit-base": (
-        {"image_processor_type": "SamImageProcessor", "pad_size": square(1024), "size": {"longest_edge": 1024}},
-        "\"image_processor_type\": 'SamImageProcessor'",
-    ),
-    "MCG-NJU/videomae-base": (
-        {"feature_extractor_type": "VideoMAEFeatureExtractor", "size": 224},
-        "\"feature_extractor_type\": 'VideoMAEFeatureExtractor'",
-    ),
-    "dandelin/vilt-b32-mlm": (
-        {"image_processor_type": "ViltImageProcessor", "size": {"shortest_edge": 384}, "size_divisor": 32},
-        "\"image_processor_type\": 'ViltImageProcessor'",
-    ),
-    "deepmind/vision-perceiver-conv": (
-        {"feature_extractor_type": "PerceiverFeatureExtractor", "crop_size": 256, "size": 224},
-        "\"feature_extractor_type\": 'PerceiverFeatureExtractor'",
-    ),
-    "microsoft/Phi-3-vision-128k-instruct": (
-        {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3VImageProcessor"}, "num_crops": 16} | CLIP,
-        '"auto_map": ',
-    ),
-    "llava-hf/llava-v1.6-mistral-7b-hf": (
-        {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": [[336, 672]]} | CLIP,
-        "\"image_processor_type\": 'LlavaNextImageProcessor'",
-    ),
+    "facebook/detr-resnet-50": {"feature_extractor_type": "DetrFeatureExtractor", "max_size": 1333, "size": 800},
+    "hustvl/yolos-tiny": {"image_processor_type": "YolosImageProcessor"}
+    | {"size": {"shortest_edge": 512, "longest_edge": 1333}},
+    "Qwen/Qwen2-VL-2B-Instruct": {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136},
+    "google/siglip2-base-patch16-naflex": {"image_processor_type": "Siglip2ImageProcessor", "patch_size": 16},
+    "facebook/dinov3-vits16-pretrain-lvd1689m": {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}
+    | {"size": square(224)}
+    | FAST
+    | IMAGENET,
+    "Intel/dpt-large": {"feature_extractor_type": "DPTFeatureExtractor", "ensure_multiple_of": 1},
+    "facebook/sam-vit-base": {"image_processor_type": "SamImageProcessor", "size": {"longest_edge": 1024}},
+    "MCG-NJU/videomae-base": {"feature_extractor_type": "VideoMAEFeatureExtractor", "size": 224},
+    "dandelin/vilt-b32-mlm": {"image_processor_type": "ViltImageProcessor", "size_divisor": 32},
+    "deepmind/vision-perceiver-conv": {"feature_extractor_type": "PerceiverFeatureExtractor", "size": 224},
+    "microsoft/Phi-3-vision-128k-instruct": {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3V"}}
+    | CLIP,
+    "llava-hf/llava-v1.6-mistral-7b-hf": {"image_processor_type": "LlavaNextImageProcessor"} | CLIP,
 }
-"""What must be refused, and the field that the refusal names."""
+"""What must be refused, by its first field."""

@@ -5,13 +5,13 @@ from collections import defaultdict
 from functools import cache
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 
 from compare import assert_close
-from images import noise, photo, png, read
-from pixprep import Engine, PipelineError
-from pixprep.importers.timm import from_timm, load
+from images import noise, png, read
+from importing import ours, photos, refusal
+from pixprep import PipelineError
+from pixprep.importers.timm import from_timm
 
 if find_spec("timm") is None:
     pytest.skip("NO TIMM: its importer was not compared with it", allow_module_level=True)
@@ -21,18 +21,6 @@ from timm.data import create_transform, resolve_data_config
 
 EXACT_SHARE = 1.0
 """Measured with timm 1.0.31: 1,826 of 1,826 configurations, 173 of them distinct; none is refused."""
-
-
-@cache
-def photos():
-    """Two photos, which mostly shrink, and a portrait of odd sides, which mostly grows."""
-    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
-    return [photo("china"), photo("flower"), png(portrait)]
-
-
-def ours(pipeline, images=None):
-    with Engine(pipeline) as engine:
-        return engine.run(images or photos())
 
 
 def theirs(config, images=None, **options):
@@ -63,7 +51,7 @@ def sweep(configs, **options):
         groups[repr(sorted(resolved.items())), pipeline.ops].append(name)
     for names in groups.values():
         pipeline = from_timm(configs[names[0]], **options)
-        for actual, expected in zip(ours(pipeline), theirs(configs[names[0]], **options), strict=True):
+        for actual, expected in zip(ours(pipeline, photos()), theirs(configs[names[0]], **options), strict=True):
             assert_close(actual, expected)
     exact = [name for names in groups.values() for name in names]
     print(
@@ -128,7 +116,7 @@ def test_what_no_model_has_is_exact_too(variant):
     ids=str,
 )
 def test_another_configuration_gives_another_tensor(change):
-    for actual, expected in zip(ours(from_timm(CONFIG)), theirs(CONFIG | change), strict=True):
+    for actual, expected in zip(ours(from_timm(CONFIG), photos()), theirs(CONFIG | change), strict=True):
         with pytest.raises(AssertionError, match="worst at"):
             assert_close(actual, expected)
 
@@ -138,11 +126,11 @@ def test_a_name_and_the_file_of_its_hub_give_the_same_ops(tmp_path):
     config = configurations()[name]
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"architecture": "resnet50", "num_classes": 1000, "pretrained_cfg": config}))
-    from_name, from_file = load(name), load(str(path))
+    from_name, from_file = from_timm(name), from_timm(path)
     assert from_name == from_file
-    assert from_name.source.name == name
-    assert from_name.source.version == timm.__version__
-    assert load(name, use_test_size=True).outputs["tensor"].spec.shape == (3, 288, 288)
+    assert from_name.origin.name == name
+    assert from_name.origin.version == timm.__version__
+    assert from_timm(name, use_test_size=True).outputs["tensor"].spec.shape == (3, 288, 288)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +150,9 @@ def test_the_arguments_of_a_saved_model_change_its_size_as_in_timm(arguments, is
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"architecture": "vit", "model_args": arguments, "pretrained_cfg": config}))
     expected, _, _ = timm.models._hub.load_model_config_from_path(tmp_path)
-    assert load(str(path)).outputs["tensor"].spec.shape == tuple(expected["input_size"])
+    assert from_timm(path).outputs["tensor"].spec.shape == tuple(expected["input_size"])
 
 
 @pytest.mark.parametrize("name", ["resnet_50", "resnet50.no_such_tag", "", "../resnet50"])
 def test_a_name_that_timm_does_not_know_is_refused(name):
-    with pytest.raises(PipelineError, match="timm has no model"):
-        load(name)
+    assert refusal(from_timm, name).startswith("timm has no model")

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from images import jpegs, noise, others, photo, png, read, with_exif
-from pixprep import Engine, PipelineError
-from pixprep.importers.torchvision import from_torchvision, load
+from images import jpegs, noise, others, png, read, with_exif
+from importing import ours, photos, refusal
+from pixprep import PipelineError
+from pixprep.importers.torchvision import from_torchvision
+from pixprep.ops import Resize
 
 if find_spec("torchvision") is None:
     pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)
@@ -26,34 +28,22 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @cache
-def photos():
-    """Two photos, which mostly shrink, and a portrait of odd sides, which mostly grows."""
-    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
-    return [photo("china"), photo("flower"), png(portrait)]
-
-
-@cache
 def all_sizes():
     """Also noise, in sizes where windows are cut off, grow long and are few."""
     sizes = [(97, 61), (41, 300), (224, 224), (1, 7), (600, 33)]
     return [*photos(), *(png(noise(height, width)) for height, width in sizes)]
 
 
-def ours(pipeline, images):
-    with Engine(pipeline) as engine:
-        return engine.run(images)
-
-
-def theirs(transforms, images, kind):
+def theirs(transforms, images, given):
     images = [read(image).convert("RGB") for image in images]
-    if kind == "tensor":
+    if given == "tensor":
         images = [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images]
     return [np.asarray(transforms(image)) for image in images]
 
 
-def assert_exact(transforms, kind, images):
-    pipeline = from_torchvision(transforms, input=kind)
-    for actual, expected in zip(ours(pipeline, images), theirs(transforms, images, kind), strict=True):
+def assert_exact(transforms, given, images):
+    pipeline = from_torchvision(transforms, input=given)
+    for actual, expected in zip(ours(pipeline, images), theirs(transforms, images, given), strict=True):
         assert actual.dtype == expected.dtype
         assert_close(actual, expected)
     return pipeline
@@ -69,23 +59,23 @@ def all_weights():
     return found
 
 
-@pytest.mark.parametrize("kind", INPUTS)
-def test_all_weights_are_exact_or_refused_by_their_preset(kind, capsys):
+@pytest.mark.parametrize("given", INPUTS)
+def test_all_weights_are_exact_or_refused_by_their_preset(given, capsys):
     groups, refused = defaultdict(list), {}
     for name, weights in all_weights().items():
         try:
-            pipeline = load(name, input=kind)
+            pipeline = from_torchvision(name, input=given)
         except PipelineError as error:
             refused[name] = str(error).split()[1].rstrip(":")
             continue
-        assert pipeline.source.name == name
+        assert (pipeline.origin.library, pipeline.origin.name) == ("torchvision", name)
         groups[repr(vars(weights.transforms())), pipeline.ops].append(name)
     for names in groups.values():
-        assert_exact(all_weights()[names[0]].transforms(), kind, photos())
+        assert_exact(all_weights()[names[0]].transforms(), given, photos())
     exact = sum(map(len, groups.values()))
     with capsys.disabled():
         print(
-            f"\ntorchvision {torchvision.__version__}, input {kind}: {exact} of {len(all_weights())} weights are exact "
+            f"\ntorchvision {torchvision.__version__}, {given}: {exact} of {len(all_weights())} weights are exact "
             f"({exact / len(all_weights()):.1%}; {len(groups)} distinct), {len(refused)} are refused: "
             f"{sorted(set(refused.values()))}"
         )
@@ -124,7 +114,7 @@ def modern(*, size=64, crop=56, mode="bilinear", antialias=True):
 @pytest.mark.parametrize("mode", MODES)
 def test_v1_on_pil_images(mode, size):
     pipeline = assert_exact(classic(size=size, mode=mode), "pil", all_sizes())
-    assert pipeline.source.profile == "pillow"
+    assert pipeline.origin.profile == "pillow"
 
 
 @pytest.mark.parametrize("size", [64, (50, 71), 300], ids=str)
@@ -133,7 +123,7 @@ def test_v1_on_tensors(mode, size):
     """In float32: see ``profiles.torch``."""
     transforms = v1.Compose([v1.Resize(size, MODES[mode]), v1.CenterCrop(56), v1.ConvertImageDtype(torch.float32)])
     pipeline = assert_exact(transforms, "tensor", all_sizes())
-    assert pipeline.source.profile == ("torchvision" if mode.startswith("nearest") else "torch")
+    assert pipeline.origin.profile == ("torchvision" if mode.startswith("nearest") else "torch")
 
 
 @pytest.mark.parametrize("antialias", [True, False, None])
@@ -142,15 +132,15 @@ def test_v1_on_tensors(mode, size):
 def test_v2_on_tensors(mode, size, antialias):
     transforms = modern(mode=mode, size=size, antialias=antialias)
     if mode == "lanczos" and not antialias:  # which torchvision has not either
-        with pytest.raises(PipelineError, match="lanczos"):
-            from_torchvision(transforms, input="tensor")
+        assert "lanczos" in refusal(from_torchvision, transforms, input="tensor")
         return
-    assert assert_exact(transforms, "tensor", all_sizes()).source.profile == "torchvision"
+    assert assert_exact(transforms, "tensor", all_sizes()).origin.profile == "torchvision"
 
 
 FLOAT = v2.ToDtype(torch.float32, scale=True)
 CHAINS = {
     "v2 on PIL images": ("pil", [v2.Resize(64), v2.CenterCrop(56), v2.ToImage(), FLOAT, v2.Normalize(MEAN, STD)]),
+    "one number for every channel": ("pil", [v1.Resize((9, 9)), v1.ToTensor(), v1.Normalize([0.5], [0.25])]),
     "an image, then a resize": ("pil", [v2.ToImage(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
     "PILToTensor, then a resize": ("pil", [v2.PILToTensor(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
     "v1 PILToTensor, then a v2 resize": ("pil", [v1.PILToTensor(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
@@ -170,36 +160,32 @@ CHAINS = {
     "padding after ToTensor": ("pil", [v1.Resize((40, 50)), v1.ToTensor(), v1.Pad(3), v1.Normalize(MEAN, STD)]),
     "a Compose in a Compose": ("pil", [v1.Compose([v1.Resize(64), v1.CenterCrop(56)]), v1.ToTensor()]),
     "a Sequential": ("tensor", [torch.nn.Sequential(v2.Resize(64), torch.nn.Identity(), v2.CenterCrop(56)), FLOAT]),
-    "no-ops": (
-        "pil",
-        [v2.Identity(), v2.RGB(), v1.Resize(64), v1.CenterCrop(56), v2.ToImage(), FLOAT, v2.ToPureTensor()],
-    ),
+    "no-ops": ("pil", [v2.Identity(), v2.RGB(), v1.Resize((9, 9)), v2.ToImage(), FLOAT, v2.ToPureTensor()]),
     "v2 ConvertImageDtype": ("tensor", [v2.Resize(64), v2.CenterCrop(56), v2.ConvertImageDtype(torch.float32)]),
     "numbers for Pillow's filters": ("pil", [v1.Resize(64, 3), v1.CenterCrop(56), v1.ToTensor()]),
     "a number for a v2 filter": ("tensor", [v2.Resize(64, 3), v2.CenterCrop(56), FLOAT]),
-    "a mean in a tensor": (
-        "pil",
-        [v1.Resize((9, 9)), v1.ToTensor(), v1.Normalize(torch.tensor(MEAN), torch.tensor(STD))],
-    ),
+    "a mean in a tensor": ("pil", [v1.Resize((9, 9)), v1.ToTensor(), v1.Normalize(*map(torch.tensor, (MEAN, STD)))]),
     "ToTensor of v2": ("pil", [v2.Resize(64), v2.CenterCrop(56), v1.ToTensor(), v2.Normalize(MEAN, STD)]),
 }
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_chain_of_transforms(chain):
-    kind, transforms = CHAINS[chain]
-    assert_exact(v2.Compose(transforms) if chain.startswith("v2") else v1.Compose(transforms), kind, all_sizes())
+    given, transforms = CHAINS[chain]
+    compose = v2.Compose if chain.startswith("v2") else v1.Compose
+    pipeline = assert_exact(compose(transforms), given, all_sizes())
+    assert pipeline.origin.profile == next(op.like for op in pipeline.ops if isinstance(op, Resize))
 
 
-@pytest.mark.parametrize("kind", INPUTS)
-def test_images_are_decoded_as_pil_does(kind):
+@pytest.mark.parametrize("given", INPUTS)
+def test_images_are_decoded_as_pil_does(given):
     """The EXIF orientation is not applied, alpha is dropped."""
     images = [with_exif(6), others()["png alpha"], others()["png palette"], jpegs()["gray"], jpegs()["cmyk"]]
-    assert_exact(models.ResNet18_Weights.DEFAULT.transforms(), kind, images)
+    assert_exact(models.ResNet18_Weights.DEFAULT.transforms(), given, images)
 
 
 @pytest.mark.parametrize(
-    ("kind", "transforms", "neighbour"),
+    ("given", "transforms", "neighbour"),
     [
         ("pil", classic(), classic(size=65)),
         ("pil", classic(), classic(crop=58)),
@@ -215,9 +201,9 @@ def test_images_are_decoded_as_pil_does(kind):
         ),
     ],
 )
-def test_another_transform_gives_another_tensor(kind, transforms, neighbour):
-    pipeline = from_torchvision(transforms, input=kind)
-    for actual, expected in zip(ours(pipeline, photos()), theirs(neighbour, photos(), kind), strict=True):
+def test_another_transform_gives_another_tensor(given, transforms, neighbour):
+    pipeline = from_torchvision(transforms, input=given)
+    for actual, expected in zip(ours(pipeline, photos()), theirs(neighbour, photos(), given), strict=True):
         with pytest.raises(AssertionError, match=r"worst at|shape"):
             assert_close(actual, expected)
 
@@ -250,7 +236,7 @@ REFUSED = {
     "transforms[0] ConvertImageDtype: does nothing to a PIL image": [v2.ConvertImageDtype(torch.float32)],
     'transforms[1] ToDtype: "dtype": torch.float16 must be torch.float32': [v2.ToImage(), v2.ToDtype(torch.float16)],
     'transforms[1] Resize: "antialias": False of v1 transforms': [v2.ToImage(), v1.Resize(64, antialias=False)],
-    "transforms[1] Resize: \"interpolation\": <InterpolationMode.BOX: 'box'> is not for a uint8 tensor": [
+    'transforms[1] Resize: "box" with antialias true is not for': [
         v2.ToImage(),
         v2.Resize(64, InterpolationMode.BOX),
     ],
@@ -262,7 +248,7 @@ REFUSED = {
     "transforms[1] Pad: \"padding_mode\": 'reflect'": [v1.Resize((9, 9)), v1.Pad(3, padding_mode="reflect")],
     'transforms[2] Pad: "fill": 0.5 must be whole levels': [v1.Resize((9, 9)), v1.ToTensor(), v1.Pad(3, fill=0.5)],
     "transforms: end with a PIL image": COMPOSE,
-    'ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
+    'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],
     "the image is resized already": [v1.Resize(64), *COMPOSE, v1.ToTensor()],
     "must come before normalize": [v1.Resize(64), v1.ToTensor(), v1.Normalize(MEAN, STD), v1.CenterCrop(99)],
     "transforms[0] ReLU: is a class of torch.nn": [torch.nn.ReLU()],
@@ -271,28 +257,18 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_is_not_understood_is_refused_by_name(message):
-    with pytest.raises(PipelineError) as error:
-        from_torchvision(v1.Compose(REFUSED[message]))
-    assert message in str(error.value)
+    assert message in refusal(from_torchvision, v1.Compose(REFUSED[message]))
 
 
 def test_a_subclass_may_do_anything_and_is_refused():
-    class Resize(v1.Resize):
+    class Shrink(v1.Resize):
         pass
 
-    with pytest.raises(PipelineError, match=r"Resize: is a class of .*test_import_torchvision"):
-        from_torchvision(v1.Compose([Resize(64), v1.CenterCrop(56), v1.ToTensor()]))
+    Shrink.__name__ = "Resize"
+    text = refusal(from_torchvision, v1.Compose([Shrink(64), v1.CenterCrop(56), v1.ToTensor()]))
+    assert text.startswith("transforms[0] Resize: is a class of ")
 
 
 @pytest.mark.parametrize("name", ["ResNet50_Weights.V9", "NoSuch_Weights.DEFAULT", "resnet50", "", "a.b.c"])
 def test_unknown_weights_are_refused(name):
-    with pytest.raises(PipelineError, match="torchvision has no weights"):
-        load(name)
-
-
-def test_weights_by_name():
-    pipeline = load("ResNet50_Weights.IMAGENET1K_V2")
-    assert pipeline.source.library == "torchvision"
-    assert pipeline.source.name == "ResNet50_Weights.IMAGENET1K_V2"
-    assert torchvision.__version__.startswith(pipeline.source.version)
-    assert not pipeline.ops[0].apply_exif_orientation
+    assert refusal(from_torchvision, name).startswith("torchvision has no weights")

@@ -12,7 +12,8 @@ from PIL import Image
 from compare import assert_close
 from hub_configs import EXACT, REFUSED, clip, vit
 from images import noise, others, photo, png, read, scene, with_exif
-from pixprep import Engine, Pipeline, PipelineError
+from importing import ours, photos, refusal
+from pixprep import Pipeline
 from pixprep.importers.transformers import DEFAULTS, HARMLESS, UNUSED, from_transformers
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
@@ -38,11 +39,6 @@ def theirs(config, backend, images):
     return [np.asarray(processor(image, return_tensors="np")["pixel_values"][0]) for image in loaded]
 
 
-def ours(pipeline, images):
-    with Engine(pipeline) as engine:
-        return engine.run(images)
-
-
 def changed(pipeline, op_name, **fields):
     """The same pipeline with other values in every op of that name."""
     ops = [msgspec.structs.replace(op, **fields) if op.__struct_config__.tag == op_name else op for op in pipeline.ops]
@@ -51,12 +47,11 @@ def changed(pipeline, op_name, **fields):
 
 @cache
 def images():
-    """Two photos, which mostly shrink, a portrait of odd sides, one with alpha, and one that grows."""
-    portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
+    """The photos, one image with alpha, and one that grows."""
     pixels = np.dstack([scene(301, 259), noise(301, 259, 1)])
     file = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(file, "PNG")
-    return [photo("china"), photo("flower"), png(portrait), file.getvalue(), png(scene(37, 53))]
+    return [*photos(), file.getvalue(), png(scene(37, 53))]
 
 
 def assert_equal(config, backend, encoded):
@@ -71,13 +66,6 @@ def assert_equal(config, backend, encoded):
 @pytest.mark.parametrize("name", EXACT)
 def test_the_import_equals_the_processor_bit_for_bit(name, backend):
     assert_equal(EXACT[name], backend, images())
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_understood_is_refused_by_the_name_of_a_field(name):
-    config, field = REFUSED[name]
-    with pytest.raises(PipelineError, match=field):
-        from_transformers(config)
 
 
 def test_the_shares_of_exact_and_refused_configurations(capsys):
@@ -107,8 +95,7 @@ def test_the_defaults_are_those_of_the_class(name, backend):
 def test_a_configuration_of_nothing_but_a_class_equals_it(name, backend):
     config = {"image_processor_type": name}
     if name == "MobileViTImageProcessor" and backend == "pil":
-        with pytest.raises(PipelineError, match=r'"crop_size": .* may pad the image'):
-            from_transformers(config, backend=backend)
+        assert "may pad the image" in refusal(from_transformers, config, backend=backend)
         return
     assert_equal(config, backend, images()[:1])
 
@@ -120,6 +107,7 @@ ODD = {
     "levels to -1 and 1": {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 1.0, 1.0], "image_std": 1.0},
     "one mean": {"image_mean": 0.3, "image_std": [0.2, 0.3, 0.4]},
     "no resize": {"do_resize": False, "size": None},
+    "a crop that pads, the smaller half above": {"size": {"shortest_edge": 101}},
     "an even margin on both sides": {"size": {"height": 200, "width": 180}},
     "a pad to what is there already": {"do_pad": True},
     "nearest": {"resample": 0},
@@ -135,9 +123,8 @@ ODD = {
 def test_an_unusual_configuration_equals_the_processor(case, backend):
     config = clip(224) | ODD[case]
     large = [image for image in images() if min(read(image).size) >= 224]
-    if case == "no resize" and backend == "pil":
-        with pytest.raises(PipelineError, match=r'"crop_size": .* may pad the image'):
-            from_transformers(config, backend=backend)
+    if backend == "pil" and ("no resize" in case or "a crop that pads" in case):
+        assert "may pad the image" in refusal(from_transformers, config, backend=backend)
         return
     assert_equal(config, backend, large)
 
@@ -146,38 +133,22 @@ def test_an_unusual_configuration_equals_the_processor(case, backend):
 def test_pils_box_and_hamming_are_exact_and_torchvisions_refused_as_there(filter_):
     config = clip(224) | {"resample": filter_}
     assert_equal(config, "pil", images())
-    with pytest.raises(PipelineError, match='"resample": '):
-        from_transformers(config)
+    assert 'is not for "like": "torchvision"' in refusal(from_transformers, config)
     with pytest.raises(Exception, match=r"(?i)interpolation|mode"):
         theirs(config, "torchvision", images()[:1])
 
 
-def test_torchvision_pads_an_image_smaller_than_its_crop_by_the_smaller_half_above():
-    config = clip(224) | {"size": {"shortest_edge": 101}}
-    assert_equal(config, "torchvision", images())
-
-
-def test_pil_pads_otherwise_so_that_such_a_crop_is_refused():
-    config = clip(224) | {"size": {"shortest_edge": 101}}
-    with pytest.raises(PipelineError, match=r'"crop_size": .* may pad the image'):
-        from_transformers(config, backend="pil")
-    pipeline = from_transformers(config)
-    (above,) = ours(changed(pipeline, "resize", like="pillow"), [photo()])
-    (expected,) = theirs(config, "pil", [photo()])
-    assert (above != expected).mean() > 0.1
-
-
-@pytest.mark.parametrize("kind", ["png alpha", "png gray alpha", "png palette alpha", "webp lossless alpha"])
-def test_a_transparent_image_is_laid_on_white_where_the_processor_converts_to_rgb(kind):
-    assert_equal(clip(16), "torchvision", [others()[kind]])
-    (dropped,) = ours(changed(from_transformers(clip(16)), "decode", alpha="drop"), [others()[kind]])
-    (expected,) = theirs(clip(16), "torchvision", [others()[kind]])
+@pytest.mark.parametrize("image", ["png alpha", "png gray alpha", "png palette alpha", "webp lossless alpha"])
+def test_a_transparent_image_is_laid_on_white_where_the_processor_converts_to_rgb(image):
+    assert_equal(clip(16), "torchvision", [others()[image]])
+    (dropped,) = ours(changed(from_transformers(clip(16)), "decode", alpha="drop"), [others()[image]])
+    (expected,) = theirs(clip(16), "torchvision", [others()[image]])
     assert (dropped != expected).mean() > 0.1
 
 
-@pytest.mark.parametrize("kind", ["png gray", "png 1 bit", "png palette", "gif", "tiff cmyk", "bmp palette"])
-def test_an_image_that_is_not_rgb_becomes_it(kind):
-    assert_equal(clip(16), "torchvision", [others()[kind]])
+@pytest.mark.parametrize("image", ["png gray", "png 1 bit", "png palette", "gif", "tiff cmyk", "bmp palette"])
+def test_an_image_that_is_not_rgb_becomes_it(image):
+    assert_equal(clip(16), "torchvision", [others()[image]])
 
 
 def test_images_are_upright_as_load_image_makes_them_or_as_stored_if_asked():
@@ -223,13 +194,6 @@ def test_another_arithmetic_is_told_by_its_last_bits(arithmetic):
     (other,) = ours(changed(from_transformers(config), "normalize", arithmetic=arithmetic), [photo()])
     assert (other != expected).mean() > 0.1
     assert np.abs(other - expected).max() < 1e-6
-
-
-def test_the_two_backends_are_told_apart():
-    (expected,) = theirs(clip(224), "torchvision", [photo()])
-    (other,) = ours(from_transformers(clip(224), backend="pil"), [photo()])
-    share = float((np.abs(other - expected) > 1e-3).mean())
-    assert 0 < share < 0.02
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

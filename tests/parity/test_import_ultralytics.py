@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from compare import assert_close
-from images import jpeg, noise, photo, png, scene, with_exif
+from images import photo
+from importing import awkward, ours
 from pixprep import Engine, Pipeline
 from pixprep.importers.ultralytics import TASKS, from_ultralytics
 from pixprep.ops import Letterbox, Resize
@@ -23,14 +24,7 @@ from torchvision import transforms
 SIZES = [(640, 640), (480, 640), (427, 640), (333, 500), (801, 599), (37, 61), (5, 3), (1, 1), (1, 300), (641, 639)]
 SIZES += [(64, 64), (128, 96), (192, 320), (900, 31)]
 CANVASES = [64, 96, (128, 96), (96, 160), 320]
-IMAGES = {f"{make.__name__} {size}": png(make(*size)) for make in (scene, noise) for size in SIZES} | {
-    "photo": photo(),
-    "flower": photo("flower"),
-    "odd jpeg": jpeg(scene(333, 501)),
-    "turned": with_exif(6, size=(240, 400)),
-    "mirrored": with_exif(7, size=(101, 77)),
-    "gray": png(scene(99, 140)[:, :, :1]),
-}
+IMAGES = awkward(SIZES)
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +74,6 @@ def canvas(imgsz):
     return (imgsz, imgsz) if isinstance(imgsz, int) else imgsz
 
 
-def run(pipeline, encoded):
-    with Engine(pipeline) as engine:
-        return engine.run([encoded])[0]
-
-
 @pytest.mark.parametrize("imgsz", CANVASES, ids=str)
 @pytest.mark.parametrize("task", ["detect", "depth", "classify"])
 def test_the_tensor_is_the_predictors_bit_for_bit(library, read, task, imgsz):
@@ -99,20 +88,20 @@ def test_the_tensor_is_the_predictors_bit_for_bit(library, read, task, imgsz):
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_has_the_geometry_of_its_predictor(library, read, task):
     expected = predictor(library, task, 320).preprocess([read(photo())])[0].numpy()
-    assert_close(run(from_ultralytics(task, imgsz=320), photo()), expected)
+    assert_close(ours(from_ultralytics(task, imgsz=320), [photo()])[0], expected)
 
 
 def test_rtdetr_stretches(library, read):
     expected = predictor(library, "rtdetr", 320).preprocess([read(photo())])[0].numpy()
     metadata = {"task": "detect", "imgsz": 320, "head": "RTDETRDecoder"}
-    assert_close(run(from_ultralytics(metadata), photo()), expected)
+    assert_close(ours(from_ultralytics(metadata), [photo()])[0], expected)
     with pytest.raises(AssertionError, match="largest difference"):
-        assert_close(run(from_ultralytics(metadata | {"head": "Detect"}), photo()), expected)
+        assert_close(ours(from_ultralytics(metadata | {"head": "Detect"}), [photo()])[0], expected)
 
 
 def test_float16_is_the_predictors_too(library, read):
     expected = predictor(library, "detect", 96, fp16=True).preprocess([read(photo())])[0].numpy()
-    tensor = run(from_ultralytics("detect", imgsz=96, dtype="float16"), photo())
+    tensor = ours(from_ultralytics("detect", imgsz=96, dtype="float16"), [photo()])[0]
     assert tensor.dtype == expected.dtype == np.float16
     assert_close(tensor, expected)
 
@@ -142,7 +131,7 @@ def test_the_neighbouring_filter_fails(library, read, task, like):
     ]
     expected = predictor(library, task, 320).preprocess([read(photo())])[0].numpy()
     with pytest.raises(AssertionError, match="largest difference"):
-        assert_close(run(Pipeline(ops), photo()), expected)
+        assert_close(ours(Pipeline(ops), [photo()])[0], expected)
 
 
 class _EnoughError(Exception):
@@ -164,4 +153,4 @@ def test_every_field_that_the_exporter_writes_is_understood(library, tmp_path, m
         untrained.export(format="torchscript", imgsz=64)
     pipeline = from_ultralytics(written)
     assert pipeline.ops == from_ultralytics(task, imgsz=64).ops
-    assert pipeline.source.version == written["version"]
+    assert pipeline.origin.version == written["version"]

@@ -1,7 +1,6 @@
 """Keras' applications and preprocessing layers as pipelines, read without Keras."""
 
 import json
-import random
 import zipfile
 
 import numpy as np
@@ -9,8 +8,9 @@ import pytest
 
 from compare import assert_close
 from images import photo, read
-from pixprep import Engine, Pipeline, PipelineError
-from pixprep.importers.keras import APPLICATIONS, from_keras
+from importing import assert_imported_or_refused, damaged, refusal
+from pixprep import Engine, Pipeline
+from pixprep.importers.keras import from_keras
 from pixprep.ops import CenterCrop, Decode, Normalize, Resize, Tensor
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
 
@@ -18,10 +18,10 @@ POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "fl
 STRETCH = {"height": 64, "width": 48}
 
 
-def layer(kind, *, module="keras.layers", registered_name=None, **config):
+def layer(cls, *, module="keras.layers", registered_name=None, **config):
     """One layer as Keras 3 writes it."""
-    config = {"name": kind.lower(), "trainable": True, "dtype": POLICY} | config
-    return {"module": module, "class_name": kind, "config": config, "registered_name": registered_name}
+    config = {"name": cls.lower(), "trainable": True, "dtype": POLICY} | config
+    return {"module": module, "class_name": cls, "config": config, "registered_name": registered_name}
 
 
 def inputs(*shape, dtype="float32"):
@@ -29,20 +29,10 @@ def inputs(*shape, dtype="float32"):
 
 
 def resizing(**changes):
-    return layer(
-        "Resizing",
-        **{
-            "data_format": "channels_last",
-            "interpolation": "bilinear",
-            "crop_to_aspect_ratio": False,
-            "pad_to_aspect_ratio": False,
-            "fill_mode": "constant",
-            "fill_value": 0.0,
-            "antialias": False,
-            **STRETCH,
-            **changes,
-        },
-    )
+    """All that Keras writes of it."""
+    unused = {"crop_to_aspect_ratio": False, "pad_to_aspect_ratio": False, "fill_mode": "constant", "fill_value": 0.0}
+    how = {"data_format": "channels_last", "interpolation": "bilinear", "antialias": False}
+    return layer("Resizing", **(STRETCH | unused | how | changes))
 
 
 def sequential(*layers):
@@ -84,7 +74,7 @@ def test_an_application_is_loaded_by_pillow_and_preprocessed(name, expected):
         *expected,
         Tensor(layout="hwc"),
     )
-    assert (pipeline.source.library, pipeline.source.name, pipeline.source.profile) == ("keras", name, "pillow")
+    assert (pipeline.origin.library, pipeline.origin.name, pipeline.origin.profile) == ("keras", name, "pillow")
     assert Pipeline.from_json(pipeline.to_json()) == pipeline
 
 
@@ -98,12 +88,8 @@ def test_the_values_are_those_of_load_img_and_of_the_mode_caffe():
 
 @pytest.mark.parametrize("name", ["efficientnetv2-b3", "EfficientNetV2B3", "efficientnet_v2_b3"])
 def test_an_application_may_be_written_in_any_case_and_with_dashes(name):
-    assert from_keras(name).ops == from_keras("EfficientNetV2B3").ops
     assert from_keras(name).outputs["tensor"].spec.shape == (300, 300, 3)
-
-
-def test_an_application_takes_another_size():
-    assert from_keras("xception", size=(150, 99)).outputs["tensor"].spec.shape == (150, 99, 3)
+    assert from_keras(name, size=(150, 99)).outputs["tensor"].spec.shape == (150, 99, 3)
 
 
 def test_a_dataset_is_decoded_and_resized_by_tensorflow():
@@ -112,27 +98,7 @@ def test_a_dataset_is_decoded_and_resized_by_tensorflow():
         Decode(apply_exif_orientation=False, idct="fast"),
         Resize(height=224, width=224, like="tensorflow", antialias=False),
     )
-    assert pipeline.source.profile == "tensorflow"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"source": "resnet51"}, '"resnet51" is no application of Keras, nor a .keras or .json file; there are VGG16'),
-        ({"source": "vgg16", "loader": "cv2"}, 'loader: "cv2" is not one of'),
-        ({"source": "vgg16", "loader": "decode_image"}, 'loader: "decode_image" does not resize'),
-        ({"source": "vgg16", "layers": "model"}, "layers: an application has none"),
-        ({"source": "vgg16", "layers": "here"}, 'layers: "here" is not one of'),
-        ({"source": "vgg16", "size": "big"}, "size: must be one side, or height and width, not 'big'"),
-        ({"source": "vgg16", "size": (1, 2, 3)}, "size: must be one side"),
-        ({"source": "vgg16", "size": 0}, '"height" must be 1 to 16384 pixels, not 0'),
-        ({"source": "gone.keras"}, "gone.keras: cannot be read: No such file"),
-    ],
-)
-def test_an_argument_that_is_not_understood_is_refused(arguments, message):
-    with pytest.raises(PipelineError) as caught:
-        from_keras(**arguments)
-    assert str(caught.value).startswith(message)
+    assert pipeline.origin.profile == "tensorflow"
 
 
 def test_preprocessing_layers_are_ops():
@@ -185,56 +151,53 @@ def test_without_resizing_the_loader_resizes_to_the_shape_of_the_input():
 def test_layers_before_a_network_run_where_the_user_says(model):
     assert from_keras(model, layers="pipeline").ops == (*LOADED, RESCALED, Tensor(layout="hwc"))
     assert from_keras(model, layers="model").ops == (*LOADED, Tensor(layout="hwc"))
-    with pytest.raises(PipelineError, match='choose where the layers before it run: layers "model" or "pipeline"'):
-        from_keras(model)
+    assert 'choose where the layers before it run: layers "model" or "pipeline"' in refusal(from_keras, model)
 
 
-def old(kind, *taken, **config):
+def old(cls, *taken, **config):
     """One layer as Keras 2 writes it."""
-    name = kind.lower()
+    name = cls.lower()
     return {
-        "class_name": kind,
+        "class_name": cls,
         "config": {"name": name, "trainable": True, "dtype": "float32"} | config,
         "name": name,
         "inbound_nodes": [[[name, 0, 0, {}] for name in taken]] if taken else [],
     }
 
 
-@pytest.mark.parametrize("kind", ["Sequential", "Functional"])
-def test_a_model_of_keras_2_reads_the_same(kind):
+@pytest.mark.parametrize("cls", ["Sequential", "Functional"])
+def test_a_model_of_keras_2_reads_the_same(cls):
     entries = [
         old("InputLayer", batch_input_shape=[None, 64, 48, 3], sparse=False, ragged=False),
         old("Rescaling", "inputlayer", scale=1 / 255, offset=0.0),
         old("Conv2D", "rescaling", filters=3),
     ]
-    model = {"class_name": kind, "config": {"name": "model", "layers": entries}, "keras_version": "2.15.0"}
+    model = {"class_name": cls, "config": {"name": "model", "layers": entries}, "keras_version": "2.15.0"}
     pipeline = from_keras(model, layers="pipeline")
     assert pipeline.ops == from_keras(sequential(*HEAD)).ops
-    assert pipeline.source.version == "2.15.0"
+    assert pipeline.origin.version == "2.15.0"
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (resizing(interpolation="bicubic"), "\"interpolation\": 'bicubic' is not understood"),
-        (resizing(pad_to_aspect_ratio=True), '"pad_to_aspect_ratio": True is not understood: it pads before'),
+        (resizing(interpolation="bicubic"), "\"interpolation\": 'bicubic' must be bilinear or nearest"),
+        (resizing(pad_to_aspect_ratio=True), '"pad_to_aspect_ratio": True is not understood'),
         (resizing(crop_to_aspect_ratio=True), '"crop_to_aspect_ratio": True is not understood but for squares'),
-        (resizing(data_format="channels_first"), "\"data_format\": 'channels_first' is not understood"),
+        (resizing(data_format="channels_first"), "\"data_format\": 'channels_first' must be 'channels_last'"),
         (resizing(dtype="uint8"), "\"dtype\": 'uint8' is not float32"),
         (resizing(warp=1), '"warp": 1 is not understood'),
-        (resizing(height=None), "must be one side, or height and width, not [None, 48]"),
+        (resizing(height=None), '"height": None must be a whole number of 1 to 16384 pixels'),
         (layer("CenterCrop", height=65, width=2), '"height": 65 may be more than the image has'),
         (layer("Rescaling", scale=[1, 2, 3]), '"scale": [1, 2, 3] is not understood: a scale for each channel'),
-        (layer("Rescaling", scale="1"), "\"scale\": '1' must be int or float"),
-        (layer("Rescaling", scale=[True]), '"scale": [True] must be one number, or three'),
-        (layer("Rescaling", scale=10**400), "must be one number, or three"),
         (layer("Rescaling", scale=1, dtype="float16"), "\"dtype\": 'float16' is not float32"),
-        (layer("Rescaling"), '"scale": None must be one number'),
+        (layer("Rescaling"), '"scale" is missing: it must be a finite number'),
         (layer("Normalization", mean=None, variance=None), '"mean": None is in the weights, where adapt() put it'),
         (layer("Normalization", mean=1, variance=1, axis=[1]), '"axis": [1] is not the channels\''),
         (layer("Normalization", mean=1, variance=1, invert=True), '"invert": True is not understood'),
-        (layer("Normalization", mean=1, variance=-1), '"variance": -1 is not understood'),
-        (layer("Normalization", mean=[1, 2], variance=[1, 2]), '"variance": [1, 2] must be one number, or three'),
+        (layer("Normalization", mean=1, variance=-1), '"variance": -1 must be at least 0'),
+        (layer("Normalization", mean=[1, 2], variance=1), '"mean": [1, 2] must be a finite number, or one for each'),
+        (layer("Normalization", mean=1, variance=[1, 2]), '"variance": [1, 2] must be a finite number, or one for'),
         (layer("RandomCrop", height=8, width=8), "is no preprocessing that is understood"),
         (layer("AutoContrast"), "is no preprocessing that is understood"),
         (layer("Resizing", module="my_layers", **STRETCH), "(my_layers.Resizing) is no preprocessing"),
@@ -243,35 +206,45 @@ def test_a_model_of_keras_2_reads_the_same(kind):
 )
 def test_what_is_not_understood_is_refused_by_layer_and_field(bad, message):
     before = [] if bad["class_name"] in ("Resizing", "RandomCrop") else [resizing()]
-    with pytest.raises(PipelineError) as caught:
-        from_keras(sequential(*before, bad))
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(f'config: layer "{bad["class_name"].lower()}" (')
+    text = refusal(from_keras, sequential(*before, bad))
+    assert text.startswith(f'config: layer "{bad["class_name"].lower()}" (')
+    assert message in text
+
+
+def nested(depth):
+    model = sequential(*HEAD)
+    for _ in range(depth):
+        model = sequential(model)
+    return model
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "message"),
+    ("source", "options", "message"),
     [
+        ("resnet51", {}, '"resnet51" is no application of Keras, nor a .keras or .json file; there are VGG16'),
+        ("vgg16", {"loader": "cv2"}, "options: \"loader\": 'cv2' must be one of load_img, image_dataset, decode_image"),
+        ("vgg16", {"loader": "decode_image"}, 'loader: "decode_image" does not resize'),
+        ("vgg16", {"layers": "model"}, "layers: an application has none"),
+        ("vgg16", {"layers": "here"}, "options: \"layers\": 'here' must be one of pipeline, model"),
+        ("vgg16", {"size": (1, 2, 3)}, 'options: "size": (1, 2, 3) must be one side'),
+        ("gone.keras", {}, "gone.keras: cannot be read: No such file"),
         (sequential(resizing()), {"loader": "image_dataset"}, 'loader: "image_dataset" resizes, and so does'),
-        (sequential(resizing()), {"size": 64}, "size: 64 resizes, and so does the model's layer Resizing"),
+        (sequential(resizing()), {"size": 64}, "size: (64, 64) resizes, and so does the model's layer Resizing"),
         (sequential(resizing(), resizing()), {}, "the image is resized already"),
         (sequential(*HEAD[1:]), {}, "size: the shape of the model's input does not say it"),
         (sequential(inputs(64, 48, 1), *HEAD[1:]), {}, '"batch_shape": [None, 64, 48, 1] is not that of RGB'),
         (sequential(inputs(64, 48, 3, dtype="uint8"), *HEAD[1:]), {}, "\"dtype\": 'uint8' is not float32"),
         (sequential(*HEAD), {"loader": "decode_image"}, '"decode_image" does not resize'),
-        (sequential(NETWORK), {"layers": "pipeline"}, 'layer "conv2d" (Conv2D) is none; choose layers "model"'),
-        (sequential(), {"layers": "pipeline"}, 'it is empty; choose layers "model"'),
         ({"class_name": "MyModel", "config": {}}, {}, '"class_name": "MyModel" is no Sequential or Functional'),
         ({"class_name": "Sequential", "config": {"layers": [1]}}, {}, '"layers": must be layers'),
         (functional((HEAD[0], []), (HEAD[0], ["inputlayer"])), {}, '"layers": two have one name'),
-        (functional((HEAD[0], []), (NETWORK, [])), {"layers": "pipeline"}, "is none; choose layers"),
-        ({}, {}, '"class_name": null is no Sequential or Functional'),
+        (functional((HEAD[0], []), (NETWORK, [])), {}, "is no preprocessing that is understood"),
+        (nested(5000), {}, "config: nested too deeply"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "-",
 )
-def test_a_model_that_does_not_say_everything_is_refused(model, options, message):
-    with pytest.raises(PipelineError) as caught:
-        from_keras(model, **options)
-    assert message in str(caught.value)
+def test_a_source_or_an_option_that_is_not_understood_is_refused(source, options, message):
+    assert message in refusal(from_keras, source, **options)
 
 
 def archive(path, **members):
@@ -288,7 +261,7 @@ def test_a_saved_model_is_read_with_the_version_that_wrote_it(tmp_path):
     path = archive(tmp_path / "head.keras", config=sequential(*HEAD), metadata=METADATA)
     assert from_keras(path) == from_keras(str(path))
     assert from_keras(path).ops == from_keras(sequential(*HEAD)).ops
-    assert (from_keras(path).source.version, from_keras(path).source.name) == ("3.15.1", "head.keras")
+    assert (from_keras(path).origin.version, from_keras(path).origin.name) == ("3.15.1", "head.keras")
 
 
 def test_the_text_of_to_json_is_read_from_a_file(tmp_path):
@@ -301,41 +274,24 @@ def test_the_text_of_to_json_is_read_from_a_file(tmp_path):
     [
         ({"metadata": METADATA}, "not a .keras file"),
         ({"config": sequential(*HEAD)}, "not a .keras file"),
-        ({"config": "[" * 100_000, "metadata": METADATA}, "is not JSON"),
+        ({"config": "{", "metadata": METADATA}, "is not JSON"),
         ({"config": "[]", "metadata": METADATA}, "must be a JSON object"),
-        ({"config": " " * (17 << 20), "metadata": METADATA}, "a configuration has at most 16,777,216 bytes"),
     ],
-    ids=["no config", "no metadata", "nested", "a list", "a bomb"],
+    ids=["no config", "no metadata", "cut off", "a list"],
 )
 def test_an_archive_of_something_else_is_refused(tmp_path, members, message):
     path = archive(tmp_path / "a.keras", **members)
-    assert path.stat().st_size < 200_000
-    with pytest.raises(PipelineError, match=f"^a.keras: {message}"):
-        from_keras(path)
-
-
-def test_a_model_inside_itself_is_refused():
-    model = sequential(*HEAD)
-    for _ in range(5000):
-        model = sequential(model)
-    with pytest.raises(PipelineError, match="nested too deeply"):
-        from_keras(model)
+    assert refusal(from_keras, path).startswith(f"a.keras: {message}")
 
 
 def test_any_bytes_give_a_pipeline_or_an_error(tmp_path):
     whole = archive(tmp_path / "a.keras", config=sequential(*HEAD), metadata=METADATA).read_bytes()
-    rng = random.Random(4)
-    outcomes = set()
-    for _ in range(300):
-        damaged = bytearray(whole)
-        for _ in range(rng.randint(1, 4)):
-            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        (tmp_path / "a.keras").write_bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged))])])
-        try:
-            outcomes.add(type(from_keras(tmp_path / "a.keras")))
-        except PipelineError as error:
-            outcomes.add(type(error))
-    assert outcomes == {Pipeline, PipelineError}
+
+    def read_back(data):
+        (tmp_path / "b.keras").write_bytes(data)
+        return from_keras(tmp_path / "b.keras")
+
+    assert_imported_or_refused(read_back, damaged(whole))
 
 
 def test_any_json_gives_a_pipeline_or_an_error():
@@ -348,19 +304,15 @@ def test_any_json_gives_a_pipeline_or_an_error():
             (layer("Normalization", axis=[-1], mean=[1, 2, 3], variance=1, invert=False), ["rescaling"]),
         )
     )
-    outcomes = set()
-    for path in list(_paths(json.loads(text))):
+    models = []
+    for path in _paths(json.loads(text)):
         for value in (None, 3, -1.5, "x", [], {}, [None], [[]], {"config": 3}, True):
-            model = json.loads(text)
-            inner = model
+            inner = model = json.loads(text)
             for key in path[:-1]:
                 inner = inner[key]
             inner[path[-1]] = value
-            try:
-                outcomes.add(type(from_keras(model, loader="decode_image")))
-            except PipelineError as error:
-                outcomes.add(type(error))
-    assert outcomes == {Pipeline, PipelineError}
+            models.append(model)
+    assert_imported_or_refused(lambda model: from_keras(model, loader="decode_image"), models)
 
 
 def _paths(value, path=()):
@@ -368,8 +320,3 @@ def _paths(value, path=()):
         yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield from _paths(inner, (*path, key))
-
-
-def test_every_application_gives_a_pipeline():
-    for name, (_, side) in APPLICATIONS.items():
-        assert from_keras(name).outputs["tensor"].spec.shape == (side, side, 3)

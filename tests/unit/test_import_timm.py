@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import pixprep as pp
-from pixprep import PipelineError, SetupError
-from pixprep.importers.timm import from_timm, load
+from importing import refusal
+from pixprep.importers.timm import from_timm
 
 CONFIG = {
     "url": "",
@@ -41,7 +41,7 @@ def test_the_ops_of_a_configuration():
         pp.normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), arithmetic="divide"),
         pp.tensor(),
     ]
-    assert (pipeline.source.library, pipeline.source.name, pipeline.source.profile) == ("timm", "some.thing", "pillow")
+    assert (pipeline.origin.library, pipeline.origin.name, pipeline.origin.profile) == ("timm", "some.thing", "pillow")
 
 
 def fit(height, width):
@@ -72,92 +72,55 @@ def test_the_size_for_tests_is_taken_when_asked_for():
     assert from_timm(without, use_test_size=True).ops == from_timm(without).ops
 
 
+CHANNELS = "must be channels, height and width, of 1 to 16384 pixels"
+BORDER = {"crop_mode": "border"}
 MISTAKES = [
-    ({"interpolation": "random"}, "\"interpolation\": 'random' is none of nearest, box, bilinear"),
-    ({"interpolation": 3}, '"interpolation": 3 must be str'),
-    ({"crop_mode": "fancy"}, "\"crop_mode\": 'fancy' is none of center, squash, border"),
+    ({"interpolation": "random"}, "\"interpolation\": 'random' must be one of nearest, lanczos, bilinear"),
+    ({"crop_mode": "fancy"}, "\"crop_mode\": 'fancy' must be one of center, squash, border"),
     ({"input_size": [1, 28, 28]}, '"input_size": [1, 28, 28] has not 3 channels'),
-    ({"input_size": [3, 224]}, '"input_size": [3, 224] must be channels, height and width'),
-    ({"input_size": None}, '"input_size": None must be channels, height and width'),
-    ({"input_size": 224}, '"input_size": 224 must be list or tuple'),
-    ({"input_size": [3, 10**9, 224]}, '"input_size": [3, 1000000000, 224] must be channels, height and width'),
-    ({"input_size": [3, 224.5, 224]}, '"input_size": [3, 224.5, 224] must be channels, height and width'),
-    ({"input_size": [3, 0, 224]}, '"input_size": [3, 0, 224] must be channels, height and width'),
-    ({"crop_pct": 1e-9}, '"crop_pct": 1e-09 must make 1 to 16384 pixels of each side of 224 x 224'),
-    ({"crop_pct": 5e-324}, '"crop_pct": 5e-324 must make 1 to 16384 pixels'),
-    ({"crop_pct": 10**400}, '"crop_pct": 1000'),
-    ({"crop_pct": float("nan")}, '"crop_pct": nan must make 1 to 16384 pixels'),
-    ({"crop_pct": -1}, '"crop_pct": -1 must make 1 to 16384 pixels'),
-    ({"crop_pct": "0.9"}, "\"crop_pct\": '0.9' must be int or float"),
-    ({"mean": [0.5, 0.5]}, '"mean": [0.5, 0.5] must be three numbers'),
-    ({"mean": [0.5, float("inf"), 0.5]}, '"mean": [0.5, inf, 0.5] must be three numbers'),
-    ({"mean": [10**400, 0, 0]}, '"mean": [1000'),
+    *(({"input_size": size}, f'"input_size": {size} {CHANNELS}') for size in ([3, 224], [3, 9.5, 9], 9, None)),
+    ({"test_input_size": [288]}, f'"test_input_size": [288] {CHANNELS}'),
+    ({"test_crop_pct": "0.9"}, "\"test_crop_pct\": '0.9' must be a finite number"),
+    ({"test_crop_pct": 5e-324}, '"test_crop_pct": 5e-324 must make 1 to 16384 pixels of each side of 288 x 288'),
+    ({"test_crop_pct": None, "crop_pct": -1}, '"crop_pct": -1 must make 1 to 16384 pixels'),
+    ({"mean": [0.5, 0.5]}, '"mean": [0.5, 0.5] must be a finite number, or one for each of 3 channels'),
     ({"std": [0.5, 0, 0.5]}, '"std": [0.5, 0, 0.5] must be over 0'),
-    ({"std": [0.5, "0.5", 0.5]}, "\"std\": [0.5, '0.5', 0.5] must be three numbers"),
-    ({"crop_mode": "border"}, '"crop_pct": 0.95 must be 1 with "crop_mode": "border"'),
-    ({"crop_mode": "border", "crop_pct": 1, "mean": [-1, 0, 2]}, '"mean": [-1, 0, 2] is not the colour of a margin'),
-    ({"rotate": 90}, '"rotate": 90 is not understood'),
+    (BORDER | {"test_crop_pct": 0.95}, '"crop_pct": 0.95 must be 1 with "crop_mode": "border"'),
+    (BORDER | {"mean": [-1, 0, 2]}, '"mean": [-1, 0, 2] is not the colour of a margin'),
+    ({"rotate": 0}, '"rotate": 0 is not understood'),
+    ({"pretrained_cfg": {"architecture": "some"}}, 'has no "input_size"'),
+    ({"pretrained_cfg": 3}, '"pretrained_cfg": 3 must be an object'),
+    ({"model_args": {"in_chans": 1}}, 'model_args: "in_chans": 1 is not 3'),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), MISTAKES, ids=lambda x: str(x)[:40])
 def test_what_is_not_understood_is_refused_by_its_field(changes, message):
-    with pytest.raises(PipelineError) as error:
-        from_timm(CONFIG | changes, name="some.thing")
-    assert str(error.value).startswith(f"some.thing: {message}")
-
-
-def test_a_field_of_the_test_size_is_named_as_such():
-    with pytest.raises(PipelineError, match=r'"test_input_size": .* must be channels'):
-        from_timm(CONFIG | {"test_input_size": [288]}, use_test_size=True)
-    with pytest.raises(PipelineError, match='"test_crop_pct": 99999 must make'):
-        from_timm(CONFIG | {"test_crop_pct": 99999}, use_test_size=True)
+    is_test = any(field.startswith("test_") for field in changes)
+    text = refusal(from_timm, CONFIG | changes, name="some.thing", use_test_size=is_test)
+    assert text.startswith(f"some.thing: {message}")
 
 
 def write(tmp_path, content):
     path = tmp_path / "config.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return str(path)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
 
 
 def test_the_configuration_of_a_hub_is_read_without_timm(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timm.models", None)
-    pipeline = load(write(tmp_path, HUB))
-    assert pipeline.ops == from_timm(CONFIG).ops
-    assert pipeline.source.name == "some.thing"
+    pipeline = from_timm(write(tmp_path, HUB))
+    assert pipeline == from_timm(str(tmp_path / "config.json"))
+    assert pipeline.ops == from_timm(CONFIG).ops == from_timm(HUB).ops
+    assert pipeline.origin.name == "some.thing"
 
 
 def test_the_flat_configuration_of_an_old_hub_is_read_too(tmp_path):
     flat = CONFIG | {"architecture": "some", "labels": ["cat"], "num_features": 9}
-    assert load(write(tmp_path, flat)).ops == from_timm(CONFIG).ops
-
-
-FILES = [
-    ({"architectures": ["ViTModel"], "hidden_size": 768}, 'config.json: has no "input_size"'),
-    ({"pretrained_cfg": {"architecture": "some"}}, 'config.json: has no "input_size"'),
-    ({"pretrained_cfg": 3}, 'config.json: "pretrained_cfg": 3 must be Mapping'),
-    (HUB | {"model_args": {"in_chans": 1}}, 'config.json: model_args: "in_chans": 1 is not 3'),
-    ([1, 2], "config.json: must be a JSON object"),
-    ("{", "config.json: is not JSON"),
-    ("[" * 100_000, "config.json: is not JSON"),
-    ('{"input_size": 1' + "0" * 5000 + "}", "config.json: is not JSON"),
-    ("", "config.json: is not JSON"),
-]
-
-
-@pytest.mark.parametrize(("content", "message"), FILES, ids=lambda x: str(x)[:40])
-def test_a_file_that_is_something_else_is_refused(content, message, tmp_path):
-    with pytest.raises(PipelineError) as error:
-        load(write(tmp_path, content))
-    assert str(error.value).startswith(message)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(PipelineError, match=r"^config\.json: cannot be read: No such file"):
-        load(str(tmp_path / "config.json"))
+    assert from_timm(write(tmp_path, flat)).ops == from_timm(CONFIG).ops
 
 
 def test_a_name_needs_timm_and_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm.models", None)
-    with pytest.raises(SetupError, match=r'^"resnet50" is the name of a model.*: pip install timm, or give the config'):
-        load("resnet50")
+    with pytest.raises(pp.SetupError, match=r'^"resnet50" is the name of a model.*: pip install timm, or give the con'):
+        from_timm("resnet50")

@@ -4,25 +4,49 @@ Files are read without the library that wrote them, wherever their format says e
 understand it refuses, naming the field: a wrong tensor is worse than an error.
 
 >>> from pixprep.importers import import_pipeline
->>> import_pipeline("keras:mobilenet_v2").source.name
+>>> import_pipeline("keras:mobilenet_v2").origin.name
 'mobilenet_v2'
+
+To add the importer of a library ``toy``:
+
+1. Write ``importers/toy.py`` with ``from_toy(source, *, ...) -> Pipeline``. ``source`` is what follows ``toy:`` on the
+   command line, a name or a path. Each keyword argument is an ``--option``.
+2. Read files with ``fields.read_json`` or ``fields.read_file``. They know a limit, and say what is wrong with a file.
+3. Open each configuration by ``with reading(values, where) as fields``. What is not asked for is refused at its end.
+4. Take each value by its reader: ``flag``, ``text``, ``choice`` out of a table, ``number``, ``numbers``, ``side``,
+   ``pair``. ``refuse`` what no op can do, and ``ignore`` what changes no pixel.
+5. Write one short function for each construct of the library: its fields in, ops out. Leave to the ops what they know:
+   ``like`` brings filters, antialias and rounding.
+6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin.
+7. Add a row to ``LIBRARIES``, with what the library's files are known by, and the module to the ranks in
+   ``tests/unit/test_imports.py``.
+8. Test what each construct becomes, and each refusal, in ``tests/unit/test_import_toy.py``.
+9. Compare photos with the library itself in ``tests/parity/test_import_toy.py``. A wrong pipeline must fail. Add the
+   library to ``make parity``.
+10. Add its rows to both tables of ``docs/importing.md``.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError
+from pixprep.importers.fields import read_json
 from pixprep.pipeline import Pipeline
 
-LIBRARIES = ("torchvision", "timm", "transformers", "keras", "ultralytics", "dali")
-SUFFIXES = {".keras": "keras", ".onnx": "ultralytics", ".engine": "ultralytics", ".dali": "dali"}
-MAX_JSON_BYTES = 16 << 20
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "torchvision": (),
+    "timm": ("pretrained_cfg",),
+    "transformers": ("image_processor", "image_processor_type", "feature_extractor_type"),
+    "keras": (".keras", "class_name"),
+    "ultralytics": (".onnx", ".engine"),
+    "dali": (".dali",),
+}
+"""Each library, with what its files are known by: a suffix, or a field of a JSON file."""
 
 
 def import_pipeline(source: str, **options: Any) -> Pipeline:
@@ -42,23 +66,18 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
     library, colon, name = source.partition(":")
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
-    load = _importer(library)
-    known = [p.name for p in inspect.signature(load).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    importer: Callable[..., Pipeline] = getattr(import_module(f"pixprep.importers.{library}"), f"from_{library}")
+    known = [p.name for p in inspect.signature(importer).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in known:
             raise PipelineError(
                 f'the importer of {library} has no option "{option}"; it has {", ".join(known) or "none"}'
             )
-    return load(name, **options)
-
-
-def _importer(library: str) -> Callable[..., Pipeline]:
-    load: Callable[..., Pipeline] = import_module(f"pixprep.importers.{library}").load
-    return load
+    return importer(name, **options)
 
 
 def _library_of(source: str) -> str:
-    """Whose a file is, by its name and its contents."""
+    """Whose a file is, by its name or its fields."""
     path = Path(source)
     if not path.exists():
         raise PipelineError(
@@ -67,27 +86,8 @@ def _library_of(source: str) -> str:
         )
     if path.is_dir():
         return "transformers"
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
-    if path.suffix == ".json":
-        return _library_of_json(path)
+    marks = {path.suffix, *(read_json(path) if path.suffix == ".json" else ())}
+    for library, known in LIBRARIES.items():
+        if not marks.isdisjoint(known):
+            return library
     raise PipelineError(f"{path.name}: say whose it is: LIBRARY:{source}, with a library of {', '.join(LIBRARIES)}")
-
-
-def _library_of_json(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            document = json.loads(file.read(MAX_JSON_BYTES + 1)[:MAX_JSON_BYTES])
-    except (OSError, ValueError, RecursionError):
-        document = None
-    if isinstance(document, Mapping):
-        if "pretrained_cfg" in document:
-            return "timm"
-        if {"image_processor", "image_processor_type", "feature_extractor_type"} & set(document):
-            return "transformers"
-        if document.get("class_name") in ("Sequential", "Functional"):
-            return "keras"
-    raise PipelineError(
-        f"{path.name}: not a preprocessor_config.json, a config.json of timm or a Keras model's; "
-        f"if it is one, say whose: LIBRARY:{path}"
-    )

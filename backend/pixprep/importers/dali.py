@@ -10,90 +10,53 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers import wire
-from pixprep.importers.fields import Fields
-from pixprep.ops import CenterCrop, Crop, Decode, Flip, Normalize, Op, Resize, Tensor, TensorDType
+from pixprep.importers.assembly import assembled
+from pixprep.importers.fields import Fields, place, read_file, reading
+from pixprep.ops import CenterCrop, Crop, Decode, Flip, Normalize, Op, Resize, Tensor, TensorDType, as_tuple
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import Source, quoted
+from pixprep.pipeline_file import quoted
 from pixprep.spec import Color, Filter, Layout, Rounding
 
 MAX_BYTES = 1 << 20
 MAX_OPERATORS, MAX_OUTPUTS = 256, 32
 
-_PIPELINE: dict[int, wire.Kind] = {5: "bytes", 7: "bytes"}  # op, pipe_outputs
-_OPERATOR: dict[int, wire.Kind] = {
-    1: "bytes",  # name
-    2: "bytes",  # input
-    3: "bytes",  # output
-    4: "bytes",  # args
-    5: "bytes",  # inst_name
-    6: "integer",  # logical_id
-}
-_EDGE: dict[int, wire.Kind] = {
-    1: "bytes",  # name
-    2: "bytes",  # device
-    3: "integer",  # is_argument_input
-    4: "bytes",  # arg_name
-    5: "integer",  # dtype
-    6: "integer",  # ndim
-    7: "bytes",  # layout
-}
-_ARGUMENT: dict[int, wire.Kind] = {
-    1: "bytes",  # name
-    2: "bytes",  # type
-    3: "float",
-    4: "integer",
-    5: "bytes",
-    6: "integer",  # of booleans
-    7: "bytes",  # extra_args: the elements of a list, each an argument
-    8: "integer",  # is_vector
-}
+# The fields of dali.proto's messages, by number.
+# name, device, is_argument_input, arg_name, dtype, ndim, layout
+_EDGE: wire.Message = {1: "text", 2: "bytes", 3: "integer", 4: "text", 5: "integer", 6: "integer", 7: "bytes"}
+# name, type, floats, ints, strings, booleans, is_vector; and extra_args, the elements of a list
+_ELEMENT: wire.Message = {1: "text", 2: "bytes", 3: "float", 4: "integer", 5: "text", 6: "integer", 8: "integer"}
+_ARGUMENT: wire.Message = {**_ELEMENT, 7: _ELEMENT}
+# name, input, output, args, inst_name, logical_id
+_OPERATOR: wire.Message = {1: "text", 2: _EDGE, 3: _EDGE, 4: _ARGUMENT, 5: "bytes", 6: "integer"}
+_PIPELINE: wire.Message = {5: _OPERATOR, 7: _EDGE}  # op, pipe_outputs
 
-# DALI's enumerations: DALIImageType, DALIInterpType, DALIDataType.
+# DALI's enumerations: DALIImageType, DALIInterpType, DALIDataType; and 0 and 1 for a boolean that can be a tensor.
 _COLORS: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
 _TRIANGULAR = 4  # always antialiased
 _DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
+_FLOAT, _UINT8 = 9, 0
+_NO_YES = {0: False, 1: True}
 _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
+_MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
+_LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 
-# What changes no pixel, of every operator and of some.
+# What changes no pixel, of every operator and of decoders.
 _ANYWHERE = (
-    "device",
-    "preserve",
-    "preserve_name",
-    "seed",
-    "bytes_per_sample_hint",
-    "image_type",
-    "_module",
-    "_display_name",
-    "_origin_stack_filename",
-    "_origin_stack_lineno",
-    "_origin_stack_name",
-    "_origin_stack_line",
+    *("device", "preserve", "preserve_name", "seed", "bytes_per_sample_hint", "image_type", "_module", "_display_name"),
+    *("_origin_stack_filename", "_origin_stack_lineno", "_origin_stack_name", "_origin_stack_line"),
 )
 _OF_DECODERS = (
-    "affine",
-    "cache_batch_copy",
-    "cache_debug",
-    "cache_size",
-    "cache_threshold",
-    "cache_type",
-    "device_memory_padding",
-    "device_memory_padding_jpeg2k",
-    "host_memory_padding",
-    "host_memory_padding_jpeg2k",
-    "hw_decoder_load",
-    "hybrid_huffman_threshold",
-    "memory_stats",
-    "preallocate_height_hint",
-    "preallocate_width_hint",
-    "split_stages",
-    "use_chunk_allocator",
+    *("affine", "cache_batch_copy", "cache_debug", "cache_size", "cache_threshold", "cache_type", "memory_stats"),
+    *("device_memory_padding", "device_memory_padding_jpeg2k", "host_memory_padding", "host_memory_padding_jpeg2k"),
+    *("hw_decoder_load", "hybrid_huffman_threshold", "preallocate_height_hint", "preallocate_width_hint"),
+    *("split_stages", "use_chunk_allocator"),
 )
 
 
@@ -117,40 +80,25 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipel
         PipelineError: it cannot be read, or something in it is not understood: names the operator and the argument.
     """
     where = "model.dali" if isinstance(source, bytes) else Path(source).name
-    data = source if isinstance(source, bytes) else _read(Path(source), where)
-    if len(data) > MAX_BYTES:
-        raise PipelineError(f"{where}: more than {MAX_BYTES:,} bytes; the graph of a pipeline takes a few thousand")
+    data = source if isinstance(source, bytes) else read_file(Path(source), most=MAX_BYTES)
     try:
         operators, names = _graph(data, where)
-    except (wire.WireError, UnicodeDecodeError) as error:
+    except wire.WireError as error:
         raise PipelineError(f"{where}: not a serialized DALI pipeline: {error}") from None
     if output is not None and output not in names:
         raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")
     wanted = names if output is None else [output]
     try:
-        images = _evaluate(operators, wanted, where)
+        with place(where):
+            images = _evaluate(operators, wanted)
     except PipelineError as error:
         others = f"; if one output is enough, say which: {_listed(names)}" if len(wanted) > 1 else ""
         raise PipelineError(f"{error}{others}") from None
-    tensors = [image.tensor(_tensor_name(wanted, index)) for index, image in enumerate(images)]
-    try:
-        return Pipeline(
-            _merged(tensors),
-            source=Source(library="dali", version="unknown", name=where[:200] or "model.dali", profile="dali"),
-        )
-    except PipelineError as error:
-        raise PipelineError(f"{where}: {error}") from None
-
-
-load = from_dali
-
-
-def _read(path: Path, where: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise PipelineError(f"{where}: cannot be read: {error.strerror}") from None
+    tensors = [
+        (*image.chain, Tensor(name=_tensor_name(wanted, index), dtype=image.dtype, layout=image.layout))
+        for index, image in enumerate(images)
+    ]
+    return assembled(_merged(tensors), library="dali", version="unknown", name=where, where=where, like="dali")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -182,7 +130,7 @@ def _graph(data: bytes, where: str) -> tuple[list[_Operator], list[str]]:
     """The operators in their order, each after those whose output it takes, and the names of the outputs.
 
     Raises:
-        wire.WireError, UnicodeDecodeError: it is something else.
+        wire.WireError: it is something else.
         PipelineError: it is too large.
     """
     message = wire.read(data, _PIPELINE, is_open=True)  # the rest is how it is run
@@ -192,54 +140,35 @@ def _graph(data: bytes, where: str) -> tuple[list[_Operator], list[str]]:
         if len(found) > limit:
             raise PipelineError(f"{where}: {len(found):,} {what}; at most {limit}")
     operators = [_operator(number, entry, where) for number, entry in enumerate(message[5], 1)]
-    return operators, [_text(wire.read(edge, _EDGE)[1]) for edge in message[7]]
+    return operators, [_one(edge[1]) for edge in message[7]]
 
 
-def _operator(number: int, data: bytes, where: str) -> _Operator:
-    message = wire.read(data, _OPERATOR)
-    name = _text(message[1])
-    where = f"{where}: operator {number} {quoted(name)}"
-    inputs = [wire.read(edge, _EDGE) for edge in message[2]]
-    arguments: dict[str, Any] = {}
-    for entry in message[4]:
-        key, value = _argument(entry)
-        if key in arguments:
-            raise wire.WireError(f"the argument {quoted(key)} of operator {number} stands twice")
-        arguments[key] = value
+def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> _Operator:
+    name = _one(message[1])
+    arguments = dict(map(_argument, message[4]))
+    if len(arguments) < len(message[4]):
+        raise wire.WireError(f"an argument of operator {number} stands twice")
     return _Operator(
         name=name,
-        where=where,
-        inputs=tuple(_text(edge[1]) for edge in inputs if not any(edge[3])),
-        outputs=tuple(_text(wire.read(edge, _EDGE)[1]) for edge in message[3]),
-        computed=tuple(_text(edge[4]) for edge in inputs if any(edge[3])),
+        where=f"{where}: operator {number} {quoted(name)}",
+        inputs=tuple(_one(edge[1]) for edge in message[2] if not any(edge[3])),
+        outputs=tuple(_one(edge[1]) for edge in message[3]),
+        computed=tuple(_one(edge[4]) for edge in message[2] if any(edge[3])),
         arguments=arguments,
     )
 
 
-def _argument(data: bytes, *, is_element: bool = False) -> tuple[str, Any]:
+def _argument(message: Mapping[int, list[Any]]) -> tuple[str, Any]:
     """An argument's name and value: a number, a boolean, a text, or a list of them."""
-    message = wire.read(data, _ARGUMENT)
-    name = _text(message[1])
-    if not is_element and not (name.isascii() and name.isidentifier()):
-        raise wire.WireError(f"an argument cannot be called {quoted(name)}")
-    values: list[Any] = [*message[3], *message[4], *map(_decoded, message[5]), *map(bool, message[6])]
-    if message[7] and (is_element or values):
-        raise wire.WireError(f"the argument {quoted(name)} is neither a value nor a list of values")
-    if any(message[8]):
-        return name, values + [_argument(entry, is_element=True)[1] for entry in message[7]]
+    values = [*message[3], *message[4], *message[5], *map(bool, message[6])]
+    values += [_argument(element)[1] for element in message.get(7, ())]
+    return _one(message[1]), values if any(message[8]) else _one(values)
+
+
+def _one(values: Sequence[Any]) -> Any:
     if len(values) != 1:
-        raise wire.WireError(f"the argument {quoted(name)} has {len(values)} values")
-    return name, values[0]
-
-
-def _text(values: Sequence[bytes]) -> str:
-    if len(values) != 1:
-        raise wire.WireError(f"a name is there {len(values)} times")
-    return _decoded(values[0])
-
-
-def _decoded(value: bytes) -> str:
-    return value.decode()
+        raise wire.WireError(f"a name, or the value of an argument, is there {len(values)} times")
+    return values[0]
 
 
 # What the operators do
@@ -247,18 +176,18 @@ def _decoded(value: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Image:
-    """What an operator gives: an image on its way.
+    """A tensor of the graph: an encoded image, or an image on its way.
 
     Attributes:
-        source: the name of the encoded tensor.
-        chain: the ops so far, from ``decode``.
+        encoded: the name of the encoded tensor.
+        chain: the ops so far, from ``decode``; none of an encoded image.
         layout: of the array.
         dtype: of its values.
     """
 
-    source: str
-    chain: tuple[Op, ...]
-    layout: Literal["HWC", "CHW"] = "HWC"
+    encoded: str
+    chain: tuple[Op, ...] = ()
+    layout: Layout = "hwc"
     dtype: TensorDType = "uint8"
 
     @property
@@ -268,52 +197,40 @@ class _Image:
     def then(self, *ops: Op) -> _Image:
         return replace(self, chain=(*self.chain, *ops))
 
-    def cast(self, fields: Fields, argument: str, dtype: int) -> _Image:
+    def cast(self, fields: Fields, argument: str, default: int | None = None) -> _Image:
         """The same in another dtype, if no value changes before the last rounding."""
-        if dtype not in _DTYPES:
-            fields.refuse(argument)
-        to = _DTYPES[dtype]
+        to = fields.choice(argument, _DTYPES, default)
         if self.is_normalized and to == "uint8":
             fields.refuse(argument, "of normalized values is not understood: there is no such tensor")
-        self.check_unrounded(fields, argument, is_last=to == self.dtype)
+        if to != self.dtype:
+            self.check_unrounded(fields, argument)
         return replace(self, dtype=to)
 
-    def check_unrounded(self, fields: Fields, argument: str, *, is_last: bool = False) -> None:
+    def check_unrounded(self, fields: Fields, argument: str) -> None:
         """Refuse to go on after values were rounded to float16."""
-        if self.is_normalized and self.dtype == "float16" and not is_last:
+        if self.is_normalized and self.dtype == "float16":
             fields.refuse(argument, "after float16 is not understood: values are rounded once, at the end")
 
-    def tensor(self, name: str | None) -> tuple[Op, ...]:
-        layout: Layout = "chw" if self.layout == "CHW" else "hwc"
-        return (*self.chain, Tensor(name=name, dtype=self.dtype, layout=layout))
 
-
-def _evaluate(operators: Sequence[_Operator], wanted: Sequence[str], where: str) -> list[_Image]:
+def _evaluate(operators: Sequence[_Operator], wanted: Sequence[str]) -> list[_Image]:
     """What each wanted tensor is."""
-    needed, encoded, images = _needed(operators, wanted), set[str](), dict[str, _Image]()
+    needed, images = _needed(operators, wanted), dict[str, _Image]()
     for operator in operators:
         if needed.isdisjoint(operator.outputs):
             continue
+        result = operator.outputs[0]
         if operator.name in ("ExternalSource", "readers__File"):
-            encoded.add(operator.outputs[0])
+            images[result] = _Image(result)
             continue
-        fields = Fields(operator.arguments, operator.where)
-        fields.ignore(*_ANYWHERE)
-        try:
-            image = _applied(operator, fields, encoded, images)
-            fields.finish()
-        except PipelineError as error:  # of an op, which knows no place
-            known = str(error).startswith(f"{operator.where}: ")
-            raise PipelineError(str(error) if known else f"{operator.where}: {error}") from None
-        images[operator.outputs[0]] = image
+        with reading(operator.arguments, operator.where) as fields:
+            fields.ignore(*_ANYWHERE)
+            images[result] = _applied(operator, fields, images)
     for name in wanted:
-        if name not in images:
-            raise PipelineError(f"{where}: the output {quoted(name)} is no image")
+        if name not in images or not images[name].chain:
+            raise PipelineError(f"the output {quoted(name)} is no image")
     results = [images[name] for name in wanted]
-    if len({(image.source, image.chain[0]) for image in results}) > 1:
-        raise PipelineError(
-            f"{where}: its outputs are decoded from several inputs, or in several ways: name one output"
-        )
+    if len({(image.encoded, image.chain[0]) for image in results}) > 1:
+        raise PipelineError("its outputs are decoded from several inputs, or in several ways: name one output")
     return results
 
 
@@ -326,76 +243,57 @@ def _needed(operators: Sequence[_Operator], wanted: Sequence[str]) -> set[str]:
     return needed
 
 
-def _applied(operator: _Operator, fields: Fields, encoded: set[str], images: Mapping[str, _Image]) -> _Image:
+def _applied(operator: _Operator, fields: Fields, images: Mapping[str, _Image]) -> _Image:
     """What an operator makes of its input."""
-    decode, apply = _DECODERS.get(operator.name), _OPERATORS.get(operator.name)
-    if decode is None and apply is None:
-        raise PipelineError(f"is not understood; understood are {', '.join([*_DECODERS, *_OPERATORS])}")
+    if operator.name not in _OPERATORS:
+        raise PipelineError(f"is not understood; understood are {', '.join(_OPERATORS)}")
     if operator.computed:
         raise PipelineError(f"argument {quoted(operator.computed[0])} is computed for each image, not a constant")
     if len(operator.inputs) != 1 or len(operator.outputs) != 1:
         raise PipelineError(f"{len(operator.inputs)} inputs and {len(operator.outputs)} outputs, expected one of each")
-    (name,) = operator.inputs
-    if decode is not None:
-        if name not in encoded:
-            raise PipelineError(f"its input {quoted(name)} is not the encoded image")
-        return _Image(name, decode(fields))
-    if name not in images:
-        raise PipelineError(f"its input {quoted(name)} is not a decoded image")
-    assert apply is not None
+    (name,), apply = operator.inputs, _OPERATORS[operator.name]
+    is_decoder = "decoders__" in operator.name
+    if name not in images or bool(images[name].chain) == is_decoder:
+        raise PipelineError(f"its input {quoted(name)} is not {'the encoded' if is_decoder else 'a decoded'} image")
     return apply(images[name], fields)
 
 
-def _decode(fields: Fields) -> tuple[Op, ...]:
+def _decode(image: _Image, fields: Fields) -> _Image:
     """``decoders.image``: libjpeg-turbo's pixels on the CPU; on the GPU, by default, without fancy upsampling."""
     fields.ignore(*_OF_DECODERS)
-    output_type = fields.take("output_type", int, default=0)
-    if output_type not in _COLORS:
-        fields.refuse("output_type")
-    if fields.take("dtype", int, default=0) != 0:
-        fields.refuse("dtype", "is not understood: images are decoded to UINT8")
-    on_cpu = fields.take("device", str, default="cpu") == "cpu"
-    is_fancy = fields.take("jpeg_fancy_upsampling", bool, default=False)
-    is_fast = fields.take("use_fast_idct", bool, default=False)
+    fields.expect("dtype", _UINT8, why="must be 0: images are decoded to uint8")
+    on_cpu = fields.text("device", "cpu") == "cpu"
+    is_fancy, is_fast = fields.flag("jpeg_fancy_upsampling"), fields.flag("use_fast_idct")
     if is_fast and not on_cpu:
         fields.refuse("use_fast_idct", 'with device "mixed" holds for some images only')
-    decode = Decode(
-        color=_COLORS[output_type],
-        apply_exif_orientation=fields.take("adjust_orientation", bool, default=True),
-        chroma="fancy" if on_cpu or is_fancy else "fast",
-        idct="fast" if is_fast else "accurate",
+    return image.then(
+        Decode(
+            color=fields.choice("output_type", _COLORS, 0),
+            apply_exif_orientation=fields.flag("adjust_orientation", default=True),
+            chroma="fancy" if on_cpu or is_fancy else "fast",
+            idct="fast" if is_fast else "accurate",
+        )
     )
-    return (decode,)
-
-
-def _decode_crop(fields: Fields) -> tuple[Op, ...]:
-    """``decoders.image_crop``: decodes, then crops."""
-    return (*_decode(fields), *_crop_ops(fields))
 
 
 def _resize(image: _Image, fields: Fields) -> _Image:
     fields.ignore("minibatch_size", "temp_buffer_hint")
-    if fields.take("save_attrs", bool, default=False):
-        fields.refuse("save_attrs")
+    fields.off("save_attrs")
     if image.dtype != "uint8":
         raise PipelineError(f"a resize of {image.dtype} values is not understood: resize before they are cast")
-    if fields.take("dtype", int, default=0) != 0:
-        fields.refuse("dtype", "is not understood: a resized image is UINT8")
-    interp = fields.take("interp_type", int, default=1)
-    filters = [fields.take(name, int, default=interp) for name in ("min_filter", "mag_filter")]
-    for name, value in zip(("min_filter", "mag_filter"), filters, strict=True):
-        if value not in _FILTERS:
-            fields.refuse("interp_type" if value == interp else name)
-    if _FILTERS[filters[0]] != _FILTERS[filters[1]]:
-        fields.refuse("min_filter", f"and {_FILTERS[filters[1]]} when enlarging is not understood: there is one filter")
-    antialias = fields.take("antialias", bool, default=True)
-    is_subpixel = fields.take("subpixel_scale", bool, default=True)
+    fields.expect("dtype", _UINT8, why="must be 0: a resized image is uint8")
+    fields.ignore("interp_type")
+    names = [name if fields.has(name) else "interp_type" for name in ("min_filter", "mag_filter")]
+    smaller, larger = (fields.choice(name, _FILTERS, 1) for name in names)
+    if smaller != larger:
+        fields.refuse("min_filter", f"and {larger} when enlarging is not understood: there is one filter")
+    antialias, is_subpixel = fields.flag("antialias", default=True), fields.flag("subpixel_scale", default=True)
     target = _target(fields)
     return image.then(
         Resize(
             **target,
-            filter=_FILTERS[filters[0]],
-            antialias=antialias or filters[0] == _TRIANGULAR,
+            filter=smaller,
+            antialias=antialias or fields.take(names[0]) == _TRIANGULAR,
             like="dali",
             subpixel=None if target.get("mode") == "stretch" else is_subpixel,  # whole sides have one scale
         )
@@ -404,96 +302,82 @@ def _resize(image: _Image, fields: Fields) -> _Image:
 
 def _target(fields: Fields) -> dict[str, Any]:
     """The size of a resize, as the fields of the op; DALI refuses two of the three ways at once."""
-    given = [name for name in ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y") if _has(fields, name)]
-    mode = fields.take("mode", str, default="default")
-    if mode not in ("default", "stretch", "not_larger", "not_smaller"):
-        fields.refuse("mode")
-    if given in (["resize_shorter"], ["resize_longer"]) and mode == "default":
-        side = "shorter" if given == ["resize_shorter"] else "longer"
-        return {"size": _whole(fields, given[0]), "side": side}
+    names = ("resize_shorter", "resize_longer", "size", "resize_x", "resize_y")
+    given = [name for name in names if fields.has(name)]
+    mode = fields.choice("mode", _MODES, "default")
+    if given in (["resize_shorter"], ["resize_longer"]) and fields.take("mode", "default") == "default":
+        return {"size": fields.side(given[0]), "side": given[0].removeprefix("resize_")}
     if given == ["size"]:
-        height, width = _pair(fields, "size")
+        height, width = fields.pair("size")
     elif given == ["resize_x", "resize_y"]:
-        height, width = _whole(fields, "resize_y"), _whole(fields, "resize_x")
+        height, width = fields.side("resize_y"), fields.side("resize_x")
     elif given in (["resize_x"], ["resize_y"]):
         fields.refuse(given[0], "without the other side is not understood")
     else:
         raise PipelineError(f"needs one size, and has {', '.join(given) or 'none'}")
-    modes = {"not_larger": "fit", "not_smaller": "cover"}
-    return {"height": height, "width": width, "mode": modes.get(mode, "stretch")}
+    return {"height": height, "width": width, "mode": mode}
 
 
 def _crop(image: _Image, fields: Fields) -> _Image:
-    image = image.then(*_crop_ops(fields))
-    dtype = fields.take("dtype", int)
-    return image if dtype is None else image.cast(fields, "dtype", dtype)
+    image = _cropped(image, fields)
+    return image.cast(fields, "dtype") if fields.has("dtype") else image
 
 
-def _crop_ops(fields: Fields) -> tuple[Op, ...]:
+def _cropped(image: _Image, fields: Fields) -> _Image:
     """The window of an operator that crops: none, or the middle, or the corner."""
     fields.ignore("fill_values")
-    if fields.take("out_of_bounds_policy", str, default="error") != "error":
-        fields.refuse("out_of_bounds_policy")
-    rounding = fields.take("rounding", str, default="round")
-    if rounding not in _ROUNDINGS:
-        fields.refuse("rounding")
-    position = tuple(fields.take(name, float, default=0.5) for name in ("crop_pos_y", "crop_pos_x"))
-    if _has(fields, "crop"):
-        height, width = _pair(fields, "crop")
-    elif _has(fields, "crop_h") or _has(fields, "crop_w"):
-        height, width = _whole(fields, "crop_h"), _whole(fields, "crop_w")
+    fields.expect("out_of_bounds_policy", "error")
+    rounding = fields.choice("rounding", _ROUNDINGS, "round")
+    top, left = fields.number("crop_pos_y", 0.5), fields.number("crop_pos_x", 0.5)
+    if fields.has("crop"):
+        height, width = fields.pair("crop")
+    elif fields.has("crop_h") or fields.has("crop_w"):
+        height, width = fields.side("crop_h"), fields.side("crop_w")
     else:
-        return ()
-    if position == (0.5, 0.5):
-        return (CenterCrop(height, width, rounding=_ROUNDINGS[rounding]),)
-    if position != (0.0, 0.0):
-        fields.refuse("crop_pos_x" if position[1] != 0.5 else "crop_pos_y", "is not understood: 0.5 is, or 0 for both")
-    return (Crop(0, 0, height, width),)
+        return image
+    if (top, left) == (0.5, 0.5):
+        return image.then(CenterCrop(height, width, rounding=rounding))
+    if (top, left) != (0.0, 0.0):
+        fields.refuse("crop_pos_x" if left != 0.5 else "crop_pos_y", "is not understood: 0.5 is, or 0 for both")
+    return image.then(Crop(0, 0, height, width))
 
 
 def _crop_mirror_normalize(image: _Image, fields: Fields) -> _Image:
     """Crop, mirror, ``scale * (value - mean) / std + shift``, cast, and the layout."""
-    image = image.then(*_crop_ops(fields))
-    if fields.take("mirror", int, default=0):
+    image = _cropped(image, fields)
+    if fields.choice("mirror", _NO_YES, 0):
         image = image.then(Flip("horizontal"))
-    if fields.take("pad_output", bool, default=False):
-        fields.refuse("pad_output")
+    fields.off("pad_output")
     image = _normalized(image, fields, "std")
-    name = "output_dtype" if _has(fields, "output_dtype") else "dtype"  # its name until DALI 1.0
-    image = image.cast(fields, name, fields.take(name, int, default=9))
-    layout = fields.take("output_layout", str, default="CHW")
-    if layout not in ("CHW", "HWC"):
-        fields.refuse("output_layout")
-    return replace(image, layout=layout)
+    dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # its name until DALI 1.0
+    return replace(image.cast(fields, dtype, _FLOAT), layout=fields.choice("output_layout", _LAYOUTS, "CHW"))
 
 
 def _normalize(image: _Image, fields: Fields) -> _Image:
     """``normalize`` by numbers, not by the image's own statistics."""
     for name in ("mean", "stddev"):
-        if not _has(fields, name):
+        if not fields.has(name):
             raise PipelineError(f'without "{name}" each image has its own, which is not understood')
-    if fields.take("shift", (int, float), default=0.0):
-        fields.refuse("shift")
-    if fields.take("batch", bool, default=False):
-        fields.refuse("batch")
+    fields.expect("shift", 0)
+    fields.off("batch")
     fields.ignore("ddof", "epsilon")
-    return _normalized(image, fields, "stddev").cast(fields, "dtype", fields.take("dtype", int, default=9))
+    return _normalized(image, fields, "stddev").cast(fields, "dtype", _FLOAT)
 
 
 def _normalized(image: _Image, fields: Fields, std_name: str) -> _Image:
     """DALI's arithmetic, in float32: ``(value - (mean - shift * std / scale)) * (scale / std)``."""
-    means, stds = _numbers(fields, "mean", 0.0), _numbers(fields, std_name, 1.0)
-    scale, shift = (float(fields.take(name, (int, float), default=x)) for name, x in (("scale", 1.0), ("shift", 0.0)))
+    means = as_tuple(fields.numbers("mean", 0.0))
+    stds = as_tuple(fields.numbers(std_name, 1.0, positive=True))
+    scale, shift = fields.number("scale", 1.0), fields.number("shift", 0.0)
     if {*means} == {0.0} and {*stds} == {1.0} and (scale, shift) == (1.0, 0.0):
         return image
     image.check_unrounded(fields, "mean")
-    if scale == 0 or 0 in stds:
-        fields.refuse("scale" if scale == 0 else std_name, "cannot divide")
-    count = max(len(means), len(stds)) if shift else 1
-    if shift and count > 1:
-        means, stds = (values * (count if len(values) == 1 else 1) for values in (means, stds))
-    if shift and len(means) == len(stds):
-        means = [mean - shift * std / scale for mean, std in zip(means, stds, strict=True)]
+    if scale == 0:
+        fields.refuse("scale", "must not be 0")
+    if shift:
+        count = max(len(means), len(stds))
+        means, stds = (values * (count // len(values)) for values in (means, stds))
+        means = tuple(mean - shift * std / scale for mean, std in zip(means, stds, strict=True))
     return image.then(
         Normalize(
             mean=tuple(_short(mean) * scale for mean in means),
@@ -513,77 +397,36 @@ def _short(value: float, dividend: float | None = None) -> float:
 
 
 def _flip(image: _Image, fields: Fields) -> _Image:
-    if fields.take("depthwise", int, default=0):
-        fields.refuse("depthwise")
-    axes: list[tuple[Literal["horizontal", "vertical"], int]] = [("horizontal", 1), ("vertical", 0)]
-    return image.then(*(Flip(axis) for axis, default in axes if fields.take(axis, int, default=default)))
+    fields.expect("depthwise", 0)
+    is_horizontal, is_vertical = fields.choice("horizontal", _NO_YES, 1), fields.choice("vertical", _NO_YES, 0)
+    return image.then(*[Flip("horizontal")] * is_horizontal, *[Flip("vertical")] * is_vertical)
 
 
 def _transpose(image: _Image, fields: Fields) -> _Image:
-    perm = _numbers(fields, "perm", 2.0) if _has(fields, "perm") else [2.0, 1.0, 0.0]
-    layouts: dict[tuple[str, ...], Literal["HWC", "CHW"]] = {tuple("HWC"): "HWC", tuple("CHW"): "CHW"}
-    axes = tuple(image.layout[int(index)] for index in perm if index in (0, 1, 2))
-    if len(perm) != 3 or axes not in layouts:
-        raise PipelineError(f'"perm": {[int(index) for index in perm]} of an image in {image.layout} is not understood')
-    layout = layouts[axes]
-    if not fields.take("transpose_layout", bool, default=True) and not _has(fields, "output_layout"):
+    perm, axes = fields.take("perm", [2, 1, 0]), dict(enumerate(image.layout.upper()))
+    turned = "".join(axes.get(index, "?") for index in (perm if isinstance(perm, list) else [perm]))
+    if turned not in _LAYOUTS:
+        fields.refuse("perm", f"must make HWC or CHW of an image in {image.layout.upper()}")
+    if not fields.flag("transpose_layout", default=True) and not fields.has("output_layout"):
         fields.refuse("transpose_layout")
-    if fields.take("output_layout", str, default=layout) != layout:
-        fields.refuse("output_layout", f"of an image in {layout} is not understood")
-    return replace(image, layout=layout)
+    fields.expect("output_layout", turned)
+    return replace(image, layout=_LAYOUTS[turned])
 
 
-def _cast(image: _Image, fields: Fields) -> _Image:
-    return image.cast(fields, "dtype", fields.take("dtype", int, default=-1))
-
-
-def _copy(image: _Image, fields: Fields) -> _Image:
-    del fields
-    return image
-
-
-_DECODERS: dict[str, Callable[[Fields], tuple[Op, ...]]] = {
+_OPERATORS: dict[str, Callable[[_Image, Fields], _Image]] = {
     "decoders__Image": _decode,
     "experimental__decoders__Image": _decode,
-    "decoders__ImageCrop": _decode_crop,
-    "experimental__decoders__ImageCrop": _decode_crop,
-}
-_OPERATORS: dict[str, Callable[[_Image, Fields], _Image]] = {
+    "decoders__ImageCrop": lambda image, fields: _cropped(_decode(image, fields), fields),
+    "experimental__decoders__ImageCrop": lambda image, fields: _cropped(_decode(image, fields), fields),
     "Resize": _resize,
     "Crop": _crop,
     "CropMirrorNormalize": _crop_mirror_normalize,
     "Normalize": _normalize,
     "Flip": _flip,
     "Transpose": _transpose,
-    "Cast": _cast,
-    "Copy": _copy,
+    "Cast": lambda image, fields: image.cast(fields, "dtype"),
+    "Copy": lambda image, _: image,
 }
-
-
-def _has(fields: Fields, name: str) -> bool:
-    return fields.take(name, (int, float, str, bool, list)) is not None
-
-
-def _numbers(fields: Fields, name: str, default: float) -> list[float]:
-    value = fields.take(name, (int, float, list), default=default)
-    values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(x, int | float) and not isinstance(x, bool) and np.isfinite(x) for x in values):
-        fields.refuse(name, "must be a number, or some")
-    return [float(x) for x in values]
-
-
-def _whole(fields: Fields, name: str) -> int:
-    (value, *more) = _numbers(fields, name, 0.0)
-    if more or value < 1 or not value.is_integer():
-        fields.refuse(name, "must be a whole number from 1")
-    return int(value)
-
-
-def _pair(fields: Fields, name: str) -> tuple[int, int]:
-    values = _numbers(fields, name, 0.0)
-    if len(values) > 2 or any(value < 1 or not value.is_integer() for value in values):
-        fields.refuse(name, "must be a height and a width, whole numbers from 1")
-    return int(values[0]), int(values[-1])
 
 
 # The list of ops

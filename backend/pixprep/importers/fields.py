@@ -1,29 +1,38 @@
-"""The fields of a foreign configuration, each of which must be understood."""
+"""Foreign configurations: every field is read in one way, and must be understood.
+
+All refusals read alike: ``FILE: "field": VALUE must be …``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from importlib import metadata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pixprep.errors import PipelineError
+from pixprep.ops import MAX_SIDE, Reals
+from pixprep.pipeline_file import quoted, read_bytes
+from pixprep.spec import Filter
+
+T = TypeVar("T")
 
 MAX_BYTES = 16 << 20
 """Of a configuration file; one with the names of 21,843 classes has 2 MB."""
+PILLOW_FILTERS: dict[int, Filter] = dict(
+    enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")),
+)
+"""What Pillow's numbers mean; torchvision and transformers use them too."""
+
+_LARGEST = 3.4e38  # of float32
+_SIDES = f"must be one side, or height and width, of 1 to {MAX_SIDE} pixels"
 
 
 class Fields:
-    """Hands the fields of a configuration out; what nobody asked for is refused at the end.
+    """The fields of one configuration. Each reader gives the default where a field is absent or null.
 
-    >>> fields = Fields({"do_resize": True, "warp": 3}, "preprocessor_config.json")
-    >>> fields.take("do_resize", bool, default=False)
-    True
-    >>> fields.finish()
-    Traceback (most recent call last):
-        ...
-    pixprep.errors.PipelineError: preprocessor_config.json: "warp": 3 is not understood
+    A reader without a default refuses a field that is absent.
 
     Args:
         values: the configuration.
@@ -35,16 +44,84 @@ class Fields:
         self._values = dict(values)
         self._left = set(self._values)
 
-    def take(self, name: str, kinds: type | tuple[type, ...], *, default: Any = None) -> Any:
-        """A field's value, of one of the kinds; the default if it is absent or null."""
+    def take(self, name: str, default: Any = None) -> Any:
+        """A value of any type, for what no other reader fits."""
         self._left.discard(name)
         value = self._values.get(name)
-        if value is None:
-            return default
-        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            self.refuse(name, f"must be {' or '.join(kind.__name__ for kind in kinds)}")
-        return value
+        return default if value is None else value
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there, and not null."""
+        return self.take(name) is not None
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """True or false."""
+        return self._typed(name, default, bool, "true or false")
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string."""
+        return self._typed(name, default, str, "a string")
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """A configuration inside; empty by default."""
+        return self._typed(name, {}, dict, "an object")
+
+    def _typed(self, name: str, default: Any, type_: type[T], what: str) -> T:
+        value = self.take(name, default)
+        return value if isinstance(value, type_) else self.refuse(name, f"must be {what}")
+
+    def choice(self, name: str, choices: Mapping[Any, T] | Sequence[T], default: str | int | None = None) -> T:
+        """What a string or a whole number means: by a table, or itself where it is one of a sequence."""
+        table: Mapping[Any, T] = choices if isinstance(choices, Mapping) else {choice: choice for choice in choices}
+        value = self.take(name, default)
+        if isinstance(value, bool) or not isinstance(value, str | int) or value not in table:
+            listed = (f"{key} ({meaning})" if isinstance(key, int) else str(key) for key, meaning in table.items())
+            self.refuse(name, f"must be one of {', '.join(listed)}")
+        return table[value]
+
+    def number(self, name: str, default: float | None = None, *, positive: bool = False) -> float:
+        """One finite number."""
+        return self._finite(name, default, (1,), positive=positive)[0]
+
+    def numbers(self, name: str, default: Reals | None = None, *, positive: bool = False) -> Reals:
+        """One finite number, or one for each channel; an array counts as the list of its values."""
+        return reals(self._finite(name, default, (1, 3), positive=positive))
+
+    def _finite(self, name: str, default: Any, counts: tuple[int, ...], *, positive: bool) -> tuple[float, ...]:
+        values = finite(self.take(name, default))
+        if len(values) not in counts:
+            self.refuse(name, f"must be a finite number{', or one for each of 3 channels' * (3 in counts)}")
+        if positive and min(values) <= 0:
+            self.refuse(name, "must be over 0")
+        return values
+
+    def side(self, name: str) -> int:
+        """One side, in pixels."""
+        values = sides(self.take(name))
+        if len(values) != 1:
+            self.refuse(name, f"must be a whole number of 1 to {MAX_SIDE} pixels")
+        return values[0]
+
+    def sides(self, name: str) -> tuple[int, ...]:
+        """(side,) or (height, width)."""
+        values = sides(self.take(name))
+        return values or self.refuse(name, _SIDES)
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """(height, width); one side is that of a square."""
+        values = self.sides(name)
+        return values[0], values[-1]
+
+    def expect(self, name: str, *values: Any, why: str = "") -> None:
+        """Refuse every value but these, and but that of an absent field."""
+        value = self.take(name)
+        if value is not None and value not in values:
+            self.refuse(name, why or f"must be {' or '.join(map(repr, values))}")
+
+    def off(self, name: str) -> None:
+        """Refuse a flag that is true."""
+        if self.flag(name):
+            self.refuse(name)
 
     def ignore(self, *names: str) -> None:
         """Fields that change no pixel."""
@@ -52,21 +129,79 @@ class Fields:
 
     def refuse(self, name: str, why: str = "is not understood") -> NoReturn:
         """Raise PipelineError, naming the field and its value."""
-        raise PipelineError(f'{self.where}: "{name}": {_short(self._values.get(name))} {why}')
+        if name not in self._values:
+            raise PipelineError(f"{self.where}: {quoted(name)} is missing: it {why}")
+        raise PipelineError(f"{self.where}: {quoted(name)}: {_short(self._values[name])} {why}")
 
     def finish(self) -> None:
-        """Raise PipelineError if a field is left."""
+        """Refuse what nobody asked for."""
         for name in self._values:
             if name in self._left:
                 self.refuse(name)
 
 
-def installed_version(distribution: str) -> str:
-    """The version of an installed library, found without importing it; ``unknown`` if there is none."""
+@contextmanager
+def reading(values: Mapping[str, Any], where: str) -> Iterator[Fields]:
+    """The fields of a configuration: what nobody asked for is refused at the end, and all errors say where.
+
+    >>> with reading({"do_resize": True, "warp": 3}, "preprocessor_config.json") as fields:
+    ...     is_resized = fields.flag("do_resize")
+    Traceback (most recent call last):
+        ...
+    pixprep.errors.PipelineError: preprocessor_config.json: "warp": 3 is not understood
+    """
+    fields = Fields(values, where)
+    with place(where):
+        yield fields
+        fields.finish()
+
+
+@contextmanager
+def place(where: str) -> Iterator[None]:
+    """Begin the errors of ops, which know no place, with ``where``."""
     try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+        yield
+    except PipelineError as error:
+        text = str(error)
+        raise PipelineError(text if text.startswith(f"{where}: ") else f"{where}: {text}") from None
+
+
+def finite(value: Any) -> tuple[float, ...]:
+    """A number, or the numbers of a list or an array; ``()`` if something in it is no finite number of float32."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    values = value if isinstance(value, list | tuple) else [value]
+    if not all(type(number) in (int, float) and abs(number) <= _LARGEST for number in values):
+        return ()
+    return tuple(float(number) for number in values)
+
+
+def reals(values: Sequence[float]) -> Reals:
+    """One number as itself, several as a tuple."""
+    return tuple(values) if len(values) > 1 else values[0]
+
+
+def sides(value: Any) -> tuple[int, ...]:
+    """(side,) of a number, (height, width) of two; ``()`` if they are no sides of an image. 224.0 is 224."""
+    values = finite(value)
+    if len(values) > 2 or not all(side.is_integer() and 1 <= side <= MAX_SIDE for side in values):
+        return ()
+    return tuple(int(side) for side in values)
+
+
+def read_file(path: Path, *, most: int, is_whole: bool = True) -> bytes:
+    """What is in a file; with ``is_whole=False`` the first ``most`` bytes of it, and one more.
+
+    Raises:
+        PipelineError: it cannot be read, or has more bytes; the message begins with its name.
+    """
+    name = path.name or str(path)
+    try:
+        size = path.stat().st_size
+        if is_whole and size > most:
+            raise PipelineError(f"{name}: has {size:,} bytes; at most {most:,} are read")
+        return read_bytes(path, most=min(size, most))
+    except OSError as error:
+        raise PipelineError(f"{name}: cannot be read: {error.strerror}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -75,18 +210,13 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         PipelineError: it cannot be read, or is something else; the message begins with its name.
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
-    return parse_json(text, path.name)
+    return parse_json(read_file(path, most=MAX_BYTES), path.name)
 
 
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
-    """The JSON object that a configuration is; at most ``MAX_BYTES``, of which one more was read."""
+    """The JSON object that a configuration is; of one more than ``MAX_BYTES``, one byte more is enough."""
     if len(text) > MAX_BYTES:
-        raise PipelineError(f"{where}: a configuration has at most {MAX_BYTES:,} bytes")
+        raise PipelineError(f"{where}: has more bytes than the {MAX_BYTES:,} that are read")
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:

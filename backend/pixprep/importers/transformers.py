@@ -12,34 +12,22 @@ image. Where it is not, the processor takes the channels as they come and fails 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Literal
 
 from pixprep.errors import PipelineError
-from pixprep.importers.fields import Fields, installed_version, read_json
-from pixprep.ops import FILTERS, MAX_SIDE, CenterCrop, Decode, Normalize, Op, Reals, Resize, Tensor, as_tuple
+from pixprep.importers.assembly import assembled, resize
+from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
+from pixprep.ops import MAX_SIDE, CenterCrop, Decode, Normalize, Op, Reals, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import Source
 from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
-from pixprep.spec import Filter
+from pixprep.spec import Filter, Like
 
 Backend = Literal["torchvision", "pil"]
-Size = tuple[int, int]
+Sides = tuple[int, ...]
 
-NEAREST, LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = range(6)
-FILTER_OF: dict[Backend, dict[int, Filter]] = {
-    "torchvision": {NEAREST: "nearest_exact", LANCZOS: "lanczos", BILINEAR: "bilinear", BICUBIC: "bicubic"},
-    "pil": {
-        NEAREST: "nearest",
-        LANCZOS: "lanczos",
-        BILINEAR: "bilinear",
-        BICUBIC: "bicubic",
-        BOX: "box",
-        HAMMING: "hamming",
-    },
-}
-"""What Pillow's numbers mean. Of uint8 tensors torchvision has no ``box`` and no ``hamming``."""
+LIKE: dict[Backend, Like] = {"torchvision": "torchvision", "pil": "pillow"}
+LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
 
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 ONE = ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
@@ -47,29 +35,22 @@ IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
 CLIP = (CLIP_MEAN, CLIP_STD)
 
 
-def _square(side: int) -> dict[str, int]:
-    return {"height": side, "width": side}
-
-
-def _shorter(side: int) -> dict[str, int]:
-    return {"shortest_edge": side}
-
-
 def _class(
-    size: dict[str, int],
+    size: Sides,
     resample: int,
     mean_std: tuple[tuple[float, ...], tuple[float, ...]],
     crop: int | None = None,
     **others: Any,
 ) -> dict[str, Any]:
+    """The values of a class: ``size`` is (height, width) or (shorter side,)."""
     common = {
         "do_convert_rgb": None,
         "do_resize": True,
-        "size": size,
-        "default_to_square": "height" in size,
+        "size": {"height": size[0], "width": size[1]} if len(size) > 1 else {"shortest_edge": size[0]},
+        "default_to_square": len(size) > 1,
         "resample": resample,
         "do_center_crop": True if crop else None,
-        "crop_size": _square(crop) if crop else None,
+        "crop_size": {"height": crop, "width": crop} if crop else None,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -81,27 +62,27 @@ def _class(
 
 # DINOv3 is not here: it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "BeitImageProcessor": _class(_square(224), BICUBIC, HALF, 224, do_center_crop=False),
-    "BitImageProcessor": _class(_shorter(224), BICUBIC, CLIP, 224, do_convert_rgb=True),
-    "BlipImageProcessor": _class(_square(384), BICUBIC, CLIP, do_convert_rgb=True),
-    "CLIPImageProcessor": _class(_shorter(224), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
-    "ChameleonImageProcessor": _class(_shorter(512), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
-    "ChineseCLIPImageProcessor": _class(_shorter(224), BICUBIC, CLIP, 224, do_convert_rgb=True),
-    "ConvNextImageProcessor": _class(_shorter(384), BICUBIC, HALF, crop_pct=224 / 256),
-    "DeiTImageProcessor": _class(_square(256), BICUBIC, HALF, 224),
+    "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
+    "BitImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "BlipImageProcessor": _class((384, 384), BICUBIC, CLIP, do_convert_rgb=True),
+    "CLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
+    "ChameleonImageProcessor": _class((512,), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
+    "ChineseCLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "ConvNextImageProcessor": _class((384,), BICUBIC, HALF, crop_pct=224 / 256),
+    "DeiTImageProcessor": _class((256, 256), BICUBIC, HALF, 224),
     "EfficientNetImageProcessor": _class(
-        _square(346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
+        (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
-    "LevitImageProcessor": _class(_shorter(224), BICUBIC, IMAGENET, 224),
-    "MobileNetV1ImageProcessor": _class(_shorter(256), BILINEAR, HALF, 224),
-    "MobileNetV2ImageProcessor": _class(_shorter(256), BILINEAR, HALF, 224),
-    "MobileViTImageProcessor": _class(_shorter(224), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
-    "OwlViTImageProcessor": _class(_square(768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
-    "PoolFormerImageProcessor": _class(_shorter(224), BICUBIC, IMAGENET, 224, crop_pct=0.9),
-    "PvtImageProcessor": _class(_square(224), BICUBIC, IMAGENET),
-    "SegformerImageProcessor": _class(_square(512), BILINEAR, IMAGENET),
-    "SiglipImageProcessor": _class(_square(224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
-    "ViTImageProcessor": _class(_square(224), BILINEAR, HALF),
+    "LevitImageProcessor": _class((224,), BICUBIC, IMAGENET, 224),
+    "MobileNetV1ImageProcessor": _class((256,), BILINEAR, HALF, 224),
+    "MobileNetV2ImageProcessor": _class((256,), BILINEAR, HALF, 224),
+    "MobileViTImageProcessor": _class((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
+    "OwlViTImageProcessor": _class((768, 768), BICUBIC, CLIP, 768, do_center_crop=False, do_convert_rgb=True),
+    "PoolFormerImageProcessor": _class((224,), BICUBIC, IMAGENET, 224, crop_pct=0.9),
+    "PvtImageProcessor": _class((224, 224), BICUBIC, IMAGENET),
+    "SegformerImageProcessor": _class((512, 512), BILINEAR, IMAGENET),
+    "SiglipImageProcessor": _class((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
+    "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
 }
 """The processors that are understood, each with the value of every field that its configuration may leave out."""
 
@@ -115,23 +96,10 @@ COMMON = ("data_format", "do_pad", "pad_size")
 """Fields of every class that are off by default."""
 
 HARMLESS = (
-    "image_processor_type",
-    "feature_extractor_type",
-    "processor_class",
-    "auto_map",
-    "transformers_version",
-    "model_input_names",
-    "use_fast",
-    "return_tensors",
-    "input_data_format",
-    "device",
-    "disable_grouping",
-    "image_seq_length",
-    "do_reduce_labels",
-    "reduce_labels",
-    "do_resize_and_center_crop",
-    "_valid_processor_keys",
-    "_valid_kwargs_names",
+    *("image_processor_type", "feature_extractor_type", "processor_class", "auto_map", "transformers_version"),
+    *("model_input_names", "use_fast", "return_tensors", "input_data_format", "device", "disable_grouping"),
+    *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
+    *("_valid_processor_keys", "_valid_kwargs_names"),
 )
 """Fields of any configuration that change no pixel of an image, only those of segmentation maps, or nothing at all."""
 
@@ -152,38 +120,39 @@ def from_transformers(
             ``pil``.
         apply_exif_orientation: turn images upright, as ``load_image`` of transformers does; False: as a processor
             that is given the image of ``PIL.Image.open``.
-        name: of the model, for ``source``; default: the folder's, or the class's.
+        name: of the model, for the pipeline's origin; default: the folder's, or the class's.
 
     Raises:
         PipelineError: a field that is not understood, by its name; or a file that cannot be read.
     """
-    if backend not in FILTER_OF:
-        raise PipelineError(f'backend must be "torchvision" or "pil", not {backend!r}')
+    with reading({"backend": backend}, "options") as options:
+        backend = options.choice("backend", {name: name for name in LIKE})
     values, where, folder = _read(config)
     processor = _processor(values, where)
     unused = UNUSED.get(processor, ())
-    fields = Fields(DEFAULTS[processor] | {key: values[key] for key in values if key not in unused}, where)
-    fields.ignore(*DEFAULTS[processor], *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
-    fields.finish()
-    geometry = _geometry(fields, processor, backend)
-    arithmetic = _arithmetic(fields, backend)
-    if fields.take("data_format", str, default="channels_first") != "channels_first":
-        fields.refuse("data_format", 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"')
-    if fields.take("do_pad", bool) and fields.take("pad_size", (int, list, Mapping)) is not None:
-        fields.refuse("do_pad", "with a pad_size is not supported: it adds zeros to normalized values")
-    decode = Decode(
-        color="bgr" if fields.take("do_flip_channel_order", bool) else "rgb",
-        apply_exif_orientation=apply_exif_orientation,
-        alpha="white" if fields.take("do_convert_rgb", bool) else "drop",
-    )
-    tensor = Tensor(dtype="float32" if arithmetic else "uint8")
-    source = Source(
+    with reading(DEFAULTS[processor] | {key: values[key] for key in values if key not in unused}, where) as fields:
+        fields.ignore(*DEFAULTS[processor], *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
+        fields.finish()  # here: a field of another class would be read below
+        geometry = _geometry(fields, processor, backend)
+        arithmetic = _arithmetic(fields, backend)
+        why = 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"'
+        fields.expect("data_format", "channels_first", why=why)
+        if fields.flag("do_pad") and fields.has("pad_size"):
+            fields.refuse("do_pad", "with a pad_size is not supported: it adds zeros to normalized values")
+        decode = Decode(
+            color="bgr" if fields.flag("do_flip_channel_order") else "rgb",
+            apply_exif_orientation=apply_exif_orientation,
+            alpha="white" if fields.flag("do_convert_rgb") else "drop",
+        )
+        version = fields.text("transformers_version", "")
+    return assembled(
+        [decode, *geometry, *arithmetic, Tensor(dtype="float32" if arithmetic else "uint8")],
         library="transformers",
-        version=fields.take("transformers_version", str) or installed_version("transformers"),
-        name=(name or folder or processor)[:200],
-        profile="torchvision" if backend == "torchvision" else "pillow",
+        version=version,
+        name=name or folder or processor,
+        where=where,
+        like=LIKE[backend],
     )
-    return Pipeline([decode, *geometry, *arithmetic, tensor], source=source)
 
 
 def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], str, str]:
@@ -213,21 +182,14 @@ def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def _processor(values: Mapping[str, Any], where: str) -> str:
     """The name of the class, without the suffixes of its backends and of transformers 3 and 4."""
     fields = Fields(values, where)
-    code = fields.take("auto_map", Mapping, default={})
+    code = fields.mapping("auto_map")
     if "AutoImageProcessor" in code or "AutoFeatureExtractor" in code:
         fields.refuse("auto_map", "names code of the model's own, which pixprep cannot read")
-    field = "image_processor_type" if values.get("image_processor_type") else "feature_extractor_type"
-    given = fields.take(field, str)
-    if given is None:
-        raise PipelineError(
-            f'{where}: "image_processor_type" is missing, and old files leave it to the model\'s class: '
-            f'add it, such as "image_processor_type": "ViTImageProcessor"'
-        )
-    name = str(given).removesuffix("Fast").removesuffix("Pil")
+    known_as = ("image_processor_type", "feature_extractor_type")
+    field = next(filter(fields.has, known_as), known_as[0])
+    name = fields.text(field).removesuffix("Fast").removesuffix("Pil")
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
-    if name == "DINOv3ViTImageProcessor":
-        fields.refuse(field, "is not supported: it resizes float32 values, not the 256 levels")
     if name not in DEFAULTS:
         fields.refuse(field, f"is not supported; {', '.join(DEFAULTS)} are")
     return name
@@ -236,85 +198,70 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
 def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     """Resize and centre crop. ``now`` is what is known of the size: both sides, the shorter one, or nothing."""
     ops: list[Op] = []
-    now: Size | int | None = None
-    if fields.take("do_resize", bool):
+    now: Sides = ()
+    if fields.flag("do_resize"):
         now, own_crop = _size(fields, processor)
-        like: Literal["torchvision", "pillow"] = "torchvision" if backend == "torchvision" else "pillow"
-        filter_ = FILTER_OF[backend].get(fields.take("resample", int))
-        if filter_ is None or filter_ not in FILTERS[like, True]:
-            fields.refuse("resample", f"is not supported with the {backend} backend")
-        how: dict[str, Any] = {"filter": filter_, "like": like}
-        ops.append(Resize(now, **how) if isinstance(now, int) else Resize(height=now[0], width=now[1], **how))
-        if own_crop is not None:
+        filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
+        if filter_ == "nearest" and backend == "torchvision":
+            filter_ = "nearest_exact"
+        ops.append(resize(now, filter=filter_, like=LIKE[backend]))
+        if own_crop:
             ops.append(_center_crop(fields, "crop_pct", own_crop, now, backend))
             now = own_crop
-    if fields.take("do_center_crop", bool):
+    if fields.flag("do_center_crop"):
         window = _sides(fields, "crop_size", is_square=True)
-        if isinstance(window, int):
+        if len(window) == 1:
             fields.refuse("crop_size", "must have a height and a width")
         ops.append(_center_crop(fields, "crop_size", window, now, backend))
-        now = window
-    if not isinstance(now, tuple):
-        field = "do_resize" if now is None else "size"
-        fields.refuse(field, "without a centre crop gives tensors of different sizes, which make no batch")
     return ops
 
 
-def _size(fields: Fields, processor: str) -> tuple[Size | int, Size | None]:
+def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
     """What the image is resized to, both sides or the shorter one; and the crop that belongs to ConvNeXt's resize."""
-    if fields.take("use_square_size", bool):  # CLIP's, for Kosmos-2: whatever the size says
-        return (224, 224), None
-    size = _sides(fields, "size", is_square=bool(fields.take("default_to_square", bool)))
-    if processor == "LevitImageProcessor" and isinstance(size, int):
-        return int((256 / 224) * size), None
-    crop_pct = fields.take("crop_pct", (int, float))
+    if fields.flag("use_square_size"):  # CLIP's, for Kosmos-2: whatever the size says
+        return (224, 224), ()
+    size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
+    is_shorter = len(size) == 1
+    if processor == "LevitImageProcessor" and is_shorter:
+        return (int((256 / 224) * size[0]),), ()
     if processor == "ConvNextImageProcessor":
-        if not isinstance(size, int):
+        if not is_shorter:
             fields.refuse("size", "must be a shortest_edge for this class")
-        if size >= 384:
-            return (size, size), None
-        if crop_pct is None:
-            fields.refuse("crop_pct", "must be a number")
-        return _enlarged(fields, size, crop_pct), (size, size)
-    if processor == "PoolFormerImageProcessor" and crop_pct is not None:
-        if isinstance(size, tuple) and size[0] != size[1]:
-            return (_enlarged(fields, size[0], crop_pct), _enlarged(fields, size[1], crop_pct)), None
-        return _enlarged(fields, size if isinstance(size, int) else size[0], crop_pct), None
-    return size, None
+        if size[0] >= 384:
+            return size * 2, ()
+        return _enlarged(fields, size), size * 2
+    if processor == "PoolFormerImageProcessor" and fields.has("crop_pct"):
+        return _enlarged(fields, size[:1] if size[0] == size[-1] else size), ()
+    return size, ()
 
 
-def _enlarged(fields: Fields, side: int, crop_pct: float) -> int:
-    if not crop_pct > 0 or not 1 <= side / crop_pct <= MAX_SIDE:
-        fields.refuse("crop_pct", f"makes a side of {side} smaller than 1 or larger than {MAX_SIDE} pixels")
-    return int(side / crop_pct)
+def _enlarged(fields: Fields, size: Sides) -> Sides:
+    share = fields.number("crop_pct")
+    for side in size:
+        if not share > 0 or not 1 <= side / share <= MAX_SIDE:
+            fields.refuse("crop_pct", f"makes a side of {side} smaller than 1 or larger than {MAX_SIDE} pixels")
+    return tuple(int(side / share) for side in size)
 
 
-def _sides(fields: Fields, field: str, *, is_square: bool) -> Size | int:
-    """A size in any of its spellings: (height, width), or the shorter side."""
-    value = fields.take(field, (int, list, Mapping))
-    sides: list[Any] | None = None
+def _sides(fields: Fields, field: str, *, is_square: bool) -> Sides:
+    """A size in any of its spellings: (height, width), or the shorter side alone."""
+    value = fields.take(field)
     if isinstance(value, Mapping):
-        known = {key: side for key, side in value.items() if side is not None}
-        for keys in (("height", "width"), ("shortest_edge",)):
-            if set(known) == set(keys):
-                sides = [known[key] for key in keys]
-    elif isinstance(value, int):
-        sides = [value, value] if is_square else [value]
-    elif isinstance(value, list) and len(value) == 2:
-        sides = value
-    if sides is None:
-        fields.refuse(field, "is not understood; height and width, or shortest_edge, or a number are")
-    if not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
-        fields.refuse(field, f"must be 1 to {MAX_SIDE} pixels")
-    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+        given = {key: side for key, side in value.items() if side is not None}
+        spellings = (("height", "width"), ("shortest_edge",))
+        found = sides([given[key] for keys in spellings if given.keys() == set(keys) for key in keys])
+    else:
+        found = sides(value) * (2 if is_square and isinstance(value, int) else 1)
+    if not found:
+        fields.refuse(field, f"must be height and width, or shortest_edge, or a number, of 1 to {MAX_SIDE} pixels")
+    return found
 
 
-def _center_crop(fields: Fields, field: str, window: Size, now: Size | int | None, backend: Backend) -> CenterCrop:
+def _center_crop(fields: Fields, field: str, window: Sides, now: Sides, backend: Backend) -> CenterCrop:
     """The crop rounds down. Where it pads, the margin above does so with torchvision, and rounds up with PIL."""
     if backend == "pil":
-        sides = now if isinstance(now, tuple) else (now or 0, now or 0)
-        missing = [max(0, out - side) for out, side in zip(window, sides, strict=True)]
-        is_sure = isinstance(now, tuple) and all(gap % 2 == 0 for gap in missing)
+        missing = [max(0, out - side) for out, side in zip(window, (now * 2 or (0, 0))[:2], strict=True)]
+        is_sure = len(now) == 2 and all(gap % 2 == 0 for gap in missing)
         if any(missing) and not is_sure:
             fields.refuse(field, "may pad the image, which the PIL backend does with another margin than pixprep")
     return CenterCrop(window[0], window[1], rounding="down")
@@ -323,15 +270,11 @@ def _center_crop(fields: Fields, field: str, window: Size, now: Size | int | Non
 def _arithmetic(fields: Fields, backend: Backend) -> list[Op]:
     """Rescale and normalize, step by step as the backend does them; nothing if the levels stay what they are."""
     ops: list[Op] = []
-    is_rescaled, is_normalized = fields.take("do_rescale", bool), fields.take("do_normalize", bool)
-    has_offset, has_top = fields.take("rescale_offset", bool), fields.take("include_top", bool)
-    scale = fields.take("rescale_factor", (int, float))
-    if is_rescaled and (scale is None or not 0 < scale < inf):
-        fields.refuse("rescale_factor", "must be a number over 0")
-    mean: Reals = _reals(fields, "image_mean") if is_normalized else 0.0
-    std: Reals = _reals(fields, "image_std") if is_normalized or has_top else 1.0
-    if any(value <= 0 for value in as_tuple(std)):
-        fields.refuse("image_std", "must be over 0")
+    is_rescaled, is_normalized = fields.flag("do_rescale"), fields.flag("do_normalize")
+    has_offset, has_top = fields.flag("rescale_offset"), fields.flag("include_top")
+    scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
+    mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
+    std: Reals = fields.numbers("image_std", positive=True) if is_normalized or has_top else 1.0
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))
     else:
@@ -342,19 +285,5 @@ def _arithmetic(fields: Fields, backend: Backend) -> list[Op]:
         if is_normalized:
             ops.append(Normalize(mean, std, 1.0, arithmetic="divide"))
     if has_top:
-        if not ops and backend == "torchvision":
-            fields.refuse("include_top", "cannot divide whole levels: the processor itself fails")
         ops.append(Normalize(std=std, scale=1.0, arithmetic="divide"))
     return ops
-
-
-def _reals(fields: Fields, field: str) -> Reals:
-    """A number, or three."""
-    value = fields.take(field, (int, float, list, tuple))
-    values = value if isinstance(value, list | tuple) else [value]
-    if len(values) not in (1, 3) or not all(type(x) in (int, float) and isfinite(x) for x in values):
-        fields.refuse(field, "must be a number or three")
-    return tuple(float(x) for x in values) if len(values) == 3 else float(values[0])
-
-
-load = from_transformers

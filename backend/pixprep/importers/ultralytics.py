@@ -7,15 +7,15 @@ Read without Ultralytics, ONNX or TensorRT. The facts are those of ``engine/pred
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.importers import wire
-from pixprep.importers.fields import Fields, installed_version
+from pixprep.importers.assembly import assembled
+from pixprep.importers.fields import Fields, parse_json, place, read_file, reading
 from pixprep.ops import (
     CenterCrop,
     Decode,
@@ -29,16 +29,11 @@ from pixprep.ops import (
     Transform,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import Source
 
 Geometry = Literal["letterbox", "stretch", "classify"]
 
 TASKS: dict[str, Geometry] = {
-    "detect": "letterbox",
-    "segment": "letterbox",
-    "pose": "letterbox",
-    "obb": "letterbox",
-    "semantic": "letterbox",
+    **dict.fromkeys(("detect", "segment", "pose", "obb", "semantic"), "letterbox"),
     "depth": "stretch",
     "classify": "classify",
 }
@@ -80,120 +75,73 @@ def from_ultralytics(
         PipelineError: a task, or a field of the metadata, is not understood; the file cannot be read.
     """
     if isinstance(source, Mapping):
-        fields, name = Fields(source, "metadata"), "metadata"
+        values, where, name = source, "metadata", "metadata"
     elif isinstance(source, str) and not source.endswith((".onnx", ".engine")):
-        fields, name = Fields({"task": source}, "ultralytics"), source
+        values, where, name = {"task": source}, "ultralytics", source
     else:
-        path = Path(source)
-        fields, name = Fields(_read(path), path.name), path.name
-    geometry = _geometry(fields)
-    height, width = _size(fields, imgsz)
-    if str(fields.take("channels", (int, str), default=3)) != "3":
-        fields.refuse("channels", "is not 3: pixprep decodes RGB")
-    version = fields.take("version", str)
-    if version and geometry == "classify" and _numbers(version) < _TORCHVISION_CLASSIFY:
-        fields.refuse("version", "classified after an OpenCV crop of its own, which 8.0.233 replaced: export it anew")
-    fields.ignore(*_HARMLESS)
-    fields.finish()
-    return Pipeline(
-        [
-            Decode(),
-            *_resize(geometry, height, width),
-            Normalize(arithmetic="divide"),
-            *([] if geometry == "classify" else [Transform(), OriginalSize()]),
-            Tensor(dtype=dtype),
-        ],
-        source=Source(
-            library="ultralytics",
-            version=(version or installed_version("ultralytics"))[:200],
-            name=name[:200],
-            profile="pillow" if geometry == "classify" else "opencv",
-        ),
-    )
-
-
-load = from_ultralytics
+        values, where, name = _read(Path(source)), Path(source).name, Path(source).name
+    with reading(values, where) as fields:
+        geometry = _geometry(fields)
+        height, width = _size(fields, imgsz)
+        fields.expect("channels", 3, "3", why="is not 3: pixprep decodes RGB")
+        version = fields.text("version", "")
+        numbers = tuple(int(number) for number in re.findall(r"\d{1,9}", version)[:3])
+        if version and geometry == "classify" and numbers < _TORCHVISION_CLASSIFY:
+            fields.refuse("version", "classified after a crop of its own, which 8.0.233 replaced: export it anew")
+        fields.ignore(*_HARMLESS)
+    ops = [Decode(), *_ops(geometry, height, width), Tensor(dtype=dtype)]
+    return assembled(ops, library="ultralytics", version=version, name=name, where=where)
 
 
 def _geometry(fields: Fields) -> Geometry:
-    task = fields.take("task", str)
-    if task is None:
-        fields.refuse("task", "is missing: no metadata of Ultralytics; give the task and imgsz instead of the file")
-    if task not in TASKS:
-        fields.refuse("task", f"is not understood; there are {', '.join(TASKS)}")
-    head = fields.take("head", str)
-    described = re.match("ultralytics rt-?detr", fields.take("description", str, default=""), re.IGNORECASE)
+    if not fields.has("task"):
+        raise PipelineError('no "task": it has no metadata of Ultralytics; give the task and imgsz instead of the file')
+    geometry = fields.choice("task", TASKS)
+    head, description = fields.text("head", ""), fields.text("description", "")
     # Exports before 8.4 do not name their head.
-    is_rtdetr = head == "RTDETRDecoder" or (head is None and described is not None)
-    return "stretch" if is_rtdetr else TASKS[task]
+    is_rtdetr = head == "RTDETRDecoder" or (not head and re.match("ultralytics rt-?detr", description, re.IGNORECASE))
+    return "stretch" if is_rtdetr else geometry
 
 
 def _size(fields: Fields, wanted: int | tuple[int, int] | None) -> tuple[int, int]:
     """(height, width): what the metadata says, in ONNX as text, or what is wanted."""
-    said = fields.take("imgsz", (list, tuple, int, str))
+    said = fields.take("imgsz")
     if isinstance(said, str):
         try:
             said = json.loads(said)
         except (ValueError, RecursionError):
             fields.refuse("imgsz")
-    sizes = [_pair(fields, size) for size in (said, wanted) if size is not None]
+    sizes = [Fields({"imgsz": size}, fields.where).pair("imgsz") for size in (said, wanted) if size is not None]
     if not sizes:
-        fields.refuse("imgsz", "is missing: give imgsz")
+        fields.refuse("imgsz", "is needed: give imgsz")
     if sizes[0] != sizes[-1]:
         fields.refuse("imgsz", f"is what the model was exported for, not {wanted}")
     return sizes[0]
 
 
-def _pair(fields: Fields, size: object) -> tuple[int, int]:
-    pair = (size, size) if isinstance(size, int) else size
-    if not isinstance(pair, list | tuple) or [type(side) for side in pair] != [int, int]:
-        fields.refuse("imgsz", f"must be one side, or height and width, not {size!r}")
-    return pair[0], pair[1]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d{1,9}", version)[:3])
-
-
-def _resize(geometry: Geometry, height: int, width: int) -> list[Op]:
+def _ops(geometry: Geometry, height: int, width: int) -> list[Op]:
+    divide = Normalize(arithmetic="divide")
     if geometry == "letterbox":
-        return [Letterbox(height=height, width=width, like="opencv")]
+        return [Letterbox(height=height, width=width, like="opencv"), divide, Transform(), OriginalSize()]
     if geometry == "stretch":
-        return [Resize(height=height, width=width, like="opencv")]
+        return [Resize(height=height, width=width, like="opencv"), divide, Transform(), OriginalSize()]
     if height == width:
-        return [Resize(height), CenterCrop(height)]
-    return [Resize(height=height, width=width)]
+        return [Resize(height), CenterCrop(height), divide]
+    return [Resize(height=height, width=width), divide]
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return _engine_metadata(file) if path.suffix == ".engine" else _onnx_metadata(file)
-    except OSError as error:
-        raise PipelineError(f"{path.name or path}: cannot be read: {error.strerror}") from None
-    except PipelineError as error:
-        raise PipelineError(f"{path.name}: {error}") from None
+    with place(path.name):
+        if path.suffix == ".engine":
+            data = read_file(path, most=4 + MAX_METADATA_BYTES, is_whole=False)  # a length, JSON, the engine
+            return parse_json(data[4:][: int.from_bytes(data[:4], "little")], "the metadata of Ultralytics before it")
+        return _onnx_metadata(read_file(path, most=MAX_ONNX_BYTES))
 
 
-def _engine_metadata(file: BinaryIO) -> dict[str, Any]:
-    """What Ultralytics writes before a TensorRT engine: the length in 4 bytes, little endian, and so much JSON."""
-    length = int.from_bytes(file.read(4), "little")
-    try:
-        metadata = json.loads(file.read(length)) if 0 < length <= MAX_METADATA_BYTES else None
-    except (ValueError, RecursionError):
-        metadata = None
-    if not isinstance(metadata, dict):
-        raise PipelineError("does not begin with the metadata of Ultralytics; give the task and imgsz instead")
-    return metadata
-
-
-def _onnx_metadata(file: BinaryIO) -> dict[str, Any]:
+def _onnx_metadata(data: bytes) -> dict[str, Any]:
     """``metadata_props`` of a model, field 14 of onnx.proto's ModelProto; each entry has a key, 1, and a value, 2."""
-    if os.fstat(file.fileno()).st_size > MAX_ONNX_BYTES:
-        raise PipelineError(f"an ONNX file has at most {MAX_ONNX_BYTES:,} bytes")
     try:
-        properties = wire.read(file.read(), {14: "bytes"}, is_open=True)[14]
-        entries = [wire.read(entry, {1: "bytes", 2: "bytes"}) for entry in properties]
+        entries = wire.read(data, {14: {1: "bytes", 2: "bytes"}}, is_open=True)[14]
     except wire.WireError as error:
         raise PipelineError(f"not an ONNX file: {error}") from None
     texts = ([b"".join(entry[number][-1:]).decode(errors="replace") for number in (1, 2)] for entry in entries)

@@ -1,84 +1,89 @@
 """Protocol Buffers' wire format, as far as a message of known fields needs it: numbers and bytes, no groups.
 
-A message is a row of fields: a varint ``number << 3 | kind``, then the value; of kind 0 a varint (seven bits a byte,
-the lowest first), of 1 and 5 eight and four bytes, of 2 a varint length and so many bytes. Repeated numbers come one by
-one, or packed into one field of kind 2. Source: protobuf.dev/programming-guides/encoding.
+A message is a row of fields: a varint ``number << 3 | wire type``, then the value. Wire type 0 is a varint (seven bits
+a byte, the lowest first), 1 is eight bytes, 5 is four bytes, 2 is a varint length and as many bytes. Repeated numbers
+come one by one, or packed into one field of wire type 2. Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Union
 
-Kind = Literal["integer", "float", "bytes"]
+Type = Union[Literal["integer", "float", "bytes", "text"], "Message"]
+Message = Mapping[int, Type]
+"""The fields of a message by their numbers; the type of a nested message is again one of these."""
 
 MAX_FIELDS = 50_000
 """Of one message. A field has at least two bytes, so that the size of a file bounds the fields of all its messages."""
 
-_SIZES = {1: 8, 5: 4}
-_FOUR_BYTES, _BYTES = 5, 2
+_VARINT, _BYTES, _FOUR_BYTES = 0, 2, 5
+_SIZES = {1: 8, _FOUR_BYTES: 4}
 
 
 class WireError(ValueError):
     """The bytes are no message of these fields."""
 
 
-def read(data: bytes, fields: Mapping[int, Kind], *, is_open: bool = False) -> dict[int, list[Any]]:
-    """The values of each field, in order; of one that is absent none.
+def read(data: bytes, fields: Message, *, is_open: bool = False) -> dict[int, list[Any]]:
+    """The values of each field, in order; none for an absent field.
 
     Args:
-        data: one message; a nested one is a field of bytes.
-        fields: by number; integers are read as signed 64 bits, floats have 32.
-        is_open: pass over fields of other numbers.
+        data: one message.
+        fields: integers are read as signed 64 bits, floats have 32, text is UTF-8.
+        is_open: pass over fields of other numbers in this message, not in those inside.
 
     Raises:
-        WireError: the bytes end early, or a field is not of its kind, or not known.
+        WireError: the bytes end early, or a field is not of its type, or not known.
     """
     values: dict[int, list[Any]] = {number: [] for number in fields}
-    offset = count = 0
-    while offset < len(data):
+    end = count = 0
+    while end < len(data):
         count += 1
         if count > MAX_FIELDS:
             raise WireError(f"a message of more than {MAX_FIELDS:,} fields")
-        tag, offset = _varint(data, offset)
-        number, wire = tag >> 3, tag & 7
-        value: int | bytes
-        if wire == 0:
-            value, offset = _varint(data, offset)
+        tag, start = _varint(data, end)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            _, end = _varint(data, start)
+        elif wire_type == _BYTES:
+            size, start = _varint(data, start)
+            end = start + size
+        elif wire_type in _SIZES:
+            end = start + _SIZES[wire_type]
         else:
-            if wire == _BYTES:
-                size, offset = _varint(data, offset)
-            elif wire in _SIZES:
-                size = _SIZES[wire]
-            else:
-                raise WireError(f"a field of the unknown kind {wire}")
-            if size > len(data) - offset:
-                raise WireError(f"a field of {size:,} bytes where {len(data) - offset:,} are left")
-            value, offset = data[offset : offset + size], offset + size
+            raise WireError(f"a field of the unknown wire type {wire_type}")
+        if end > len(data):
+            raise WireError(f"a field of {end - start:,} bytes where {len(data) - start:,} are left")
         if number in fields:
-            values[number] += _values(fields[number], wire, value)
+            values[number] += _values(fields[number], wire_type, data[start:end])
         elif number == 0 or not is_open:
             raise WireError(f"no such field: {number}")
     return values
 
 
-def _values(kind: Kind, wire: int, value: int | bytes) -> list[Any]:
-    if isinstance(value, int):
-        if kind != "integer":
-            raise WireError("an integer in the place of another value")
-        return [_signed(value)]
-    if kind == "bytes" and wire == _BYTES:
-        return [value]
-    if kind == "float" and wire in (_FOUR_BYTES, _BYTES) and len(value) % 4 == 0:
-        return list(struct.unpack(f"<{len(value) // 4}f", value))
-    if kind == "integer" and wire == _BYTES:
+def _values(type_: Type, wire_type: int, value: bytes) -> list[Any]:
+    if type_ == "integer" and wire_type in (_VARINT, _BYTES):
         numbers, offset = [], 0
         while offset < len(value):
             number, offset = _varint(value, offset)
-            numbers.append(_signed(number))
+            numbers.append(number - (1 << 64) if number >> 63 else number)
         return numbers
-    raise WireError("a value of the wrong kind")
+    if type_ == "float" and wire_type in (_FOUR_BYTES, _BYTES) and len(value) % 4 == 0:
+        return list(struct.unpack(f"<{len(value) // 4}f", value))
+    if type_ == "bytes" and wire_type == _BYTES:
+        return [value]
+    if isinstance(type_, Mapping) and wire_type == _BYTES:
+        return [read(value, type_)]
+    if type_ == "text" and wire_type == _BYTES:
+        try:
+            return [value.decode()]
+        except UnicodeDecodeError as error:
+            raise WireError(str(error)) from None
+    raise WireError(
+        f"a value of wire type {wire_type} in the place of {type_ if isinstance(type_, str) else 'a message'}"
+    )
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
@@ -89,7 +94,3 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, offset + index + 1
     raise WireError("a number that does not end")
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
