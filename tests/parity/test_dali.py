@@ -1,117 +1,124 @@
-"""The ``dali`` profile against DALI's CPU ``fn.resize``: frozen vectors, and DALI itself where it is installed."""
+"""The ``dali`` profile against DALI's CPU ``fn.resize``: frozen results, and DALI itself where it is installed."""
 
+from dataclasses import replace
+from hashlib import sha256
 from importlib.util import find_spec
 
+import msgspec
 import numpy as np
 import pytest
 
-import originals
 from compare import EQUAL, Tolerance, assert_close
-from images import noise
-from vectors import ASPECT, FILTERS, RULES, SIZES, cases, load, ours, pictures, shapes
+from images import noise, read
+from pixprep import ops
+from pixprep.kernels.resample import resample
+from pixprep.kernels.resampling import resampling
+from pixprep.pipeline import Pipeline
+from pixprep.plan import Geometry
+from pixprep.profiles import PROFILES
+from pixprep.verify import Originals, frozen
+from resize_cases import cases
 
 DALI = Tolerance(1, 0.97, "ties, of which checkerboards and small factors have many: see the profile")
 TIE = 1e-4
 """How far from a half a float32 value below 256 may be for its rounding to depend on the last bits."""
-MODES = tuple((name, aa) for name in FILTERS for aa in (False, True) if name != "nearest" or not aa)
+MODES = [method for method in PROFILES["dali"].methods if method != ("nearest", True)]  # the same either way
 HAS_DALI = find_spec("nvidia") is not None and find_spec("nvidia.dali") is not None
 live = pytest.mark.skipif(not HAS_DALI, reason="NO DALI: its resize was compared frozen only")
 
 
-def dali(pixels, rule, size, filter_name, *, like="dali", antialias=True, subpixel=True):
-    """Levels, and the values that they are rounded from."""
-    how = {"like": like, "antialias": antialias, "subpixel": subpixel}
-    levels = ours(pixels, rule, size, filter_name, **how)
-    kind = {"kind": "real"} if like == "dali" and filter_name != "nearest" else {}
-    return levels, ours(pixels, rule, size, filter_name, **how, **kind)
+def op_of(height=1, width=1, **fields):
+    return ops.Resize(height=height, width=width, like="dali", **fields)
 
 
-def frozen(name, what, flag):
-    """``flag``: "" or "antialias" or "subpixel"."""
-    arrays, _ = load("dali")
-    return arrays[f"{name}, {what}{flag and ', '}{flag}"]
+def resized(pixels, op, **changes):
+    """What pixprep makes of it; ``changes`` to the resampling."""
+    pipeline = Pipeline([ops.Decode(), op, ops.CenterCrop(1, 1), ops.Tensor()])
+    resize = pipeline.plan.outputs["tensor"].geometry.resize
+    how = resampling(resize, Geometry((), resize, ()).place(*pixels.shape[:2]))
+    return resample(pixels, replace(how, **changes))
 
 
-def near(mine, expected):
-    """The same sizes; levels that differ by one, and only where the value lies at a half."""
-    assert [levels.shape for levels, _ in mine] == [levels.shape for levels in expected]
-    levels, values = (np.concatenate([pair[index].ravel() for pair in mine]) for index in (0, 1))
-    theirs = np.concatenate([one.ravel() for one in expected])
-    assert_close(levels, theirs, DALI)
-    differing = values[levels != theirs]
+def near(triples):
+    """(pixels, op, DALI's levels): where a filter of ``near`` gives a level beside DALI's, the value lies at a half."""
+    mine, theirs, values = [], [], []
+    for pixels, op, expected in triples:
+        mine.append(resized(pixels, op).ravel())
+        theirs.append(expected.ravel())
+        values.append(mine[-1] if op.filter == "nearest" else resized(pixels, op, passes="real").ravel())
+    mine, theirs, values = map(np.concatenate, (mine, theirs, values))
+    assert_close(mine, theirs, DALI if op.filter in PROFILES["dali"].near else EQUAL)
+    differing = values[mine != theirs]
     assert np.all(np.abs(differing - np.floor(differing) - 0.5) < TIE)
+
+
+def near_the_installed(pairs):
+    near((pixels, op, Originals().resizer(op).run(pixels)) for pixels, op in pairs)
 
 
 @pytest.mark.parametrize(("filter_name", "antialias"), MODES)
 def test_a_filter_gives_dalis_levels(filter_name, antialias):
-    mine = [dali(pixels, "both", size, filter_name, antialias=antialias) for _, pixels, size in cases()]
-    theirs = [frozen(name, filter_name, "antialias" * antialias) for name, *_ in cases()]
-    near(mine, theirs)
-
-
-@pytest.mark.parametrize("subpixel", [False, True])
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_gives_dalis_sizes_and_levels(rule, subpixel):
-    wanted = [(name, pixels) for name, pixels, rules in shapes() if rule in rules]
-    theirs = [frozen(name, rule, "subpixel" * subpixel) for name, _ in wanted]
-    near([dali(pixels, rule, ASPECT, "bilinear", subpixel=subpixel) for _, pixels in wanted], theirs)
+    op = op_of(filter=filter_name, antialias=antialias)
+    pairs = zip(frozen.cases(op), frozen.outputs(op)[1], strict=True)
+    near([(np.asarray(read(case.encoded)), case.op, expected) for case, expected in pairs])
 
 
 @live
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_levels_are_those_of_the_installed_dali(size):
-    for filter_name, antialias in MODES:
-        theirs = originals.dali(pictures(), "both", size, filter_name, antialias=antialias)
-        near([dali(pixels, "both", size, filter_name, antialias=antialias) for pixels in pictures()], theirs)
+@pytest.mark.parametrize(("filter_name", "antialias"), MODES)
+def test_the_levels_are_those_of_the_installed_dali(filter_name, antialias):
+    near_the_installed((pixels, op_of(*size, filter=filter_name, antialias=antialias)) for pixels, size in cases())
 
 
-@live
-@pytest.mark.parametrize("subpixel", [False, True])
-@pytest.mark.parametrize("rule", RULES)
-def test_the_sizes_are_those_of_the_installed_dali(rule, subpixel):
-    slim = [pixels for pixels in pictures() if max(pixels.shape[:2]) < 12 * min(pixels.shape[:2])]
-    for size in SIZES:
-        for filter_name in FILTERS:
-            theirs = originals.dali(slim, rule, size, filter_name, antialias=True, subpixel=subpixel)
-            near([dali(pixels, rule, size, filter_name, subpixel=subpixel) for pixels in slim], theirs)
-
-
-@live
-def test_the_frozen_vectors_are_those_of_the_installed_dali():
-    for name, pixels, size in cases():
-        for filter_name, antialias in MODES:
-            (theirs,) = originals.dali([pixels], "both", size, filter_name, antialias=antialias)
-            assert_close(frozen(name, filter_name, "antialias" * antialias), theirs, EQUAL)
-
-
-NEIGHBOURS = {
-    "no antialias": {"antialias": False},
-    "another filter": {"filter_name": "bicubic"},
-    "pillow's": {"like": "pillow"},
-    "torchvision's": {"like": "torchvision"},
-    "torchvision's, no antialias": {"like": "torchvision", "antialias": False},
+RULES = {
+    "shorter": ops.Resize(9, like="dali"),
+    "longer": ops.Resize(9, like="dali", side="longer"),
+    "fit": op_of(9, 12, mode="fit"),
+    "cover": op_of(9, 12, mode="cover"),
 }
+SHAPES = [
+    (30, 21), (21, 30), (17, 13), (33, 35), (40, 15), (15, 40), (24, 32), (1, 2), (60, 2), (9, 13), (61, 45), (7, 7),
+]  # fmt: skip
+"""Sides that are rounded up, down and at a tie, or are all but nothing."""
+DIGESTS = {
+    ("shorter", False): "6aeccc48ca73acb3",
+    ("shorter", True): "98e7194ec2c9a3aa",
+    ("longer", False): "f13fa0f111b49f14",
+    ("longer", True): "5981185bb90091b7",
+    ("fit", False): "b7bd24ef9b736b74",
+    ("fit", True): "b3842098fbf3c4b0",
+    ("cover", False): "5b975fa2ff412ac7",
+    ("cover", True): "ad28ec974902e801",
+}
+"""The SHA-256 of what DALI 2.4 made of noise of ``SHAPES``, by rule, with the nearest neighbour, which has no ties."""
 
 
-@pytest.mark.parametrize("neighbour", NEIGHBOURS)
-def test_a_neighbours_levels_are_not_dalis(neighbour):
-    how = {"filter_name": "bilinear"} | NEIGHBOURS[neighbour]
-    mine = [dali(pixels, "both", size, **how) for _, pixels, size in cases()]
-    theirs = [frozen(name, "bilinear", "antialias") for name, *_ in cases()]
-    with pytest.raises(AssertionError):
-        near(mine, theirs)
+def by_rule(rule, *, subpixel, filter_name="nearest"):
+    """(pixels, op) of every shape."""
+    op = msgspec.structs.replace(RULES[rule], subpixel=subpixel, filter=filter_name)
+    return [(noise(*shape), op) for shape in [*SHAPES, *[(400, 1)] * (rule in ("longer", "fit"))]]
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_the_scale_of_whole_sides_is_not_the_subpixel_one(rule):
-    wanted = [(name, pixels) for name, pixels, rules in shapes() if rule in rules]
-    theirs = [frozen(name, rule, "subpixel") for name, _ in wanted]
-    with pytest.raises(AssertionError):
-        near([dali(pixels, rule, ASPECT, "bilinear", subpixel=False) for _, pixels in wanted], theirs)
+def digest(results):
+    return sha256(b"".join(str(levels.shape).encode() + levels.tobytes() for levels in results)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("rule", "subpixel"), DIGESTS)
+def test_a_rule_gives_dalis_sizes_and_levels(rule, subpixel):
+    pairs = by_rule(rule, subpixel=subpixel)
+    assert digest(resized(*pair) for pair in pairs) == DIGESTS[rule, subpixel]
+
+
+@live
+@pytest.mark.parametrize(("rule", "subpixel"), DIGESTS)
+def test_a_rule_gives_what_the_installed_dali_gives(rule, subpixel):
+    for filter_name in PROFILES["dali"].filters:
+        near_the_installed(by_rule(rule, subpixel=subpixel, filter_name=filter_name))
+    theirs = (Originals().resizer(op).run(pixels) for pixels, op in by_rule(rule, subpixel=subpixel))
+    assert digest(theirs) == DIGESTS[rule, subpixel]
 
 
 def test_a_swap_of_rows_and_columns_is_seen_in_nearest():
-    """DALI adds the scale up from row to row: a product puts some rows elsewhere."""
+    """DALI adds the ratio up from row to row: a product puts some rows elsewhere."""
     pixels = noise(14, 115)
-    turned, _ = dali(pixels.swapaxes(0, 1), "both", (45, 21), "nearest")
-    assert not np.array_equal(dali(pixels, "both", (21, 45), "nearest")[0], turned.swapaxes(0, 1))
+    turned = resized(pixels.swapaxes(0, 1), op_of(45, 21, filter="nearest"))
+    assert not np.array_equal(resized(pixels, op_of(21, 45, filter="nearest")), turned.swapaxes(0, 1))

@@ -9,14 +9,11 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-import originals
 from compare import EQUAL, Tolerance, assert_close
+from decoding import decode
 from images import jpeg, jpegs, noise, others, photo, read, save, scene
-from pixprep.decoders import Limits
-from pixprep.devices import device_for
-from pixprep.errors import ImageError
-from pixprep.plan import Plan
-from vectors import load
+from pixprep import ops
+from pixprep.verify import Originals
 
 MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk", "ycck")} | {
     f"{height} x {width}, {quality}, {sampling}": simplejpeg.encode_jpeg(
@@ -29,48 +26,16 @@ MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk
 MANY |= {f"progressive {quality}": jpeg(scene(70, 91), progressive=True, quality=quality) for quality in (20, 60, 95)}
 
 
-def decode(encoded, **options):
-    """The pixels, or the ImageError."""
-    defaults = {"apply_exif_orientation": True, "chroma": "fancy", "decoder": "consistent", "is_gray": False}
-    plan = Plan(**defaults | options, outputs={})
-    (decoded,) = device_for("cpu").decoder(plan, Limits()).decode([encoded])
-    return decoded if isinstance(decoded, ImageError) else decoded.pixels[:, :, :3].copy()
-
-
-FROZEN = [key.removeprefix("jpeg ") for key in load("tensorflow")[0] if key.startswith("jpeg ")]
-
-
-@pytest.mark.parametrize("name", FROZEN)
-def test_the_fast_idct_is_tensorflows(name):
-    arrays, _ = load("tensorflow")
-    assert_close(decode(arrays[f"jpeg {name}"].tobytes(), idct="fast"), arrays[f"pixels {name}"], EQUAL)
-
-
-@pytest.mark.parametrize("name", FROZEN)
-def test_the_accurate_idct_is_not_tensorflows(name):
-    arrays, _ = load("tensorflow")
-    with pytest.raises(AssertionError):
-        assert_close(decode(arrays[f"jpeg {name}"].tobytes()), arrays[f"pixels {name}"], EQUAL)
-
-
-def test_fast_chroma_is_not_tensorflows():
-    arrays, _ = load("tensorflow")
-    pixels = decode(arrays["jpeg sampling 420"].tobytes(), idct="fast", chroma="fast")
-    with pytest.raises(AssertionError):
-        assert_close(pixels, arrays["pixels sampling 420"], EQUAL)
-
-
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was compared frozen only")
 def test_the_fast_idct_is_the_installed_tensorflows():
     assert len(MANY) >= 40
     for encoded in (*MANY.values(), photo("flower")):
-        for is_gray, channels in ((False, 3), (True, 1)):
-            pixels = decode(encoded, idct="fast", is_gray=is_gray, apply_exif_orientation=False)
-            assert_close(pixels, originals.tensorflow_decode(encoded, channels=channels), EQUAL)
-        fast = decode(encoded, idct="fast", chroma="fast", apply_exif_orientation=False)
-        assert_close(fast, originals.tensorflow_decode(encoded, fancy_upscaling=False), EQUAL)
-        accurate = originals.tensorflow_decode(encoded, dct_method="INTEGER_ACCURATE")
-        assert_close(decode(encoded, apply_exif_orientation=False), accurate, EQUAL)
+        for idct, chroma, color in (
+            ("fast", "fancy", "rgb"), ("fast", "fancy", "gray"), ("fast", "fast", "rgb"), ("accurate", "fast", "rgb"),
+        ):  # fmt: skip
+            op = ops.Decode(idct=idct, chroma=chroma, color=color, apply_exif_orientation=False)
+            pixels = decode(encoded, idct=idct, chroma=chroma, is_gray=color == "gray", apply_exif_orientation=False)
+            assert_close(pixels, Originals().decoder(op).run(encoded), EQUAL)
 
 
 def odd_sampling():

@@ -11,6 +11,6 @@ from __future__ import annotations
 
 from pixprep.verify.comparison import verify
 from pixprep.verify.originals import Originals
-from pixprep.verify.report import Absence, Certificate, Refusal, Row
+from pixprep.verify.report import Certificate, Omission, Row
 
-__all__ = ["Absence", "Certificate", "Originals", "Refusal", "Row", "verify"]
+__all__ = ["Certificate", "Omission", "Originals", "Row", "verify"]

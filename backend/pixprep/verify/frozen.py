@@ -1,32 +1,32 @@
-"""Frozen vectors: what the original libraries once made of images that this module makes again.
+"""Frozen vectors: what the original libraries once made of images that this module makes, or keeps.
 
-``frozen.npz`` holds outputs only; ``tools/freeze_originals.py`` remakes it. Of each filter every case of ``CASES``, one
-after the other; of each kind of JPEG decoding every one of the frozen JPEGs.
+``frozen.npz`` holds for each decoding and each filter one flat array, the outputs of its cases one after the other; the
+seven JPEGs of the decodings, by name and size; and for each array of outputs the library that made it.
+``tools/freeze_originals.py`` remakes it.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
+from itertools import product
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from pixprep import ops
-from pixprep.verify.images import noise
+from pixprep.profiles import PROFILES
+from pixprep.spec import Chroma, Idct
+from pixprep.verify.images import Array, noise, png
 
-Array = npt.NDArray[Any]
 Size = tuple[int, int]
+Op = ops.Decode | ops.Resize | ops.Letterbox
 
 FILE = Path(__file__).with_name("frozen.npz")
 
-CASES: tuple[tuple[Size, Size], ...] = (
+SIZES: tuple[tuple[Size, Size], ...] = (
     ((32, 24), (16, 12)),  # exactly half: OpenCV has a path of its own for it
     ((61, 47), (23, 19)),
     ((11, 13), (23, 17)),
@@ -43,84 +43,62 @@ CASES: tuple[tuple[Size, Size], ...] = (
 """(height, width) before and after: down, up, by whole and odd factors, with sides of one pixel."""
 
 
-@dataclass(frozen=True)
-class Vectors:
-    """What one library made.
+class Case(NamedTuple):
+    """An image that a decoding or a filter is compared with: ``op`` gives uint8 or float32 of ``shape``."""
 
-    Attributes:
-        library: its name and version, as printed.
-        outputs: for each case, or for each JPEG, an array (height, width, 3).
-    """
-
-    library: str
-    outputs: tuple[Array, ...]
+    name: str
+    op: ops.Decode | ops.Resize
+    encoded: bytes
+    shape: tuple[int, int, int]
 
 
-def source(index: int) -> npt.NDArray[np.uint8]:
-    """The image of a case: uint8 (height, width, 3), noise."""
-    return noise(*CASES[index][0], seed=index + 1)
+def every() -> list[Op]:
+    """Each decoding, and each filter that its library has: Pillow has none without antialias."""
+    found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
+    for like, profile in PROFILES.items():
+        for antialias, filters in ((True, profile.antialiased), (False, () if profile.is_pillow else profile.filters)):
+            found += [ops.Resize(height=1, width=1, like=like, filter=f, antialias=antialias) for f in filters]
+    return list({key(op): op for op in found}.values())
 
 
-def resize_key(op: ops.Resize | ops.Letterbox) -> str:
-    """The name of a filter's vectors; ``nearest`` is the same with antialias and without."""
-    is_wide = op.antialias and op.filter not in ("nearest", "nearest_exact")
-    return f"resize {op.like} {op.filter}{' antialias' if is_wide else ''}"
+def key(op: Op) -> str:
+    """The name of the vectors of a decoding or a filter; ``nearest`` is the same with antialias and without."""
+    if isinstance(op, ops.Decode):
+        return f"decode {op.idct} {op.chroma}"
+    is_widened = op.antialias and not op.filter.startswith("nearest")
+    return f"resize {op.like} {op.filter}{' antialias' if is_widened else ''}"
 
 
-def decode_key(op: ops.Decode) -> str:
-    """The name of a kind of decoding."""
-    return f"decode {op.idct} {op.chroma}"
+def cases(op: Op) -> list[Case]:
+    """The images of a decoding, or of a filter."""
+    found = []
+    if isinstance(op, ops.Decode):
+        decode = ops.Decode(idct=op.idct, chroma=op.chroma)
+        for name, array in sorted(load()[0].items()):
+            if name.startswith("jpeg "):
+                height, width = map(int, name.rpartition(" ")[2].split("x"))
+                found.append(Case(name, decode, array.tobytes(), (height, width, 3)))
+        return found
+    for index, (size, (height, width)) in enumerate(SIZES):
+        resize = ops.Resize(height=height, width=width, like=op.like, filter=op.filter, antialias=op.antialias)
+        name = f"{size[0]}x{size[1]} to {height}x{width}"
+        found.append(Case(name, resize, png(noise(*size, seed=index + 1)), (height, width, 3)))
+    return found
 
 
-def resized(op: ops.Resize | ops.Letterbox) -> Vectors | None:
-    """The vectors of a filter, for each of ``CASES``."""
-    arrays, libraries = _load()
-    key = resize_key(op)
-    if key not in arrays:
+def outputs(op: Op) -> tuple[str, list[Array]] | None:
+    """The library, and what it made of each case; None where no library does that."""
+    arrays, libraries = load()
+    if key(op) not in arrays:
         return None
-    ends = np.cumsum([height * width * 3 for _, (height, width) in CASES])
-    pieces = np.split(arrays[key], ends[:-1])
-    outputs = (piece.reshape(*size, 3) for piece, (_, size) in zip(pieces, CASES, strict=True))
-    return Vectors(libraries[key], tuple(outputs))
-
-
-def decoded(op: ops.Decode) -> Vectors | None:
-    """The vectors of a kind of decoding, RGB, for each of ``jpegs``."""
-    arrays, libraries = _load()
-    key = decode_key(op)
-    if key not in arrays:
-        return None
-    sizes = [tuple(size) for size in arrays["sizes"].tolist()]
-    pieces = np.split(arrays[key], np.cumsum([height * width * 3 for height, width in sizes])[:-1])
-    return Vectors(libraries[key], tuple(piece.reshape(*size, 3) for piece, size in zip(pieces, sizes, strict=True)))
-
-
-def jpegs() -> Iterator[tuple[str, bytes]]:
-    """The frozen JPEGs by name."""
-    arrays, _ = _load()
-    for key, array in arrays.items():
-        if key.startswith("jpeg "):
-            yield key.removeprefix("jpeg "), array.tobytes()
+    shapes = [case.shape for case in cases(op)]
+    pieces = np.split(arrays[key(op)], np.cumsum([prod(shape) for shape in shapes])[:-1])
+    return libraries[key(op)], [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 @cache
-def _load() -> tuple[dict[str, Array], dict[str, str]]:
-    return load(FILE)
-
-
-def load(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays of a file by name, and of the vectors among them the library's name and version."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {key: file[key] for key in file.files}
+def load() -> tuple[dict[str, Array], dict[str, str]]:
+    """The arrays of the file by name, and of the vectors among them the library's name and version."""
+    with np.load(FILE, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
     return arrays, json.loads(arrays.pop("libraries").tobytes())
-
-
-def save(path: Path, arrays: Mapping[str, Array], libraries: Mapping[str, str]) -> None:
-    """Write a file: the same arrays give the same bytes."""
-    text = json.dumps(dict(sorted(libraries.items())))
-    entries = dict(sorted(arrays.items())) | {"libraries": np.frombuffer(text.encode(), np.uint8)}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
-        for key, array in entries.items():
-            buffer = io.BytesIO()
-            np.save(buffer, array, allow_pickle=False)
-            file.writestr(zipfile.ZipInfo(f"{key}.npy"), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)

@@ -4,53 +4,40 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
+from pixprep.profiles import PROFILES
+
 TABLE = {
-    "pillow": ("Pillow", "PIL", "pillow"),
-    "torchvision": ("torchvision", "torchvision", "torchvision"),
-    "opencv": ("OpenCV", "cv2", "opencv-python-headless"),
-    "tensorflow": ("TensorFlow", "tensorflow", "tensorflow-cpu"),
-    "dali": ("DALI", "nvidia.dali", "nvidia-dali-cuda120"),
+    "pillow": (PROFILES["pillow"].title, "PIL", "pillow"),
+    "torchvision": (PROFILES["torchvision"].title, "torchvision", "torchvision"),
+    "opencv": (PROFILES["opencv"].title, "cv2", "opencv-python-headless"),
+    "tensorflow": (PROFILES["tensorflow"].title, "tensorflow", "tensorflow-cpu"),
+    "dali": (PROFILES["dali"].title, "nvidia.dali", "nvidia-dali-cuda120"),
     "timm": ("timm", "timm", "timm"),
     "transformers": ("transformers", "transformers", "transformers torchvision"),
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
-    "numpy": ("NumPy", "numpy", "numpy"),
 }
-"""By key: what it is called, what is imported, what pip installs."""
+"""By key: the title, the module, what pip installs."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library, here or not.
+    """A library, installed or not.
 
     Attributes:
-        title: as people call it.
-        packages: what to ``pip install``; empty if that would not help.
+        title: as people write it.
         version: None if it cannot be used.
         problem: why it cannot be used.
+        remedy: the command that installs it; empty if that would not help.
     """
 
     title: str
-    packages: str
-    version: str | None
+    version: str | None = None
     problem: str = ""
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it can be compared with."""
-        return self.version is not None
-
-    @property
-    def remedy(self) -> str:
-        """The command that installs it; empty if that would not help."""
-        return f"pip install {self.packages}" if self.packages else ""
-
-    def without(self, problem: str) -> Library:
-        """The same library, not usable for a reason."""
-        return replace(self, packages="", version=None, problem=problem)
+    remedy: str = ""
 
     def __str__(self) -> str:
         return f"{self.title} {self.version}" if self.version else self.title
@@ -60,26 +47,27 @@ class Library:
 def find(key: str) -> Library:
     """A library of the table, imported."""
     title, module, packages = TABLE[key]
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow greets at length
+    remedy = f"pip install {packages}"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow logs a lot
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a library has to say at its import is not about pixels
+            warnings.simplefilter("ignore")  # what a library warns of at its import is not about pixels
             version = _version(module)
-            if key == "torchvision":  # whose pixels PyTorch computes
+            if key == "torchvision":  # PyTorch computes its pixels
                 version += f" (PyTorch {_version('torch')})"
     except ModuleNotFoundError as error:
         is_itself = module.startswith(error.name or "?")
-        return Library(title, packages, None, "not installed" if is_itself else f"needs {error.name}")
+        return Library(title, None, "not installed" if is_itself else f"needs {error.name}", remedy)
     except Exception as error:  # noqa: BLE001  (a broken installation may raise anything: torchvision's RuntimeError)
-        return Library(title, packages, None, f"installed, but not usable: {str(error).partition(chr(10))[0]}")
-    return Library(title, packages, version)
+        return Library(title, None, f"installed, but not usable: {str(error).partition(chr(10))[0]}", remedy)
+    return Library(title, version)
 
 
 def _version(module: str) -> str:
-    """Of a module, imported; without what says how it was built."""
+    """The version of a module, imported; without what says how it was built."""
     return str(import_module(module).__version__).partition("+")[0]
 
 
 def absent(key: str) -> Library:
-    """A library of the table as if it were not there; NumPy always is."""
-    return find(key) if key == "numpy" else Library(TABLE[key][0], "", None, "left out for frozen vectors")
+    """A library of the table as if it were not installed."""
+    return Library(TABLE[key][0], None, "left out for frozen vectors")

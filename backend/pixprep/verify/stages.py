@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from pixprep import ops
 from pixprep.engine import Engine
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import FORMAT, to_dict
+from pixprep.profiles import PROFILES
+from pixprep.verify.images import Array
 
-Array = npt.NDArray[Any]
-Op = ops.AnyOp
 Resizing = ops.Resize | ops.Letterbox
 
 
-def resizing(chain: Sequence[Op]) -> Resizing | None:
+def resizing(chain: Sequence[ops.AnyOp]) -> Resizing | None:
     """The one resize of a chain, if there is one."""
     return next((op for op in chain if isinstance(op, Resizing)), None)
 
 
-def is_real(chain: Sequence[Op]) -> bool:
-    """Whether its resize gives float32 values, not levels."""
-    op = resizing(chain)
-    return op is not None and op.like == "tensorflow" and op.filter != "nearest"
+def is_real(op: Resizing | None) -> bool:
+    """Whether a resize gives float32 values, not levels."""
+    return op is not None and op.filter in PROFILES[op.like].real
 
 
 class Stage:
-    """A chain of ops; without a ``tensor`` at its end, one that holds the values as they are is added."""
+    """A chain of ops; where it does not end with ``tensor``, one that holds the values as they are is added."""
 
-    def __init__(self, chain: Sequence[Op]) -> None:
+    def __init__(self, chain: Sequence[ops.AnyOp]) -> None:
         if not isinstance(chain[-1], ops.Tensor):
-            chain = (*chain, ops.Tensor(dtype="float32" if is_real(chain) else "uint8", layout="hwc"))
-        assert isinstance(chain[-1], ops.Tensor)
-        self._is_chw = chain[-1].layout == "chw"
-        entries = [{key: x for key, x in to_dict(op).items() if key not in ("name", "from")} for op in chain]
-        pipeline = Pipeline.from_json(json.dumps({"format": FORMAT, "ops": entries}))
+            chain = (*chain, ops.Tensor(dtype="float32" if is_real(resizing(chain)) else "uint8", layout="hwc"))
+        pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None) for op in chain])
+        self._is_chw = pipeline.outputs["tensor"].spec.layout == "chw"
         self._engine = Engine(pipeline, threads=1)
 
     def run(self, encoded: bytes) -> Array:
