@@ -1,0 +1,919 @@
+"""Break the product in one named way at a time: a named test must fail each time, or nothing would notice.
+
+    .venv/bin/python tools/mutants.py                    all of them, and writes docs/mutants.md
+    .venv/bin/python tools/mutants.py --only decoders/   those whose file or name has this word; writes nothing
+
+Works on copies of the working tree. Exit status 1 where a mutant survives, where its old text does not stand exactly
+once in its file, or where its test fails without it.
+"""
+
+import argparse
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "mutants.md"
+FAILED = 1  # pytest's exit status where a test failed; others say that none ran
+HEAD = """# Mutants
+
+Each row is a mistake that somebody could make in the product, and the test that fails when it is made. `make mutants`
+makes them one by one in a copy of the tree, and ends with an error where a test does not notice its mistake. The
+mistakes themselves are in [tools/mutants.py](../tools/mutants.py).
+
+| what goes wrong | where | caught by | s |
+|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake.
+
+    Attributes:
+        name: what goes wrong.
+        file: where, in ``backend/pixprep``.
+        old, new: a text that stands there once, and what stands there instead.
+        test: what notices it, in ``tests``.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+MUTANTS = (
+    # what the user writes: ops, the pipeline and its file
+    Mutant(
+        "a crop of no pixels is let in",
+        "ops/geometry.py",
+        "if not 0 < self.fraction <= 1",
+        "if not 0 <= self.fraction <= 1",
+        "unit/test_ops.py::test_an_op_that_contradicts_itself_is_refused_in_words",
+    ),
+    Mutant(
+        "a colour may have the level 256",
+        "ops/op.py",
+        "if not 0 <= value <= 255:",
+        "if not 0 <= value <= 256:",
+        "unit/test_ops.py::test_an_op_that_contradicts_itself_is_refused_in_words",
+    ),
+    Mutant(
+        "the range of values is wrong where a factor is negative",
+        "ops/levels.py",
+        "low=min(ends) + 0.0",
+        "low=ends[0] + 0.0",
+        "unit/test_ops.py::test_an_op_says_the_spec_of_its_result",
+    ),
+    Mutant(
+        "a uint8 tensor may hold normalized values",
+        "ops/outputs.py",
+        'if self.dtype == "uint8" and image.values == "normalized":',
+        'if self.dtype == "float16" and image.values == "normalised":',
+        "unit/test_pipeline.py::test_a_wrong_graph_is_refused_in_words",
+    ),
+    Mutant(
+        "the shorter side is taken for the longer one",
+        "spec.py",
+        'if (height <= width) == (side == "shorter"):',
+        'if (height <= width) == (side == "longer"):',
+        "unit/test_ops.py::test_the_other_side_is_rounded_down_as_torchvision_does",
+    ),
+    Mutant(
+        "an op takes the image before it, whatever it names",
+        "pipeline.py",
+        "taken = index - 1 if op.from_ is None else names[op.from_]",
+        "taken = index - 1",
+        "unit/test_pipeline.py::test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names",
+    ),
+    Mutant(
+        "outputs may take terabytes",
+        "pipeline.py",
+        "if self.n_bytes > MAX_OUTPUT_BYTES:",
+        "if self.n_bytes < 0:",
+        "attacks/test_pipeline_terabytes.py::test_outputs_of_hundreds_of_gigabytes_are_refused_with_both_numbers",
+    ),
+    Mutant(
+        "a field of the file that is not known is passed over",
+        "pipeline_file.py",
+        "if key not in FIELDS:",
+        "if not key:",
+        "unit/test_pipeline_file.py::test_a_mistake_is_refused_in_words",
+    ),
+    Mutant(
+        "a field may stand twice in an op",
+        "pipeline_file.py",
+        "if len(result) < len(pairs):",
+        "if len(result) > len(pairs):",
+        "attacks/test_pipeline_duplicate_keys.py",
+    ),
+    Mutant(
+        "defaults are saved too",
+        "pipeline_file.py",
+        "if _is(op, fewer):",
+        "if not fewer:",
+        "unit/test_pipeline_file.py::test_the_bytes_of_a_file_are_pinned",
+    ),
+    Mutant(
+        "a value that is no default is not saved",
+        "pipeline_file.py",
+        "return msgspec.convert(fields, type(op)) == op",
+        "return msgspec.convert(fields, type(op)) is not None",
+        "unit/test_pipeline_file.py::test_only_what_differs_from_the_defaults_is_saved",
+    ),
+    Mutant(
+        "a default of the format changes",
+        "ops/geometry.py",
+        "fill: Levels = 114",
+        "fill: Levels = 0",
+        "unit/test_pipeline_file.py::test_the_defaults_of_the_format_never_change",
+    ),
+    # the compiler and the plan
+    Mutant(
+        "two margins may have two colours, and one is lost",
+        "compiler.py",
+        "if self.fill not in (None, colour):",
+        "if self.fill == ():",
+        "unit/test_pipeline.py::test_a_wrong_graph_is_refused_in_words",
+    ),
+    Mutant(
+        "a crop before the resize pads a smaller image",
+        "compiler.py",
+        'steps.append(replace(step, beyond="refuse_smaller"))',
+        "steps.append(step)",
+        "device/test_engine.py::test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_for",
+    ),
+    Mutant(
+        "the second of two normalizations adds its offset alone",
+        "compiler.py",
+        "tuple(o * a + b for (a, b), _, o in pairs)",
+        "tuple(o + b for (a, b), _, o in pairs)",
+        "unit/test_plan.py::test_arithmetic_folds_into_one_factor_and_one_offset_a_channel",
+    ),
+    Mutant(
+        "the sides of a letterbox are cut off, not rounded",
+        "compiler.py",
+        'rounding="half_even",\n            )\n            return _resized(',
+        'rounding="down",\n            )\n            return _resized(',
+        "unit/test_plan.py::test_folded_ops_look_where_the_ops_one_by_one_look",
+    ),
+    Mutant(
+        "the constants of the fused arithmetic are quotients, not PyTorch's products",
+        "compiler.py",
+        "return tuple(float(np.float32(value) * np.float32(factor)) for value in values)",
+        "return tuple(float(np.float32(value / (1 / factor))) for value in values)",
+        "unit/test_import_transformers.py::test_fused_constants_are_products_of_float32_as_in_pytorch",
+    ),
+    Mutant(
+        "half an odd margin of a centre crop is rounded down",
+        "plan.py",
+        "return rounded((length - window) / 2, step.rounding)",
+        "return (length - window) // 2",
+        "unit/test_plan.py::test_a_centre_crop_rounds_half_a_pixel_to_even",
+    ),
+    Mutant(
+        "the odd pixel of a margin lies above",
+        "plan.py",
+        "return -((window - length) // 2)",
+        "return -((window - length + 1) // 2)",
+        "unit/test_plan.py::test_a_letterbox_puts_the_odd_margin_below",
+    ),
+    Mutant(
+        "a crop after a flip cuts from the wrong side",
+        "plan.py",
+        "self.begin += cut_after if self.is_flipped else cut_before",
+        "self.begin += cut_before",
+        "unit/test_plan.py::test_folded_ops_look_where_the_ops_one_by_one_look",
+    ),
+    Mutant(
+        "the transform forgets the crop after the resize",
+        "plan.py",
+        "offset -= self.region[axis]",
+        "offset -= 0",
+        "unit/test_plan.py::test_the_transform_says_where_a_point_of_the_image_went",
+    ),
+    Mutant(
+        '"cover" names the side that "fit" does',
+        "plan.py",
+        'if self.rule in ("longer", "fit") else',
+        'if self.rule in ("longer", "cover") else',
+        "unit/test_plan.py::test_the_side_that_a_rule_names_is_met_exactly",
+    ),
+    Mutant(
+        "DALI's part of the image grows without bound",
+        "plan.py",
+        "(max(side, whole / 10) for side, whole",
+        "(max(side, whole / 1000) for side, whole",
+        "unit/test_plan.py::test_a_subpixel_scale_grows_the_part_looked_at_no_more_than_tenfold",
+    ),
+    Mutant(
+        "an image is resized to gigabytes",
+        "plan.py",
+        "if resized[0] * resized[1] > MAX_RESIZED_PIXELS:",
+        "if resized[0] > MAX_RESIZED_PIXELS:",
+        "unit/test_plan.py::test_a_resize_beyond_the_limit_is_refused",
+    ),
+    Mutant(
+        "a reduced decode leaves one pixel for each that the resize makes",
+        "plan.py",
+        "if fraction * SPARE <= least",
+        "if fraction <= least",
+        "device/test_reduced.py::test_the_fraction_leaves_two_pixels_for_each",
+    ),
+    Mutant(
+        "a float64 step rounds to float32 first",
+        "plan.py",
+        "values = values.astype(np.float64) * scale + offset",
+        "values = values * scale.astype(np.float32) + offset.astype(np.float32)",
+        "device/test_kernel.py::test_every_level_of_every_dtype_is_what_float64_says",
+    ),
+    # decoders
+    Mutant(
+        "a JPEG is decoded before its size is looked at",
+        "decoders/header.py",
+        "limits.check_size(header.height, header.width, len(encoded))",
+        "limits.check_size(1, 1, len(encoded))",
+        "device/test_decode.py::test_what_is_refused_is_refused_in_words",
+    ),
+    Mutant(
+        "an image that fits nowhere is decoded first",
+        "decoders/cpu.py",
+        "        placed = self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))",
+        '        if (warning := _warning(encoded, "GRAY")) is not None:\n'
+        "            raise _jpeg_error(warning, len(encoded))\n"
+        "        placed = self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))",
+        "device/test_engine.py::test_an_image_without_a_place_is_refused_before_it_is_decoded",
+    ),
+    Mutant(
+        "a photo on its side stays so",
+        "decoders/cpu.py",
+        "if orientation >= 5:",
+        "if orientation > 8:",
+        "device/test_decode.py::test_exif_orientation_turns_the_image_upright",
+    ),
+    Mutant(
+        "a JPEG that ends early becomes an image",
+        "decoders/cpu.py",
+        "pixels = self._turbojpeg(encoded, buffer, is_strict=True)",
+        "pixels = self._turbojpeg(encoded, buffer, is_strict=False)",
+        "device/test_damage.py::test_a_jpeg_that_ends_early_is_refused_or_what_libjpeg_turbo_makes_of_it",
+    ),
+    Mutant(
+        "a damaged JPEG shows the image of another client",
+        "decoders/cpu.py",
+        "if buffer[-1, -1, -1] != level:",
+        "if buffer.size:",
+        "device/test_damage.py::test_the_image_before_never_shows_through",
+    ),
+    Mutant(
+        "damage of a CMYK JPEG is not looked for",
+        "decoders/cpu.py",
+        'warning = _warning(encoded, "CMYK") if header.components == 4 else None',
+        "warning = None",
+        "device/test_damage.py::test_damage_of_cmyk_is_refused_although_pillow_says_nothing",
+    ),
+    Mutant(
+        "two images are decoded into one buffer",
+        "decoders/cpu.py",
+        "self._buffer = self._buffers.popleft()",
+        "self._buffer = self._buffers[0]",
+        "device/test_decode.py::test_no_buffer_is_two_images_at_once",
+    ),
+    Mutant(
+        "images wait for nothing, however many pixels are in memory",
+        "decoders/cpu.py",
+        "self._used == 0 or self._used + pixels <= self._limit",
+        "self._limit",
+        "device/test_engine.py::test_images_over_the_budget_of_pixels_wait_for_their_turn",
+    ),
+    Mutant(
+        "transparent images are laid on black",
+        "decoders/cpu.py",
+        'white = Image.new("RGBA", image.size, "white")',
+        'white = Image.new("RGBA", image.size, "black")',
+        "parity/test_decode.py::test_white_shows_through_what_is_transparent",
+    ),
+    Mutant(
+        "a reduced image that was turned begins at a whole pixel",
+        "decoders/cpu.py",
+        "return Reduction(denominator, (y, x))",
+        "return Reduction(denominator, (0.0, 0.0))",
+        "device/test_reduced.py::test_a_slope_stays_where_it_is",
+    ),
+    Mutant(
+        "a JPEG with less data than its header needs is decoded",
+        "decoders/header.py",
+        "if is_strict and len(encoded) - header.scan < header.least:",
+        "if is_strict and len(encoded) < header.scan:",
+        "device/test_damage.py::test_a_header_that_promises_more_than_the_data_can_hold_is_refused_at_once",
+    ),
+    Mutant(
+        "a flat JPEG is taken for one that ends early",
+        "decoders/header.py",
+        "_BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}",
+        "_BITS_A_BLOCK = {0xC0: 3, 0xC1: 3, 0xC2: 2}",
+        "device/test_damage.py::test_no_whole_jpeg_is_smaller_than_its_header_needs",
+    ),
+    Mutant(
+        "one scan more than the limit is read",
+        "decoders/header.py",
+        "if scans > max_scans:",
+        "if scans > max_scans + 1:",
+        "device/test_decode.py::test_what_is_refused_is_refused_in_words",
+    ),
+    Mutant(
+        "tags of a TIFF may claim gigabytes",
+        "decoders/header.py",
+        "if claimed > len(tiff):",
+        "if claimed < 0:",
+        "device/test_decode.py::test_what_is_refused_is_refused_in_words",
+    ),
+    Mutant(
+        "a GPU decodes damaged JPEGs that the CPU refuses",
+        "decoders/gpu.py",
+        "        if self._readers:\n            are_whole",
+        "        if not self._readers:\n            are_whole",
+        "device/test_gpu_engine.py::test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch[plain]",
+    ),
+    Mutant(
+        "what a GPU could not decode is kept for the next image",
+        "decoders/gpu.py",
+        "local.images = [image for image in images if image is not None]",
+        "local.images = images",
+        "device/test_gpu_engine.py"
+        "::test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next",
+    ),
+    Mutant(
+        "a GPU decodes more at once than its memory holds",
+        "decoders/gpu.py",
+        "if images and (used + need > self._budget or len(images) == most):",
+        "if images and len(images) == most:",
+        "device/test_gpu_engine.py::test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap",
+    ),
+    # the engine
+    Mutant(
+        "an error is put in the place of another image",
+        "engine.py",
+        "batch.errors[index] = result",
+        "batch.errors[index - 1] = result",
+        "device/test_engine.py::test_a_broken_image_fails_only_itself",
+    ),
+    Mutant(
+        "the row of a refused image shows an earlier batch",
+        "engine.py",
+        "array[index] = 0",
+        "array[index] = array[index]",
+        "device/test_engine.py::test_the_row_of_a_broken_image_is_zeros_in_every_output",
+    ),
+    Mutant(
+        "a refused image takes its neighbours along",
+        "engine.py",
+        "array[index] = 0",
+        "array[index:] = 0",
+        "device/test_fuzz.py",
+    ),
+    Mutant(
+        "recovered images are counted of the last chunk alone",
+        "engine.py",
+        "recovered += sum(image.is_recovered for image in images)",
+        "recovered = sum(image.is_recovered for image in images)",
+        "device/test_damage.py::test_an_answer_is_the_same_alone_and_in_a_batch",
+    ),
+    Mutant(
+        "fallbacks are not counted",
+        "engine.py",
+        "fallbacks += sum(image.is_fallback for image in images)",
+        "fallbacks += 0",
+        "device/test_gpu_engine.py::test_what_nvimagecodec_does_not_read_goes_to_the_cpu_decoder_and_is_counted",
+    ),
+    Mutant(
+        "a batch that fails leaves a thread behind that writes into it",
+        "engine.py",
+        "wait(others)  #",
+        "others.clear()  #",
+        "device/test_engine.py::test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs",
+    ),
+    Mutant(
+        "any word is a policy of damage",
+        "engine.py",
+        "if value not in choices:",
+        "if not value:",
+        "device/test_engine.py::test_an_engine_that_cannot_be_is_refused_in_words",
+    ),
+    # profiles: what each library does
+    Mutant(
+        "the vertical pass of Pillow 13 comes first at exactly twice the columns",
+        "profiles/pillow.py",
+        "lost > 2 * (",
+        "lost >= 2 * (",
+        "device/test_engine.py::test_pillow12_differs_from_pillow_where_its_order_of_passes_does_and_nowhere_else",
+    ),
+    Mutant(
+        "pillow12 has the order of Pillow 13",
+        "profiles/pillow.py",
+        'PROFILE_12 = replace(PROFILE, title="Pillow 12", is_vertical_first=never_vertical_first)',
+        'PROFILE_12 = replace(PROFILE, title="Pillow 12")',
+        "device/test_engine.py::test_pillow12_differs_from_pillow_where_its_order_of_passes_does_and_nowhere_else",
+    ),
+    Mutant(
+        "another constant of the Hamming window",
+        "profiles/formula.py",
+        "np.float32(0.54)",
+        "np.float32(0.5)",
+        "unit/test_profiles.py::test_pillows_weights_are_those_of_the_definition",
+    ),
+    Mutant(
+        "the window ends half a position too early",
+        "profiles/formula.py",
+        "last = np.minimum((middles + support + 0.5)",
+        "last = np.minimum((middles + support)",
+        "unit/test_profiles.py::test_pillows_weights_are_those_of_the_definition",
+    ),
+    Mutant(
+        "torchvision's weights have a bit less",
+        "profiles/formula.py",
+        "NARROW_BITS = 15",
+        "NARROW_BITS = 14",
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
+    Mutant(
+        "TensorFlow antialiases by default",
+        "profiles/tensorflow.py",
+        "antialias=False,",
+        "antialias=True,",
+        "unit/test_pipeline_file.py::test_the_defaults_of_the_format_never_change",
+    ),
+    Mutant(
+        "OpenCV's bicubic is Pillow's",
+        "profiles/opencv.py",
+        "a = np.float32(-0.75)",
+        "a = np.float32(-0.5)",
+        "parity/test_opencv.py::test_bicubic_equals_its_formula",
+    ),
+    # kernels on the CPU
+    Mutant(
+        "NumPy's resize cuts off in place of rounding",
+        "kernels/resample.py",
+        "sums += 1 << (windows.bits - 1)",
+        "sums += 0",
+        "unit/test_compiled.py::test_a_resize_equals_numpys",
+    ),
+    Mutant(
+        "machine code cuts off in place of rounding",
+        "kernels/llvm.py",
+        "value = builder.ashr(builder.add(total, half), bits)",
+        "value = builder.ashr(total, bits)",
+        "device/test_kernel.py::test_a_pipeline_equals_pillow",
+    ),
+    Mutant(
+        "a flip after the resize is forgotten",
+        "kernels/cpu.py",
+        "block = block[:, :, : len(channels)][_directions(placement.flips)]",
+        "block = block[:, :, : len(channels)]",
+        "device/test_kernel.py::test_a_pipeline_equals_pillow",
+    ),
+    Mutant(
+        "a margin is not normalized",
+        "kernels/cpu.py",
+        "plane[...] = table[fill]",
+        "plane[...] = fill",
+        "device/test_kernel.py::test_the_margin_is_normalized_like_any_pixel",
+    ),
+    Mutant(
+        "BGR is RGB",
+        "kernels/cpu.py",
+        "ordered = block[:, :, ::-1] if channels[0] > 0 else block",
+        "ordered = block",
+        "device/test_kernel.py::test_bgr_is_rgb_backwards",
+    ),
+    # kernels on a GPU
+    Mutant(
+        "the fast CUDA kernels take a byte of the wrong channel",
+        "kernels/fast.cu",
+        "pixels[1], 0x0630)",
+        "pixels[1], 0x0631)",
+        "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
+    ),
+    Mutant(
+        "the fast CUDA kernels cut off in place of rounding",
+        "kernels/fast.cu",
+        "d ? 0 : 1 << (BITS - 1)",
+        "0",
+        "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
+    ),
+    Mutant(
+        "the plain CUDA kernels cut off in place of rounding",
+        "kernels/plain.cu",
+        "return clip8((sum + (1 << (bits - 1))) >> bits);",
+        "return clip8(sum >> bits);",
+        "device/test_cuda.py::test_the_plain_kernels_do_what_the_fast_ones_do",
+    ),
+    Mutant(
+        "white is no level of the CUDA kernels",
+        "kernels/canvas.cu",
+        "level > 255 ? 255",
+        "level > 255 ? 254",
+        "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
+    ),
+    Mutant(
+        "a GPU's wrong pixels are served",
+        "devices/gpu.py",
+        "if apart > _LARGEST_MEAN:",
+        "if apart > 255:",
+        "device/test_gpu_engine.py::test_a_gpu_decoder_that_decodes_something_else_stops_the_engine",
+    ),
+    Mutant(
+        "a GPU's wrong kernels are used",
+        "devices/gpu.py",
+        "    if np.array_equal(ours, expected):",
+        "    if ours.size:",
+        "device/test_gpu_engine.py::test_no_engine_computes_something_else_than_the_cpu",
+    ),
+    Mutant(
+        "the kernels do not wait for what their caller has queued",
+        "devices/gpu.py",
+        "if self._queued is not None:",
+        "if self._queued is self:",
+        "device/test_gpu_engine.py::test_the_kernels_wait_for_what_the_caller_has_queued",
+    ),
+    Mutant(
+        "a GPU keeps its decoder after the engine's end",
+        "decoders/gpu.py",
+        "        self._decoder = None  #",
+        "        self._readers = None  #",
+        "device/test_gpu_engine.py::test_a_closed_engine_has_no_threads_and_no_decoder_any_more",
+    ),
+    # what a reader is told
+    Mutant(
+        "a subtraction is told as an addition",
+        "explain.py",
+        "{'+' if offset > 0 else '-'}",
+        "{'-' if offset > 0 else '+'}",
+        "unit/test_explain.py::test_the_pipeline_its_plan_and_every_shape_are_explained",
+    ),
+    Mutant(
+        "channels are named as they were decoded",
+        "explain.py",
+        '("red", "green", "blue")[channel]',
+        '("red", "green", "blue")[index]',
+        "unit/test_explain.py::test_channels_are_named_in_the_order_of_the_tensor",
+    ),
+    Mutant(
+        "a filter that is near is called exact",
+        "explain.py",
+        "is_near = resize.filter in profile.near",
+        "is_near = resize.filter in profile.real",
+        "unit/test_explain.py::test_it_says_how_exact_a_resize_is",
+    ),
+    # the importers of other libraries
+    Mutant(
+        "any class may call itself a transform of torchvision",
+        "importers/torchvision.py",
+        "if not is_own:",
+        "if not name:",
+        "unit/test_import_torchvision.py::test_what_is_not_a_transform_is_refused_by_its_class",
+    ),
+    Mutant(
+        "timm's share of the crop is rounded, not cut off",
+        "importers/timm.py",
+        "return floor(size[0] / share), floor(size[1] / share)",
+        "return round(size[0] / share), round(size[1] / share)",
+        "unit/test_import_timm.py::test_the_geometry_of_a_crop_mode",
+    ),
+    Mutant(
+        "the middle crop of transformers rounds to even",
+        "importers/transformers.py",
+        'return CenterCrop(window[0], window[1], rounding="down")',
+        "return CenterCrop(window[0], window[1])",
+        "unit/test_import_transformers.py::test_clip_becomes_five_ops",
+    ),
+    Mutant(
+        "a field of a configuration that nobody asked for is passed over",
+        "importers/fields.py",
+        "            if name in self._left:",
+        "            if name not in self._values:",
+        "unit/test_import_fields.py::test_a_field_that_nobody_asked_for_is_refused",
+    ),
+    Mutant(
+        "Keras's caffe mode keeps RGB",
+        "importers/keras.py",
+        'color="bgr" if mode == "caffe" else "rgb"',
+        'color="rgb"',
+        "unit/test_import_keras.py::test_the_values_are_those_of_load_img_and_of_the_mode_caffe",
+    ),
+    Mutant(
+        "Ultralytics letterboxes like Pillow",
+        "importers/ultralytics.py",
+        'Letterbox(height=height, width=width, like="opencv")',
+        "Letterbox(height=height, width=width)",
+        "unit/test_import_ultralytics.py::test_an_exported_model_says_its_preprocessing",
+    ),
+    Mutant(
+        "DALI's GPU decoder gets fancy chroma",
+        "importers/dali.py",
+        'chroma="fancy" if on_cpu or is_fancy else "fast",',
+        'chroma="fancy",',
+        "unit/test_import_dali.py::test_the_pipeline_of_every_dali_tutorial_becomes_five_ops",
+    ),
+    Mutant(
+        "DALI's mirror is forgotten",
+        "importers/dali.py",
+        'if fields.choice("mirror", _NO_YES, 0):',
+        'if not fields.choice("mirror", _NO_YES, 1):',
+        "unit/test_import_dali.py::test_crop_mirror_normalize_keeps_its_meaning",
+    ),
+    # what is verified
+    Mutant(
+        "what is not a number is no difference",
+        "verify/report.py",
+        "difference[np.isnan(difference)] = np.inf",
+        "difference[np.isnan(difference)] = 0",
+        "unit/test_verify.py::test_a_difference_is_shown_where_it_arises",
+    ),
+    Mutant(
+        "the first image is named as the worst",
+        "verify/report.py",
+        "if difference.max() > self.max:",
+        "if self.worst is None and difference.max():",
+        "unit/test_verify.py::test_the_worst_image_is_named",
+    ),
+    Mutant(
+        "a level is allowed where pixels are called exact",
+        "verify/report.py",
+        "self.beyond += int(np.count_nonzero(difference > allowed))",
+        "self.beyond += int(np.count_nonzero(difference > allowed + 1))",
+        "unit/test_verify.py::test_one_level_is_allowed_only_where_a_filter_claims_no_exactness",
+    ),
+    # inside Triton
+    Mutant(
+        "a request gets the tensors of another one",
+        "triton/model.py",
+        "batch.outputs[name][part.start : part.stop]",
+        "batch.outputs[name][: part.stop - part.start]",
+        "unit/test_model.py::test_each_request_gets_its_own_images_back_in_order",
+    ),
+    Mutant(
+        "a broken image is the server's fault",
+        "triton/model.py",
+        "return _error(_message(bad, len(errors)), pb_utils.TritonError.INVALID_ARG)",
+        "return _error(_message(bad, len(errors)), pb_utils.TritonError.INTERNAL)",
+        "unit/test_model.py::test_a_broken_image_fails_only_its_own_request",
+    ),
+    Mutant(
+        "a client sees our traceback",
+        "triton/model.py",
+        'return _error("internal error of pixprep; the server\'s log says more", pb_utils.TritonError.INTERNAL)',
+        "return _error(traceback.format_exc(), pb_utils.TritonError.INTERNAL)",
+        "unit/test_model.py::test_a_bug_of_ours_is_logged_and_never_shown",
+    ),
+    Mutant(
+        "a length that lies reads beyond its tensor",
+        "triton/model.py",
+        "if end > len(buffer) or begin + 4 > len(buffer):",
+        "if begin > len(buffer):",
+        "unit/test_model.py::test_lengths_that_lie_are_refused",
+    ),
+    Mutant(
+        "the parameter damage reaches no engine",
+        "triton/model.py",
+        "            damage=options.damage,\n",
+        "",
+        "unit/test_model.py::test_damaged_jpegs_that_are_decoded_all_the_same_are_counted",
+    ),
+    Mutant(
+        "an unknown parameter is passed over",
+        "triton/config.py",
+        "if key not in _PARAMETERS and not key.isupper():",
+        "if not key and not key.isupper():",
+        "unit/test_config.py::test_a_wrong_configuration_is_refused_with_what_to_change",
+    ),
+    Mutant(
+        "each of several instances takes all cores",
+        "triton/config.py",
+        "share = max(1, len(os.sched_getaffinity(0)) // instances)",
+        "share = max(instances, len(os.sched_getaffinity(0)))",
+        "unit/test_config.py::test_instances_share_the_cores",
+    ),
+    Mutant(
+        "refused images are not counted by their reason",
+        "triton/metrics.py",
+        'Counter(error.reason if error else "ok" for',
+        'Counter("refused" if error else "ok" for',
+        "unit/test_model.py::test_everything_is_counted",
+    ),
+    Mutant(
+        "a hung batch goes on for ever",
+        "triton/watchdog.py",
+        "if now > self._deadline:",
+        "if now < 0:",
+        "unit/test_watchdog.py::test_a_batch_that_takes_for_ever_ends_the_process_and_says_where_it_was",
+    ),
+    Mutant(
+        "a pool for one batch is taken for enough",
+        "triton/pool.py",
+        "* (instances + 2)",
+        "* instances",
+        "unit/test_pool.py::test_a_batch_in_each_step_and_one_that_waits_must_fit",
+    ),
+    # the files that Triton reads
+    Mutant(
+        "an ensemble's tensors may have two shapes",
+        "repository/wiring.py",
+        "if have and want and not (have.data_type == want.data_type and compatible(have.shape, want.shape)):",
+        "if have and want and have.data_type != want.data_type:",
+        "unit/test_repository.py::test_each_mistake_is_found_and_nothing_else",
+    ),
+    Mutant(
+        "labels that are not there are not missed",
+        "repository/check.py",
+        'if name := entry.get("label_filename", ""):',
+        'if name := entry.get("labels", ""):',
+        "unit/test_repository.py::test_each_mistake_is_found_and_nothing_else",
+    ),
+    Mutant(
+        "dims that the pipeline does not give are let in",
+        "triton/config.py",
+        'if (data_type, dims) != (want["data_type"], want["dims"]):',
+        'if data_type != want["data_type"]:',
+        "unit/test_repository.py::test_each_mistake_is_found_and_nothing_else",
+    ),
+    Mutant(
+        "build writes over a stranger's files",
+        "repository/build.py",
+        "if not output.exists() or not any(output.iterdir()):",
+        "if not output.is_file():",
+        "unit/test_repository.py::test_a_folder_of_someone_else_is_not_touched_unless_forced",
+    ),
+    Mutant(
+        "a link out of the repository is followed",
+        "repository/check.py",
+        "if not Path(os.path.realpath(path)).is_relative_to(root):",
+        "if not Path(path).is_relative_to(path):",
+        "attacks/test_repository_links.py",
+    ),
+    # what a user runs
+    Mutant(
+        "microseconds are reported as milliseconds",
+        "serve/perf.py",
+        "numbers = {name: float(row[column]) / 1000 for",
+        "numbers = {name: float(row[column]) for",
+        "unit/test_perf.py::test_a_report_becomes_numbers_in_milliseconds",
+    ),
+    Mutant(
+        "a batch larger than the model's is sent",
+        "serve/client.py",
+        "if not 1 <= batch <= model_input.max_batch_size:",
+        "if batch < 1:",
+        "unit/test_client.py::test_a_batch_that_one_request_cannot_carry_is_refused",
+    ),
+    Mutant(
+        "answers go to the wrong files after one that cannot be read",
+        "serve/client.py",
+        "row = next(rows)",
+        "row = paths.index(path)",
+        "server/test_perf_and_examples.py::test_one_bad_file_does_not_stop_the_others_whatever_the_batch",
+    ),
+    Mutant(
+        "a server that does not answer is waited for",
+        "serve/client.py",
+        '{"client_timeout": timeout_s}',
+        "{}",
+        "server/test_perf_and_examples.py::test_a_server_that_does_not_answer_in_time_is_said_to",
+    ),
+    Mutant(
+        "a model that died is left dead",
+        "serve/supervisor.py",
+        "if self._running() < self._count:",
+        "if self._running() < 0:",
+        "server/test_supervision.py::test_of_two_instances_one_is_missed",
+    ),
+    Mutant(
+        "an ensemble that only lacks a failed model is blamed too",
+        "serve/failure.py",
+        r"ensemble (\S+) (contains .*)",
+        r"ensemble (\S+) (.*)",
+        "unit/test_server_setup.py::test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has_none",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a mutant: the seconds that its test took, or what is wrong with it."""
+
+    mutant: Mutant
+    seconds: float = 0.0
+    fault: str = ""
+
+
+def copy(folder: Path) -> None:
+    """The files of the working tree that git knows, or would take."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def pytest(folder: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run tests of a copy until one fails."""
+    paths = [str(folder / "tests" / test) for test in tests]
+    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *paths]
+    # Python takes a .pyc for current by the second of its source
+    environment = os.environ | {"PYTHONPATH": str(folder / "backend"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def outcome(mutant: Mutant, folder: Path) -> Found:
+    """Make the mistake in a copy, run its test, and take the mistake back."""
+    path = folder / "backend" / "pixprep" / mutant.file
+    whole = path.read_text(encoding="utf-8")
+    if whole.count(mutant.old) != 1:
+        return Found(mutant, fault=f"its old text stands {whole.count(mutant.old)} times in its file")
+    path.write_text(whole.replace(mutant.old, mutant.new), encoding="utf-8")
+    start = time.monotonic()
+    try:
+        done = pytest(folder, [mutant.test])
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    seconds = time.monotonic() - start
+    if done.returncode == 0:
+        return Found(mutant, seconds, "survives")
+    if done.returncode != FAILED:
+        return Found(mutant, seconds, f"its test did not run: {done.stdout.strip()[-300:]}")
+    return Found(mutant, seconds)
+
+
+def row(found: Found) -> str:
+    """One line of the table."""
+    mutant = found.mutant
+    file, _, test = mutant.test.partition("::")
+    words = test.partition("[")[0].removeprefix("test_").replace("_", " ") or Path(file).stem.replace("_", " ")
+    return f"| {mutant.name} | `{mutant.file}` | [{words}](../tests/{file}) | {found.seconds:.1f} |"
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)  # noqa: T201
+
+
+def run(mutants: Sequence[Mutant], jobs: int) -> list[Found]:
+    """The outcome of each, in order; all of their tests pass without them."""
+    with TemporaryDirectory(prefix="pixprep-mutants-") as name, ThreadPoolExecutor(jobs) as pool:
+        folders: queue.Queue[Path] = queue.Queue()
+        for number in range(jobs):
+            copy(Path(name) / str(number))
+            folders.put(Path(name) / str(number))
+
+        def one(mutant: Mutant) -> Found:
+            folder = folders.get()
+            try:
+                return outcome(mutant, folder)
+            finally:
+                folders.put(folder)
+
+        say(f"{len(mutants)} mutants; their tests without them first")
+        done = pytest(Path(name) / "0", dict.fromkeys(mutant.test for mutant in mutants))
+        if done.returncode:
+            said = done.stdout[-2000:] + done.stderr[-1000:]
+            raise SystemExit(f"{said}\na test fails, or is not there, without any mutant")
+        results = []
+        for found in pool.map(one, mutants):
+            say(f"{found.fault or 'caught':<8} {found.seconds:5.1f} s  {found.mutant.file}: {found.mutant.name}")
+            results.append(found)
+        return results
+
+
+def main() -> int:
+    """Make the mistakes, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="a word of the file or the name")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="at once (default: the cores)")
+    arguments = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if arguments.only in f"{mutant.file} {mutant.name}"]
+    results = run(chosen, arguments.jobs)
+    faults = [found for found in results if found.fault]
+    if not arguments.only and not faults:
+        TABLE.write_text(HEAD + "\n".join(map(row, results)) + "\n", encoding="utf-8")
+    say(f"{len(results) - len(faults)} of {len(results)} are caught")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
