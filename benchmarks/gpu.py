@@ -8,31 +8,29 @@ Contenders run by turns in one process, each batch timed until the device has do
     engine   pixprep: JPEG bytes -> float32 tensors, shorter side 256, bilinear, centre 224, normalized
     raw      nvImageCodec: the same bytes -> pixels, the same decoder settings, buffers reused; nothing after it
     dali     DALI's pipeline of the same task, if nvidia.dali is installed
-    dali2    the same with its default queue of two, the next batch begun early: for images/s, its times mean nothing
 
-Before anything is timed, the engine's tensors are compared with the CPU engine's: bit for bit with libjpeg-turbo as
-the decoder of both, and within a mean of three levels with the decoder that is timed.
+Before anything is timed, the engine's tensors are compared with Pillow's: they are equal with libjpeg-turbo as decoder,
+and within a mean of three levels with the decoder that is timed.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from time import perf_counter
 from typing import Any
 
 import measure
 import numpy as np
+import workloads
+from contenders import pixprep_full
+from measure import say
+from pixels import difference, least_bytes, reference
 
 import pixprep as pp
-from pixprep.compiler import compile_pipeline
 from pixprep.plan import TensorPlan
 
 try:
@@ -45,8 +43,9 @@ except ImportError as error:
 
 BATCHES = (1, 8, 32, 128)
 DECODERS = ("consistent", "fastest")
-LARGEST_MEAN = 3.0  # levels; swapped channels or other geometry are further off
+LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "fastest": 3.0}  # levels; swapped channels are further off
 CHECKED = 4  # photos of each size
+SUPPORT = {"bilinear": 1, "bicubic": 2}  # of the kernels' filters, in pixels of the smaller image
 ROTATED = 1 << 29  # bytes of pixels that a kernel's repetitions go round in, so that no cache holds them: L2 has 60 MB
 SAMPLES = 50
 COPIED = 1 << 31
@@ -66,36 +65,16 @@ Contender = Callable[[list[bytes]], object]
 """Makes a batch, and returns when the device has done it."""
 
 
-def pipeline(decoder: str, *, filter_name: str = "bilinear", dtype: str = "float32") -> pp.Pipeline:
-    """The ImageNet preset of torchvision."""
-    return pp.Pipeline(
-        [
-            pp.decode(decoder=decoder),  # type: ignore[arg-type]
-            pp.resize(256, filter=filter_name),  # type: ignore[arg-type]
-            pp.center_crop(224),
-            pp.normalize(mean=pp.presets.IMAGENET_MEAN, std=pp.presets.IMAGENET_STD),
-            pp.tensor(dtype=dtype),  # type: ignore[arg-type]
-        ]
-    )
-
-
 def check(photos: Sequence[bytes], decoder: str) -> dict[str, float]:
-    """The mean and largest difference to the CPU engine, in levels; ends the program where they are too large."""
-    tensors = {}
-    for name, device in (("cpu", "cpu"), ("cpu", "gpu"), (decoder, "gpu")):
-        with pp.Engine(pipeline(name), device=device) as engine:
-            batch = engine.run_batch(photos)
-            if any(batch.errors):
-                sys.exit(f"gpu: not timed: {device}, decoder {name}: {[str(error) for error in batch.errors]}")
-            tensor = batch.outputs["tensor"]
-            tensors[name, device] = tensor if device == "cpu" else tensor.get()
-    if not np.array_equal(tensors["cpu", "gpu"], tensors["cpu", "cpu"]):
-        sys.exit("gpu: not timed: with libjpeg-turbo as decoder the GPU's tensors are not the CPU's")
-    levels = np.abs(tensors[decoder, "gpu"].astype(np.float64) - tensors["cpu", "cpu"])
-    levels *= 255 * np.array(pp.presets.IMAGENET_STD).reshape(3, 1, 1)
-    if levels.mean() > LARGEST_MEAN:
-        sys.exit(f"gpu: not timed: decoder {decoder} is {levels.mean():.2f} levels off the CPU's tensors")
-    return {"mean_levels": round(float(levels.mean()), 4), "max_levels": round(float(levels.max()), 2)}
+    """How far the engine's tensors are from Pillow's, in levels; ends the program where that is too far."""
+    with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=decoder) as engine:
+        batch = engine.run_batch(photos)
+    if any(batch.errors):
+        sys.exit(f"gpu: not timed: decoder {decoder}: {[str(error) for error in batch.errors]}")
+    found = difference(batch.outputs["tensor"].get(), [reference(photo, "bilinear") for photo in photos])
+    if found["mean"] > LARGEST_MEAN[decoder]:
+        sys.exit(f"gpu: not timed: decoder {decoder}: its tensors are {found['mean']:.2f} levels off Pillow's")
+    return found
 
 
 @cache
@@ -131,63 +110,33 @@ class Raw:
             sys.exit("gpu: nvImageCodec refused one of the benchmark's photos")
 
 
-def dali(photos: Sequence[bytes], decoder: str, batch: int, *, queue: int) -> Contender | None:
-    """DALI's idiom of the same task, with batches of its own of the same photos; None where it does not work."""
+def dali(decoder: str) -> Contender | None:
+    """DALI's idiom of the same task; None where it does not work."""
+    hardware = 0.9 if decoder == "fastest" else 0.0
     try:
-        library = importlib.import_module("nvidia.dali")
-    except ImportError as error:
-        report(f"no DALI: {error}")
+        library = importlib.import_module("contenders.dali")
+        return library.prepare("bilinear", len(os.sched_getaffinity(0)), gpu=0, hardware=hardware)  # type: ignore[no-any-return]
+    except (ImportError, RuntimeError) as error:  # the other contenders are worth the time of the GPU
+        say(f"no DALI: {error}")
         return None
-    fn, types = library.fn, library.types
-    threads = len(os.sched_getaffinity(0))
-    source = ([np.frombuffer(photo, np.uint8) for photo in group] for group in measure.batches(photos, batch))
-
-    def definition() -> Any:
-        images = fn.decoders.image(
-            fn.external_source(source=source, dtype=types.UINT8, ndim=1),
-            device="mixed",
-            output_type=types.RGB,
-            jpeg_fancy_upsampling=True,
-            hw_decoder_load=0.9 if decoder == "fastest" else 0.0,
-        )
-        images = fn.resize(images, resize_shorter=256.0, interp_type=types.INTERP_LINEAR, antialias=True)
-        return fn.crop_mirror_normalize(
-            images,
-            crop=(224, 224),
-            dtype=types.FLOAT,
-            output_layout="CHW",
-            mean=[255 * mean for mean in pp.presets.IMAGENET_MEAN],
-            std=[255 * std for std in pp.presets.IMAGENET_STD],
-        )
-
-    options = {"batch_size": batch, "num_threads": threads, "device_id": 0, "prefetch_queue_depth": queue}
-    running = library.pipeline_def(definition)(**options)
-    try:
-        running.build()
-    except RuntimeError as error:  # the other contenders are worth the time of the GPU
-        report(f"no DALI: {error}")
-        return None
-    return lambda _: running.run()  # without a stream: its results are there when it returns
 
 
 def throughput(
     photos: Sequence[bytes], decoder: str, batch: int, *, rounds: int, seconds: float
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Each contender's numbers by its name, and the engine's images/s in proportion to the others'."""
-    with pp.Engine(pipeline(decoder), device="gpu") as engine:
+    with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=decoder) as engine:
         contenders: dict[str, Contender] = {"engine": engine.run_batch, "raw": Raw(decoder)}
-        for queue, name in ((1, "dali"), (2, "dali2")):
-            other = dali(photos, decoder, batch, queue=queue)
-            if other is not None:
-                contenders[name] = other
-        sources = {name: measure.batches(photos, batch) for name in contenders}
+        if (other := dali(decoder)) is not None:
+            contenders["dali"] = other
+        endless = {name: measure.batches(photos, batch) for name in contenders}
         for name, contender in contenders.items():
-            measure.time_round(contender, sources[name], seconds)
-            contender(next(sources[name]))  # a second batch at least: the first one allocates
+            measure.time_round(contender, endless[name], seconds)
+            contender(next(endless[name]))  # a second batch at least: the first one allocates
         taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
         for _ in range(rounds):
             for name, contender in contenders.items():
-                taken[name].append(measure.time_round(contender, sources[name], seconds))
+                taken[name].append(measure.time_round(contender, endless[name], seconds))
     numbers = {name: measure.summary(times, batch) for name, times in taken.items()}
     return numbers, {name: measure.ratio(numbers["engine"], theirs) for name, theirs in numbers.items()}
 
@@ -241,19 +190,20 @@ def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[flo
 def decoded(photos: Sequence[bytes]) -> list[Any]:
     """The pixels on the device, each in memory of its own."""
     device = Gpu(0)
-    decoder = device.decoder(compile_pipeline(pipeline("consistent")), pp.Limits())
+    plan = pixprep_full.pipeline("bilinear").plan
+    decoder = device.decoder(plan, pp.Limits(), damage="strict", codec="consistent")
     arrays: list[Any] = []
-    for begin in range(0, len(photos), 16):
-        with device.lane():
-            for image in decoder.decode(photos[begin : begin + 16]):
+    for chunk in decoder.chunks(photos):
+        with device.lane(), decoder.decode(chunk) as images:
+            for image in images:
                 assert not isinstance(image, pp.ImageError)
                 arrays.append(image.pixels.copy())  # the decoder uses its own memory again
     return arrays
 
 
-def kernel(pixels: Sequence[Any], roof: float, **options: str) -> dict[str, Any]:
+def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str) -> dict[str, Any]:
     """The kernels' time for a batch, and the share of the roof that the bytes they must move come to."""
-    plan = compile_pipeline(pipeline("consistent", **options)).outputs["tensor"]
+    plan = pixprep_full.pipeline(filter_name, dtype=dtype).plan.outputs["tensor"]
     assert isinstance(plan, TensorPlan)
     run = Gpu(0).kernel(plan).run
     placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
@@ -267,7 +217,7 @@ def kernel(pixels: Sequence[Any], roof: float, **options: str) -> dict[str, Any]
         run(sets[turn], placements, rows[turn])
 
     on_device, on_host = device_seconds(queue, SAMPLES)
-    n_bytes = measure.least_bytes(plan, [image.shape[:2] for image in pixels])
+    n_bytes = least_bytes([image.shape[:2] for image in pixels], support=SUPPORT[filter_name], dtype=dtype)
     rate = n_bytes / float(np.median(on_device))
     return {
         "least_bytes": n_bytes,
@@ -291,17 +241,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def report(line: str) -> None:
-    """For whoever waits."""
-    sys.stderr.write(f"gpu: {line}\n")
-
-
 def main() -> None:
     """Measure, and write one JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=measure.ROOT / "benchmarks" / "results", help="folder")
-    parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")
-    parser.add_argument("--sizes", nargs="+", choices=measure.SIZES, default=list(measure.SIZES))
+    parser = measure.options(__doc__)
+    parser.add_argument("--sizes", nargs="+", choices=workloads.SIZES, default=list(workloads.SIZES))
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
     parser.add_argument("--decoders", nargs="+", choices=DECODERS, default=list(DECODERS))
     parser.add_argument("--photos", type=int, default=128, help="different ones of each size")
@@ -319,20 +262,16 @@ def main() -> None:
         "throughput": [],
         "kernels": [],
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    path = arguments.out / f"gpu-{arguments.date}-{results['machine']['gpu'].replace(' ', '-').lower()}.json"
-
-    def save() -> None:  # after each cell: a run that is cut off leaves what it measured
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
+    save = partial(measure.write, arguments, f"gpu-{arguments.date}-{results['machine']['gpu']}", results)
+    originals = workloads.real_photos()
     roof = copy_bandwidth()
     results["copy_bytes_per_s"] = round(roof)
-    report(f"{results['machine']['gpu']}, copy {roof / 1e12:.2f} TB/s")
+    say(f"{results['machine']['gpu']}, copy {roof / 1e12:.2f} TB/s")
     for size in arguments.sizes:
-        photos = measure.photos(*measure.SIZES[size], arguments.photos)
-        mean_bytes = sum(map(len, photos)) // len(photos)
-        results["photos"][size] = {"count": len(photos), "mean_bytes": mean_bytes, "kind": "4:2:0, quality 90"}
+        workload = workloads.Workload(size, [workloads.SIZES[size]], arguments.photos, 1)
+        photos, results["photos"][size] = workloads.make(workload, originals)
         for decoder in arguments.decoders:
+            check(photos[:CHECKED], "cpu")
             results["checks"].append({"size": size, "decoder": decoder, **check(photos[:CHECKED], decoder)})
             for batch in arguments.batches:
                 options = {"rounds": arguments.rounds, "seconds": arguments.seconds}
@@ -342,7 +281,7 @@ def main() -> None:
                     {**cell, "contenders": numbers, "engine_to": {k: v for k, v in ratios.items() if k != "engine"}}
                 )
                 rates = ", ".join(f"{name} {row['images_per_s']:,.0f}/s" for name, row in numbers.items())
-                report(f"{size}, {decoder}, batch {batch}: {rates}; engine/raw {ratios['raw']:.2f}")
+                say(f"{size}, {decoder}, batch {batch}: {rates}; engine/raw {ratios['raw']:.2f}")
                 save()
         pixels = decoded(photos)
         for batch in arguments.batches:
@@ -354,9 +293,8 @@ def main() -> None:
                 row = {"size": size, "batch": batch, **options, **kernel(images, roof, **options)}
                 results["kernels"].append(row)
                 share, milliseconds = row["share_of_roof"], row["device_ms"]["median"]
-                report(f"{size}, batch {batch}, kernels {options}: {milliseconds:.3f} ms, {share:.0%} of the roof")
+                say(f"{size}, batch {batch}, kernels {options}: {milliseconds:.3f} ms, {share:.0%} of the roof")
                 save()
-    report(f"written: {path}")
 
 
 if __name__ == "__main__":

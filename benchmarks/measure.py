@@ -1,69 +1,38 @@
-"""What every benchmark needs and no device: the photos, the statistics, and the bytes that a kernel must move."""
+"""What every benchmark needs: batches without end, rounds, their statistics, and where a result comes from."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from datetime import datetime, timezone
 from importlib import metadata
+from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import simplejpeg
-from PIL import Image
-
-from pixprep.kernels import launch
-from pixprep.plan import TensorPlan
-from pixprep.profiles import resampling
 
 ROOT = Path(__file__).parents[1]
-SIZES = {"500x375": (375, 500), "1920x1080": (1080, 1920), "4032x3024": (3024, 4032)}
-QUALITY = 90
-GRAIN = 6  # levels either way, so that an enlarged photo costs an entropy decoder what a photo of that size does
-
-
-def photos(height: int, width: int, count: int, *, seed: int = 0) -> list[bytes]:
-    """Different JPEGs, 4:2:0, of one size: crops of the two example photos, enlarged, mirrored or not, with grain."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(partial(_photo, height, width, seed), range(count)))
-
-
-def _photo(height: int, width: int, seed: int, index: int) -> bytes:
-    rng = np.random.default_rng((seed, index, height, width))
-    name = ("china.jpg", "flower.jpg")[index % 2]
-    with Image.open(ROOT / "client_examples" / "images" / name) as photo:
-        share = rng.uniform(0.5, 1.0)
-        scale = share * min(photo.width / width, photo.height / height)
-        box_width, box_height = width * scale, height * scale
-        left, top = rng.uniform(0, photo.width - box_width), rng.uniform(0, photo.height - box_height)
-        box = (left, top, left + box_width, top + box_height)
-        pixels = np.asarray(photo.resize((width, height), Image.Resampling.BICUBIC, box=box))
-    if rng.integers(2):
-        pixels = pixels[:, ::-1]
-    grain = rng.integers(-GRAIN, GRAIN + 1, pixels.shape, dtype=np.int8)
-    noisy = np.clip(pixels.astype(np.int16) + grain, 0, 255).astype(np.uint8)
-    encoded: bytes = simplejpeg.encode_jpeg(noisy, QUALITY, colorsubsampling="420")
-    return encoded
 
 
 def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:
     """Batches without end, of photos that follow on from the batch before."""
-    position = 0
+    endless = cycle(photos)
     while True:
-        yield [photos[(position + index) % len(photos)] for index in range(size)]
-        position = (position + size) % len(photos)
+        yield list(islice(endless, size))
 
 
-def time_round(run: Callable[[list[bytes]], object], source: Iterator[list[bytes]], seconds: float) -> list[float]:
-    """Seconds that each batch took, of batches run one after the other for at least ``seconds``, at least one."""
+def time_round(run: Callable[[list[bytes]], object], endless: Iterator[list[bytes]], seconds: float) -> list[float]:
+    """Seconds that each batch took: batches one after the other for at least ``seconds``, at least one."""
     taken: list[float] = []
     while not taken or sum(taken) < seconds:
-        batch = next(source)
+        batch = next(endless)
         start = perf_counter()
         run(batch)
         taken.append(perf_counter() - start)
@@ -96,21 +65,24 @@ def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     return round(float(np.median([our / their for our, their in rates])), 4)
 
 
-def least_bytes(plan: TensorPlan, sizes: Sequence[tuple[int, int]]) -> int:
-    """What must pass through device memory for images of these (height, width), however the kernels are written.
+def options(doc: str | None) -> argparse.ArgumentParser:
+    """What the command line of every benchmark has."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder")
+    parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")
+    return parser
 
-    The part of the source that the windows see, read once, and the tensor, written once. What lies between the two
-    passes, the windows and the tables are not counted: they could stay in a cache.
-    """
-    return sum(_source_bytes(plan, height, width) + plan.spec.n_bytes for height, width in sizes)
+
+def write(arguments: argparse.Namespace, name: str, results: dict[str, Any]) -> None:
+    """Write a result; called after each part, so that a run that is cut off leaves what it measured."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / f"{name.replace(' ', '-').lower()}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def _source_bytes(plan: TensorPlan, height: int, width: int) -> int:
-    placement = plan.geometry.place(height, width)
-    top, left, bottom, right = placement.source
-    how = resampling(plan.geometry.resize, placement)
-    rows, columns = launch.axis(how.rows, bottom - top), launch.axis(how.columns, right - left)
-    return (rows.end - rows.begin) * (columns.end - columns.begin) * len(plan.channels)
+def say(line: str) -> None:
+    """For whoever waits."""
+    sys.stderr.write(f"benchmark: {line}\n")
 
 
 def surroundings(packages: Sequence[str]) -> dict[str, Any]:
@@ -126,17 +98,11 @@ def surroundings(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()
 
 
 def _version(name: str) -> str | None:
@@ -147,8 +113,5 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), None)

@@ -1,36 +1,39 @@
-"""What every contender's tensor is compared with before anything is timed."""
+"""What every contender's tensor is compared with before anything is timed, and the least that a kernel must move."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
-from contenders import CROP, MEAN, STD, margins, resized
+from contenders import CROP, MEAN, SHORTER, STD, margins, resized
 from PIL import Image
 
 
 def difference(tensors: np.ndarray, references: Sequence[np.ndarray]) -> dict[str, float]:
     """How far tensors are from the crop of the resized reference, in levels.
 
-    Of the crops that begin up to one pixel beside the reference's the nearest counts, and its ``shift`` (y, x) is
-    told: of 117 free pixels some put 58 before the crop, some 59.
+    Of each photo's crops that begin up to one pixel beside the reference's, the nearest counts: of 117 free pixels some
+    libraries put 58 before the crop, some 59. ``shifted`` counts the photos where that was another crop.
     """
     scale, offset = (255 * np.array(values).reshape(3, 1, 1) for values in (STD, MEAN))
     levels = np.rint(np.asarray(tensors, np.float64) * scale + offset)
-    shifts = [(y, x) for y in (0, -1, 1) for x in (0, -1, 1)]
+    nearest = [_nearest(level, canvas) for level, canvas in zip(levels, references, strict=True)]
+    return {
+        "max": float(np.max([gaps for gaps, _ in nearest])),
+        "mean": round(float(np.mean([gaps for gaps, _ in nearest])), 4),
+        "shifted": sum(shift != (0, 0) for _, shift in nearest),
+    }
+
+
+def _nearest(level: np.ndarray, canvas: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
     candidates = []
-    for y, x in shifts:
-        gaps = []
-        for level, canvas in zip(levels, references, strict=True):
-            top, left = margins(*canvas.shape[:2])
-            top = min(max(top + y, 0), canvas.shape[0] - CROP)
-            left = min(max(left + x, 0), canvas.shape[1] - CROP)
-            gaps.append(np.abs(level - canvas[top : top + CROP, left : left + CROP].transpose(2, 0, 1)))
-        candidates.append((float(np.mean(gaps)), float(np.max(gaps))))
-    best = min(range(len(shifts)), key=lambda index: candidates[index])
-    mean, most = candidates[best]
-    return {"max": most, "mean": round(mean, 4), "shift": list(shifts[best])}
+    for shift in product((0, -1, 1), (0, -1, 1)):
+        corners = zip(margins(*canvas.shape[:2]), shift, canvas.shape, strict=False)
+        top, left = (min(max(margin + move, 0), side - CROP) for margin, move, side in corners)
+        candidates.append((np.abs(level - canvas[top : top + CROP, left : left + CROP].transpose(2, 0, 1)), shift))
+    return min(candidates, key=lambda candidate: float(candidate[0].mean()))
 
 
 def reference(encoded: bytes, filter_name: str) -> np.ndarray:
@@ -38,3 +41,17 @@ def reference(encoded: bytes, filter_name: str) -> np.ndarray:
     with Image.open(io.BytesIO(encoded)) as image:
         height, width = resized(image.height, image.width)
         return np.asarray(image.convert("RGB").resize((width, height), Image.Resampling[filter_name.upper()]))
+
+
+def least_bytes(sizes: Sequence[tuple[int, int]], *, support: int, dtype: str) -> int:
+    """What must pass through device memory for images of these (height, width), however the kernels are written.
+
+    The part of the source that the crop's windows see, read once, and the tensor, written once. What lies between the
+    two passes, the windows and the tables are not counted: they could stay in a cache.
+    """
+    read = 0
+    for height, width in sizes:
+        ratio = min(height, width) / SHORTER
+        seen = (CROP - 1) * ratio + 2 * support * max(ratio, 1)
+        read += 3 * round(min(height, seen)) * round(min(width, seen))
+    return read + len(sizes) * 3 * CROP * CROP * np.dtype(dtype).itemsize

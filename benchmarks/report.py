@@ -1,4 +1,4 @@
-"""docs/performance.md, its two plots and the README's table, made of one result of ``run.py`` and of nothing else.
+"""docs/performance.md, its charts and the README's table, made of one result of ``run.py`` and of nothing else.
 
 python benchmarks/report.py                       of the newest full result
 python benchmarks/report.py results/cpu-….json    of this one
@@ -7,32 +7,39 @@ python benchmarks/report.py results/cpu-….json    of this one
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from itertools import product
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import measure
+from workloads import EQUAL, MIXED, SIZES
 
-DOCS = measure.ROOT / "docs"
 RESULTS = Path(__file__).parent / "results"
 QUIET = 0.3  # load average
-SIZES = tuple(measure.SIZES)
 WHAT = {
     "pixprep_full": "pixprep",
     "pixprep_reduced": "pixprep, reduced decode",
-    "dali": "DALI, idiomatic",
+    "dali": "DALI",
     "dali_region": "DALI, region decode",
+    "torchvision": "torchvision",
     "pillow": "Pillow + NumPy",
-    "torchvision": "torchvision (Triton's Python example)",
-    "opencv": "OpenCV, the same filter (no antialias)",
+    "opencv": "OpenCV, no antialias",
     "opencv_area": "OpenCV, INTER_AREA",
-    "nvimgcodec": "nvImageCodec's CPU decode + our kernel",
     "libjpeg_turbo": "libjpeg-turbo, decode alone",
 }
-COLOURS = ("#1b6ca8", "#d1495b", "#3a7d44", "#edae49", "#6a4c93", "#5f6b6d", "#00798c", "#a44a3f")
+README = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow")
+MODELS = {"preprocess": "pixprep", "peer_dali": "DALI", "peer_torchvision": "torchvision", "ensemble": "ensemble"}
+FILTERS = ("bilinear", "bicubic", "lanczos")
+THREADS = {1: "one thread", 2: "two threads"}
+OURS = "preprocess"
+LINE = 120
+CHART = "performance-{}.svg"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
 
 Result = dict[str, Any]
@@ -40,262 +47,221 @@ Result = dict[str, Any]
 
 def page(result: Result) -> str:
     """The text of docs/performance.md."""
-    return "\n".join(_lines(result)) + "\n"
+    return "\n\n".join(_paragraphs(result)) + "\n"
 
 
-def _lines(result: Result) -> Iterator[str]:
+def _paragraphs(result: Result) -> Iterator[str]:
+    """Headings, tables, and text that is wrapped."""
     yield "# Performance"
-    yield ""
-    yield "Made by `benchmarks/report.py` from `benchmarks/results/`; the command that measures is `benchmarks/run.py`."
-    yield f"{result['date']}, commit `{result['commit']}`, {result['processor']}, {result['cores']} cores,"
-    yield f"Python {result['python']}; {result['rounds']} rounds by turns, median. The ratios are of one run."
-    if result["load_average"] >= QUIET:
-        yield ""
-        yield f"**The machine was not quiet: load average {result['load_average']:.2f} before the first round.**"
-    yield ""
-    yield "Task: JPEG to shorter side 256, centre 224, ImageNet mean and std, float32 planes."
-    missing = dict(result["missing"])
-    for cell in result["cells"]:
-        for name, reason in cell["refused"].items():
-            missing.setdefault(name, f"{cell['workload']}, {cell['filter']}: {reason}")
-    if missing:
-        yield ""
-        yield "Not measured:"
-        yield ""
-        yield from (f"- {WHAT[name]}: {reason}" for name, reason in sorted(missing.items()))
-    for filter_name in ("bilinear", "bicubic", "lanczos"):
-        for threads in (1, 2):
-            cells = [
-                cell
-                for cell in result["cells"]
-                if (cell["filter"], cell["threads"]) == (filter_name, threads) and cell["workload"] in SIZES
-            ]
-            if cells:
-                yield from ("", f"## {filter_name.capitalize()}, {_threads(threads)}", "")
-                yield from speeds(cells)
-    others = [cell for cell in result["cells"] if cell["workload"] not in SIZES]
-    for threads in (1, 2):
-        cells = [cell for cell in others if cell["threads"] == threads]
-        if cells:
-            yield from ("", f"## Other photos, {_threads(threads)}", "")
-            yield from speeds(cells)
-    main = [cell for cell in result["cells"] if cell["filter"] == "bilinear" and cell["workload"] in SIZES]
-    if main:
-        yield from ("", "## Cost and pixels", "")
-        yield "CPU seconds for 1,000 photos and levels from the reference (largest / mean), one thread. Where the crop"
-        yield "begins a pixel beside the reference's, the pixels are compared there."
-        yield ""
-        yield from costs([cell for cell in main if cell["threads"] == 1])
-        yield from ("", "## Two threads over one", "")
-        yield from scaling(main)
-    if result["kernel"]:
-        yield from ("", "## Decode and kernel", "")
-        yield "Median ms of pixprep for one photo on one thread: until there are pixels, and from pixels to tensor. In"
-        yield "brackets Pillow's resize of the whole photo, without crop and arithmetic."
-        yield ""
-        yield from kernels(result["kernel"])
-    yield from ("", "## Where pixprep loses", "")
-    yield from losses(result["cells"])
-    if result["serving"]:
-        yield from ("", "## Serving", "")
-        yield from serving(result["serving"])
-    if result["photos"]:
-        yield from ("", "## The photos", "")
-        keys = ("count", "batch", "subsampling", "progressive", "mean_bytes", "bits_per_pixel", "made_of")
-        rows = [[name, *(str(kind[key]) for key in keys)] for name, kind in result["photos"].items()]
-        yield from table(["", *(key.replace("_", " ") for key in keys)], rows)
-
-
-def _threads(count: int) -> str:
-    return {1: "one thread", 2: "two threads"}[count]
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table in Markdown."""
-    yield "| " + " | ".join(head) + " |"
-    yield "|---" * len(head) + "|"
-    yield from ("| " + " | ".join(row) + " |" for row in rows)
-
-
-def speeds(cells: Sequence[Result]) -> Iterator[str]:
-    """Images/s of every contender, and in brackets how many times idiomatic DALI."""
-    yield from table(
-        ["images/s (x DALI)", *(cell["workload"] for cell in cells)],
-        [[text, *(_speed(cell["contenders"], name) for cell in cells)] for name, text in _present(cells)],
+    yield fill(
+        "`benchmarks/report.py` makes this page from `benchmarks/results/`; `make benchmark` measures. The task: JPEG "
+        "to shorter side 256, centre 224, ImageNet mean and std, float32 planes. The photos are made of real ones. "
+        f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, {result['cores']} cores, "
+        f"Python {result['python']}. All contenders took turns; a number is the median of {result['rounds']} rounds. "
+        "No GPU has been measured.",
+        LINE,
     )
+    if (load := result["load_average"]) >= QUIET:
+        yield f"**The machine was not quiet: load average {load:.2f} before the first round.**"
+    for what, text, chart in answers(result):
+        yield fill(f"**{what}.** {text}", LINE)
+        yield f"![{what}]({CHART.format(chart)})"
+    for filter_name, (threads, words) in product(FILTERS, THREADS.items()):
+        if cells := contender_cells(result, filter_name, threads):
+            yield f"## {filter_name.capitalize()}, {words}"
+            yield speeds(cells)
+    for threads, words in THREADS.items():
+        cells = [cell for cell in result["cells"] if cell["workload"] not in SIZES and cell["threads"] == threads]
+        if cells:
+            yield f"## Other photos, {words}"
+            yield from (speeds(cells[at : at + 3]) for at in range(0, len(cells), 3))
+    if pairs := side_by_side(result):
+        yield f"## {MIXED}"
+        yield "Megapixels/s with 300 photos of 300 sizes, in proportion to those with 300 photos of 500x375."
+        both = _present([*pairs.values()])
+        rows = [[text, *(f"{ratios[name]:.2f}" for ratios in pairs.values())] for name, text in both]
+        yield table(["", *(THREADS[threads] for threads in pairs)], rows)
+    if cells := contender_cells(result, "bilinear", 1):
+        yield "## Cost and pixels"
+        yield fill(
+            "CPU seconds for 1,000 photos, and levels from the reference (largest / mean), one thread, bilinear. Where "
+            "the crop begins a pixel beside the reference's, the pixels are compared there.",
+            LINE,
+        )
+        yield costs(cells)
+    yield "## Where pixprep loses"
+    yield "\n".join(losses(result["cells"])) or "Nowhere in this run."
+    if result["serving"]:
+        yield "## Serving"
+        yield fill(
+            "Images/s by requests in flight. perf_analyzer shares the cores with the server. A float32 tensor of 602 "
+            "kB travels back to it, unless it is in shared memory. DALI and torchvision run as Python models. The JSON "
+            "has the percentiles of every load.",
+            LINE,
+        )
+        yield serving(result["serving"])
+    refused = {
+        name: f"{cell['workload']}, {cell['filter']}: {reason}"
+        for cell in result["cells"]
+        for name, reason in cell["refused"].items()
+    }
+    if missing := refused | result["missing"]:
+        yield "## Not measured"
+        yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
+    yield "## The photos"
+    keys = ("count", "batch", "subsampling", "progressive", "mean_bytes", "bits_per_pixel", "made_of")
+    rows = [[name, *(str(facts[key]) for key in keys)] for name, facts in result["photos"].items()]
+    yield table(["", *(key.replace("_", " ") for key in keys)], rows)
 
 
-def _present(cells: Sequence[Result]) -> list[tuple[str, str]]:
-    return [(name, text) for name, text in WHAT.items() if any(name in cell["contenders"] for cell in cells)]
+def answers(result: Result) -> Iterator[tuple[str, str, str]]:
+    """What the page says first: a subject, a sentence with the numbers of this run, and the chart that shows them."""
+    if cells := [cell for cell in contender_cells(result, "bilinear", 2) if "dali" in cell["contenders"]]:
+        ours = [cell["contenders"]["pixprep_full"] for cell in cells]
+        dali, pillow = (
+            _range(measure.ratio(our, cell["contenders"][rival]) for our, cell in zip(ours, cells, strict=True))
+            for rival in ("dali", "pillow")
+        )
+        text = f"With two threads and bilinear, pixprep makes {dali} times as many tensors a second as DALI, and"
+        yield "Engine", f"{text} {pillow} times as many as Pillow and NumPy, whose pixels it gives.", "engine"
+    if rows := [row for rows in result["kernel"].values() for row in rows if row["filter"] == "bilinear"]:
+        share = _range((100 * row["kernel_ms"] / (row["kernel_ms"] + row["decode_ms"]) for row in rows), digits=0)
+        pillow = _range(row["pillow_ms"] / row["kernel_ms"] for row in rows)
+        text = f"Bilinear resize, crop and arithmetic take {share} % of a photo's time, the decode takes the rest;"
+        yield "Decode and kernel", f"{text} Pillow's resize alone takes {pillow} times as long as our kernel.", "parts"
+    if result["serving"]:
+        own = result["serving"]["engine"]["images_per_s"]
+        shared, grpc = (
+            max(row["images_per_s"] / own for row in closed_loop(result["serving"], OURS, batch=8, shared=way))
+            for way in (True, False)
+        )
+        text = f"Triton answers with {shared:.0%} of the engine's images/s through shared memory, and with {grpc:.0%}"
+        yield "Serving", f"{text} where tensors travel by gRPC.", "serving"
+        for row in poisson(result["serving"], OURS)[:1]:
+            text = f"Where {row['load'].split()[1].removesuffix('/s')} photos a second arrive at random, half of them"
+            text += f" take at most {row['p50_ms']:.1f} ms, and 99 % at most {row['p99_ms']:.0f} ms."
+            yield "Latency", text, "latency"
+
+
+def _range(values: Iterable[float], *, digits: int = 1) -> str:
+    least, *_, most = [f"{value:.{digits}f}" for value in sorted([*values] * 2)]
+    return least if least == most else f"{least} to {most}"
+
+
+def contender_cells(result: Result, filter_name: str, threads: int) -> list[Result]:
+    """The cells of the three sizes."""
+    like = (filter_name, threads)
+    return [cell for cell in result["cells"] if (cell["filter"], cell["threads"]) == like and cell["workload"] in SIZES]
+
+
+def closed_loop(serving: Result, model: str, *, shared: bool, batch: int) -> list[Result]:
+    """The loads that keep a number of requests in flight, by gRPC."""
+    like = (model, shared, batch, "grpc", "concurrency")
+    return [row for row in serving["loads"] if (row["model"], row["shared_memory"], row["batch"], *_load(row)) == like]
+
+
+def poisson(serving: Result, model: str) -> list[Result]:
+    """The loads whose requests of one photo arrive at random, by gRPC."""
+    like = (model, 1, "grpc", "poisson")
+    return [row for row in serving["loads"] if (row["model"], row["batch"], *_load(row)) == like]
+
+
+def _load(row: Result) -> tuple[str, str]:
+    return row["protocol"], row["load"].split()[0]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def speeds(cells: Sequence[Result]) -> str:
+    """Images/s of every contender, and in brackets how many times DALI."""
+    contenders = [cell["contenders"] for cell in cells]
+    rows = [[text, *(_speed(found, name) for found in contenders)] for name, text in _present(contenders)]
+    return table(["images/s (x DALI)", *(cell["workload"] for cell in cells)], rows)
+
+
+def _present(found: Sequence[Result]) -> list[tuple[str, str]]:
+    return [(name, text) for name, text in WHAT.items() if any(name in contenders for contenders in found)]
 
 
 def _speed(contenders: Result, name: str) -> str:
     if name not in contenders:
         return "-"
-    rate = f"{contenders[name]['images_per_s']:.1f}"
+    rate = _rate(contenders[name])
     return f"{rate} ({measure.ratio(contenders[name], contenders['dali']):.2f})" if "dali" in contenders else rate
 
 
-def costs(cells: Sequence[Result]) -> Iterator[str]:
+def _rate(numbers: Result) -> str:
+    rate = numbers["images_per_s"]
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def side_by_side(result: Result) -> dict[int, dict[str, float]]:
+    """By threads, for each contender: its megapixels/s with many sizes in proportion to those with one size."""
+    cells = {(cell["workload"], cell["threads"]): cell["contenders"] for cell in result["cells"]}
+    found = {}
+    for threads in THREADS:
+        mixed, equal = cells.get((MIXED, threads)), cells.get((EQUAL, threads))
+        if mixed and equal:
+            larger = result["photos"][MIXED]["megapixels"] / result["photos"][EQUAL]["megapixels"]
+            found[threads] = {name: larger * measure.ratio(mixed[name], equal[name]) for name in mixed if name in equal}
+    return found
+
+
+def costs(cells: Sequence[Result]) -> str:
     """CPU time and pixels of each size; memory at the largest; the time to import."""
 
     def cost(numbers: Result | None) -> str:
         if numbers is None:
             return "-"
         gap = numbers["difference"]
-        return f"{numbers['cpu_s_per_1000']:.2f}" + (f", {gap['max']:g} / {gap['mean']:g}" if gap else "")
+        return f"{numbers['cpu_s_per_1000']:.2f}" + (f", {gap['max']:g} / {gap['mean']:.2g}" if gap else "")
 
     rows = []
-    for name, text in _present(cells):
+    for name, text in _present([cell["contenders"] for cell in cells]):
         found = [cell["contenders"].get(name) for cell in cells]
         there = [numbers for numbers in found if numbers]
         memory = max(numbers["peak_mib"] for numbers in there)
         imports = sorted(numbers["import_ms"] for numbers in there)[len(there) // 2]
         rows.append([text, *map(cost, found), f"{memory:.0f} MiB", f"{imports:.0f} ms"])
-    yield from table(["", *(cell["workload"] for cell in cells), "peak memory", "import"], rows)
-
-
-def scaling(cells: Sequence[Result]) -> Iterator[str]:
-    """Images/s on two threads over those on one."""
-    pairs = [
-        tuple(cell for threads in (1, 2) for cell in cells if (cell["workload"], cell["threads"]) == (size, threads))
-        for size in SIZES
-    ]
-    whole = [pair for pair in pairs if len(pair) == 2]
-    rows = []
-    for name, text in _present(cells):
-        both = [[cell["contenders"].get(name) for cell in pair] for pair in whole]
-        rows.append(
-            [text, *(f"{two['images_per_s'] / one['images_per_s']:.2f}" if one and two else "-" for one, two in both)]
-        )
-    yield from table(["", *(pair[0]["workload"] for pair in whole)], rows)
-
-
-def kernels(sizes: Result) -> Iterator[str]:
-    """Decode + kernel (Pillow's resize) of each size."""
-    filters = zip(*sizes.values(), strict=True)
-    yield from table(["", *sizes], [[found[0]["filter"], *map(_parts, found)] for found in filters])
-
-
-def _parts(row: Result) -> str:
-    return f"{row['decode_ms']:.2f} + {row['kernel_ms']:.2f} ({row['pillow_ms']:.2f})"
+    return table(["", *(cell["workload"] for cell in cells), "peak memory", "import"], rows)
 
 
 def losses(cells: Sequence[Result]) -> Iterator[str]:
     """Each contender that makes a tensor sooner than the pixprep that is beside it."""
-    found = []
     for cell in cells:
         ours = cell["contenders"].get("pixprep_full")
         for name, theirs in cell["contenders"].items() if ours else ():
             if theirs["difference"] and not name.startswith("pixprep") and (ratio := measure.ratio(ours, theirs)) < 1:
-                where = f"{cell['workload']}, {cell['filter']}, {_threads(cell['threads'])}"
-                found.append(f"- {where}: {ratio:.2f} x {WHAT[name]}")
-    yield from found or ["Nowhere in this run."]
+                where = f"{cell['workload']}, {cell['filter']}, {THREADS[cell['threads']]}"
+                yield f"- {where}: {ratio:.2f} x {WHAT.get(name, name)}"
 
 
-def serving(result: Result) -> Iterator[str]:
-    """What perf_analyzer saw, and what a request costs beside its image."""
-    own = result["engine"]["images_per_s"]
-    parts = result["overhead_ms"]
-    cpu = result["engine_cpu_ms_per_image"]
-    yield f"The engine alone, in the same run: {own:.1f} images/s, {cpu:.2f} ms of a core each. perf_analyzer shares"
-    yield "the cores with the server, and a float32 tensor of 602 kB travels back to it, unless it is in shared memory."
-    yield ""
-    yield "![images/s against concurrency](performance-throughput.svg)"
-    yield "![latency percentiles](performance-latency.svg)"
-    yield ""
-    columns = ("p50_ms", "p90_ms", "p99_ms", "mean_batch")
-    processes = ("triton", "models", "client")
-    head = ["model", "by", "images a request", "load", "images/s", "x engine", *columns]
-    yield from table(
-        [*head, "CPU ms an image: Triton + models + client"],
-        [
-            [
-                row["model"],
-                _way(row),
-                *(str(row[key]) for key in ("batch", "load")),
-                f"{row['images_per_s']:.1f}",
-                f"{row['images_per_s'] / own:.2f}",
-                *(str(row[key]) for key in columns),
-                " + ".join(f"{row['cpu_ms_per_image'][name]:.2f}" for name in processes),
-            ]
-            for row in result["loads"]
-        ],
-    )
-    yield ""
-    yield f"One request after the other ({parts['requests']:g}, gRPC, one image each), the server's mean times in ms:"
-    yield ""
-    names = ("queue", "compute_input", "decode", "transform", "backend", "compute_output")
-    yield from table(names, [[f"{parts[name]:.3f}" for name in names]])
-
-
-def _way(row: Result) -> str:
-    return "shared memory" if row["shared_memory"] else str(row["protocol"])
+def serving(result: Result) -> str:
+    """Images/s of every model by requests in flight, beside the engine's."""
+    rows, levels = [], ("1", "4", "16")
+    for (model, text), batch, shared in product(MODELS.items(), (1, 8), (False, True)):
+        loads = {row["load"].split()[1]: row for row in closed_loop(result, model, shared=shared, batch=batch)}
+        if loads:
+            spent = sum(loads["1"]["cpu_ms_per_image"].values())
+            rates = [f"{loads[level]['images_per_s']:.0f}" if level in loads else "-" for level in levels]
+            rows.append([text, "shared memory" if shared else "gRPC", str(batch), *rates, f"{spent:.1f}"])
+    own, cpu = result["engine"]["images_per_s"], result["engine_cpu_ms_per_image"]
+    head = ["", "tensors by", "photos a request", *(f"{level} in flight" for level in levels), "CPU ms a photo"]
+    return table(head, [*rows, ["the engine alone", "-", "8", f"{own:.0f}", "-", "-", f"{cpu:.1f}"]])
 
 
 def readme(result: Result) -> str:
     """The README's table: images/s, bilinear, two threads."""
-    cells = [c for c in result["cells"] if c["filter"] == "bilinear" and c["threads"] == 2 and c["workload"] in SIZES]
-    return "\n".join(speeds(cells)) + "\n"
-
-
-def plots(result: Result) -> dict[str, str]:
-    """The plots by their file names."""
-    if not result["serving"]:
-        return {}
-    own = result["serving"]["engine"]["images_per_s"]
-    rates: dict[str, list[tuple[str, float]]] = {}
-    latencies: dict[str, list[tuple[str, float]]] = {}
-    for row in result["serving"]["loads"]:
-        kind, level = row["load"].split()
-        if kind == "concurrency":
-            line = f"{row['model']}, {_way(row)}, {row['batch']} a request"
-            rates.setdefault(line, []).append((level, row["images_per_s"]))
-        elif row["batch"] == 1:
-            shares = [(f"p{share}", row[f"p{share}_ms"]) for share in (50, 90, 95, 99)]
-            latencies[f"{row['model']}, {row['protocol']}, {level}"] = shares
-    levels = dict.fromkeys(level for line in rates.values() for level, _ in line)
-    rates["the engine alone"] = [(level, own) for level in levels]
-    return {
-        "performance-throughput.svg": chart("Images/s against requests in flight", rates),
-        "performance-latency.svg": chart("Latency under Poisson arrivals, ms, one image a request", latencies),
-    }
-
-
-def chart(title: str, lines: dict[str, list[tuple[str, float]]]) -> str:
-    """Lines over named places, from 0 up, as SVG."""
-    width, height, left, top, legend = 900, 400, 60, 40, 330
-    places = list(dict.fromkeys(place for line in lines.values() for place, _ in line))
-    most = max((value for line in lines.values() for _, value in line), default=1) * 1.05
-    step = (width - left - legend) / max(1, len(places) - 1)
-
-    def x(place: str) -> float:
-        return left + places.index(place) * step
-
-    def y(value: float) -> float:
-        return height - 30 - (height - 30 - top) * value / most
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{left}" y="20" font-size="15">{escape(title)}</text>',
+    cells = {cell["workload"]: cell for cell in result["cells"] if (cell["filter"], cell["threads"]) == ("bilinear", 2)}
+    rows = [
+        [name, *(_rate(found[who]) if who in found else "-" for who in README)]
+        for name in (*SIZES, MIXED)
+        if (found := cells.get(name, {}).get("contenders"))
     ]
-    for tick in range(5):
-        value = most * tick / 4
-        parts.append(f'<path d="M{left} {y(value):.1f}H{x(places[-1]) if places else left:.0f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.0f}</text>')
-    parts += [
-        f'<text x="{x(place):.1f}" y="{height - 10}" text-anchor="middle">{escape(place)}</text>' for place in places
-    ]
-    for index, (name, line) in enumerate(lines.items()):
-        colour, dash = COLOURS[index % len(COLOURS)], ("", ' stroke-dasharray="5 3"')[index // len(COLOURS) % 2]
-        points = " ".join(f"{x(place):.1f},{y(value):.1f}" for place, value in line)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        row = top + 18 * index
-        parts.append(f'<path d="M{width - legend + 20} {row}h25" stroke="{colour}" stroke-width="2"{dash}/>')
-        parts.append(f'<text x="{width - legend + 52}" y="{row + 4}">{escape(name)}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return table(["images/s", *(WHAT[name] for name in README)], rows) + "\n"
 
 
 def newest() -> Path | None:
@@ -303,12 +269,10 @@ def newest() -> Path | None:
     return max(RESULTS.glob("cpu-*-full.json"), default=None)
 
 
-def files(result: Result, readme_text: str) -> dict[str, str]:
-    """Every file that this program writes, by its path from the repository's root."""
-    texts = {"docs/performance.md": page(result)}
-    texts |= {f"docs/{name}": text for name, text in plots(result).items()}
-    texts["README.md"] = MARKS.sub(lambda found: found[1] + readme(result) + found[2], readme_text)
-    return texts
+def texts(result: Result, readme_text: str) -> dict[str, str]:
+    """The Markdown that this program writes, by its path from the repository's root."""
+    table_text = MARKS.sub(lambda found: found[1] + readme(result) + found[2], readme_text)
+    return {"docs/performance.md": page(result), "README.md": table_text}
 
 
 def main() -> None:
@@ -319,8 +283,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.result is None:
         parser.error("no full result in benchmarks/results: python benchmarks/run.py --full")
+    try:
+        plots = importlib.import_module("plots")
+    except ImportError:
+        sys.exit("report: NO MATPLOTLIB, which draws the charts: pip install 'matplotlib>=3.9'")
     result = json.loads(arguments.result.read_text(encoding="utf-8"))
-    for name, text in files(result, (measure.ROOT / "README.md").read_text(encoding="utf-8")).items():
+    files = texts(result, (measure.ROOT / "README.md").read_text(encoding="utf-8"))
+    files |= {f"docs/{name}": text for name, text in plots.draw(result, arguments.result.name).items()}
+    for name, text in files.items():
         path = arguments.out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,17 +1,17 @@
 """pixprep on the CPU beside its peers: one command, one JSON file.
 
-    python benchmarks/run.py --quick      three sizes on one and two threads, bilinear; a little serving; 5 minutes
+    python benchmarks/run.py --quick      three sizes and 300 sizes, bilinear, two threads; a little serving; 5 minutes
     python benchmarks/run.py --full       every workload, filter and layer; under 20 minutes
 
 Each contender runs in a process of its own, by the first of this project's environments that can import it. All
 contenders of a cell (a workload, a filter, a number of threads) are up at once and take rounds by turns, the same
-photos in a round, so that a slow minute is slow for all. Before that each one's tensors are compared with the
-reference; those that are too far off are not timed. ``benchmarks/report.py`` makes the page.
+photos in a round, so that a slow minute is slow for all; so are the two cells whose ratio counts. Before that each
+one's tensors are compared with the reference; those that are too far off are not timed. ``benchmarks/report.py`` makes
+the page.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import math
@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import IO, Any
@@ -29,17 +29,18 @@ from typing import IO, Any
 import measure
 import numpy as np
 import served
-import workloads
 from contenders import pixprep_full, resized
+from measure import say
 from PIL import Image
 from pixels import difference, reference
+from workloads import EQUAL, MIXED, SIZES, WORKLOADS, make, real_photos
 
 import pixprep as pp
 
 FOLDER = Path(__file__).parent
-ENVIRONMENTS = (".venv", ".venv-parity", ".venv-tensorflow", ".venv-frozen")
+ENVIRONMENTS = (".venv", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "contenders").glob("[!_]*.py"))
-SIZES = tuple(measure.SIZES)
+SIDE_BY_SIDE = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow", "opencv")  # twelve processes at once
 CHECKED = 2  # photos
 QUIET = 0.3  # load average
 LAYERS = ("kernel", "engine", "serving")
@@ -49,21 +50,20 @@ BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Cell = tuple[str, str, int]
 """Workload, filter, threads."""
 
-QUICK: list[Cell] = [(size, "bilinear", threads) for size in SIZES for threads in (1, 2)]
-FULL: list[Cell] = [
+QUICK: list[list[Cell]] = [
+    *([(size, "bilinear", 2)] for size in SIZES),
+    [(MIXED, "bilinear", 2), (EQUAL, "bilinear", 2)],
+]
+FULL: list[list[Cell]] = [
     *QUICK,
-    *((size, name, 1) for size in SIZES for name in ("bicubic", "lanczos")),
-    *((name, "bilinear", threads) for name in ("mix", "500x375 one by one") for threads in (1, 2)),
-    *((name, "bilinear", 1) for name in workloads.WORKLOADS if "4:4:4" in name or "progressive" in name),
+    *([(size, name, 1)] for size in SIZES for name in ("bilinear", "bicubic", "lanczos")),
+    [(MIXED, "bilinear", 1), (EQUAL, "bilinear", 1)],
+    *([(name, "bilinear", 1)] for name in WORKLOADS if name not in (*SIZES, MIXED, EQUAL)),
 ]
 
 
 class ContenderError(Exception):
-    """A contender is not there, or ended; the message is its own last words."""
-
-
-class AbsentError(Exception):
-    """A contender has no such filter, and does not take part."""
+    """A contender is not there, or ended; the message is its own last words. None: it has no such filter."""
 
 
 class Worker:
@@ -71,8 +71,8 @@ class Worker:
 
     def __init__(self, interpreter: Path, name: str, cell: Cell, folder: Path, *, log: IO[str]) -> None:
         workload, filter_name, threads = cell
-        batch = workloads.WORKLOADS[workload].batch
-        self._log = log
+        batch = WORKLOADS[workload].batch
+        self._batch, self._log = batch, log
         self._process = subprocess.Popen(
             [str(interpreter), str(FOLDER / "worker.py"), name, filter_name, str(threads), str(batch), str(folder)],
             stdin=subprocess.PIPE,
@@ -81,15 +81,14 @@ class Worker:
             text=True,
             env={**os.environ, **dict.fromkeys(BLAS, str(threads))},
         )
-        self.taken: list[list[float]] = []
-        self.cpu_s, self.peak_mib = 0.0, 0.0
+        self.rounds: list[dict[str, Any]] = []
         self.facts: dict[str, Any] = {}
 
     def start(self) -> None:
         """Wait until it is ready."""
         self.facts = self._answer()
         if self.facts["state"] == "absent":
-            raise AbsentError
+            raise ContenderError
 
     def check(self, references: Sequence[np.ndarray], folder: Path) -> None:
         """Compare its tensors with the reference, and refuse what is too far off."""
@@ -104,25 +103,19 @@ class Worker:
             raise ContenderError(f"not timed: its pixels are {found['mean']:g} levels off on average, over {limit:g}")
 
     def round(self, first: int, count: int) -> float:
-        """Time ``count`` batches from batch ``first`` of the endless sequence; seconds a batch."""
-        answer = self._ask(first=first, count=count)
-        self.taken.append(answer["taken"])
-        self.cpu_s += answer["cpu_s"]
-        self.peak_mib = answer["peak_mib"]
-        return sum(answer["taken"]) / count
+        """Time ``count`` batches from batch ``first`` of the endless sequence; seconds of all."""
+        self.rounds.append(self._ask(first=first, count=count))
+        return float(sum(self.rounds[-1]["taken"]))
 
-    def forget(self) -> None:
-        """Of the warm-up."""
-        self.taken, self.cpu_s = [], 0.0
-
-    def result(self, batch: int) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """What the rounds gave."""
-        batches = [seconds for taken in self.taken for seconds in taken]
+        taken = [found["taken"] for found in self.rounds]
+        cpu_s = sum(found["cpu_s"] for found in self.rounds)
         return {
-            **measure.summary(self.taken, batch),
-            "cpu_s_per_1000": round(1000 * self.cpu_s / (batch * len(batches)), 3),
-            "cores_used": round(self.cpu_s / sum(batches), 2),
-            "peak_mib": round(self.peak_mib, 1),
+            **measure.summary(taken, self._batch),
+            "cpu_s_per_1000": round(1000 * cpu_s / (self._batch * sum(map(len, taken))), 3),
+            "cores_used": round(cpu_s / sum(map(sum, taken)), 2),
+            "peak_mib": round(self.rounds[-1]["peak_mib"], 1),
             "import_ms": round(1000 * self.facts["import_s"], 1),
             "difference": self.facts.get("difference"),
         }
@@ -186,50 +179,62 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
                 worker.start()
                 worker.check(references, scratch)
                 ready[name] = worker
-            except AbsentError:
-                continue
             except ContenderError as error:
-                refused[name] = str(error)
-                say(f"MISSING {name}: {error}")
+                if error.args:
+                    refused[name] = str(error)
+                    say(f"MISSING {name}: {error}")
         yield ready
 
 
-def run_cell(names: dict[str, Path], cell: Cell, folder: Path, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """One cell's numbers for each contender, or why it has none."""
-    batch = workloads.WORKLOADS[cell[0]].batch
-    refused: dict[str, str] = {}
-    with workers(names, cell, folder, refused) as ready:
+def run_cells(
+    names: dict[str, Path], folders: dict[Cell, Path], *, rounds: int, seconds: float
+) -> list[dict[str, Any]]:
+    """The numbers of cells that run side by side: for each contender, or why it has none.
 
-        def turn(index: int, count: int) -> list[float]:
+    Every round goes through all photos of its cell, as often as ``seconds`` ask of the median contender.
+    """
+    refused: dict[Cell, dict[str, str]] = {cell: {} for cell in folders}
+    with ExitStack() as stack:
+        ready = {
+            (cell, name): worker
+            for cell, folder in folders.items()
+            for name, worker in stack.enter_context(workers(names, cell, folder, refused[cell])).items()
+        }
+
+        def turn(index: int, passes: int) -> list[float]:
             order = list(ready)
             taken = []
-            for name in order[index % len(order) :] + order[: index % len(order)]:
+            for cell, name in order[index % len(order) :] + order[: index % len(order)]:
+                count = passes * WORKLOADS[cell[0]].count // WORKLOADS[cell[0]].batch
                 try:
-                    taken.append(ready[name].round(index * count, count))
+                    taken.append(ready[cell, name].round(index * count, count))
                 except ContenderError as error:
-                    refused[name] = f"ended: {error}"
-                    say(f"MISSING {name}: {refused[name]}")
-                    del ready[name]
+                    refused[cell][name] = f"ended: {error}"
+                    say(f"MISSING {name}: {refused[cell][name]}")
+                    del ready[cell, name]
             return taken
 
         if not ready:
-            raise ContenderError(f"{cell}: nobody to time: {refused}")
+            raise ContenderError(f"{list(folders)}: nobody to time: {refused}")
         turn(0, 1)
-        count = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
+        passes = max(1, math.ceil(seconds / float(np.median(turn(1, 1)))))
         for worker in ready.values():
-            worker.forget()
+            worker.rounds.clear()  # of the warm-up
         for index in range(rounds):
-            turn(index, count)
-        return {
-            "workload": cell[0],
-            "filter": cell[1],
-            "threads": cell[2],
-            "batch": batch,
-            "load_average": os.getloadavg()[0],
-            "contenders": {name: worker.result(batch) for name, worker in ready.items()},
-            "versions": {name: worker.facts["versions"] for name, worker in ready.items()},
-            "refused": refused,
-        }
+            turn(index, passes)
+        return [
+            {
+                "workload": cell[0],
+                "filter": cell[1],
+                "threads": cell[2],
+                "batch": WORKLOADS[cell[0]].batch,
+                "load_average": os.getloadavg()[0],
+                "contenders": {name: worker.result() for (of, name), worker in ready.items() if of == cell},
+                "versions": {name: worker.facts["versions"] for (of, name), worker in ready.items() if of == cell},
+                "refused": refused[cell],
+            }
+            for cell in folders
+        ]
 
 
 def split(folder: Path) -> list[dict[str, Any]]:
@@ -262,39 +267,31 @@ def _pillow_s(encoded: bytes, filter_name: str) -> float:
 def summary(cell: dict[str, Any]) -> Iterator[str]:
     """Lines for who waits."""
     yield f"{cell['workload']}, {cell['filter']}, threads {cell['threads']}, batch {cell['batch']}"
-    rivals = [name for name in ("dali", "dali_region", "pillow") if name in cell["contenders"]]
+    dali = cell["contenders"].get("dali")
     for name, numbers in sorted(cell["contenders"].items(), key=lambda item: -item[1]["images_per_s"]):
-        ratios = [f"{measure.ratio(numbers, cell['contenders'][rival]):5.2f} x {rival}" for rival in rivals]
-        gap = numbers["difference"]
-        pixels = f"max {gap['max']:g} mean {gap['mean']:g} shift {gap['shift']}" if gap else "no tensor"
-        cost = f"{numbers['cpu_s_per_1000']:8.2f} CPU s/1000 {numbers['peak_mib']:7.0f} MiB"
-        yield f"  {name:16}{numbers['images_per_s']:8.1f}/s{cost}  {'  '.join(ratios)}  {pixels}"
-
-
-def say(line: str) -> None:
-    """For whoever waits."""
-    sys.stderr.write(f"benchmark: {line}\n")
+        ratio = f"{measure.ratio(numbers, dali):5.2f} x dali" if dali else ""
+        gap, cost = numbers["difference"] or {"mean": "-"}, numbers["cpu_s_per_1000"]
+        yield f"  {name:16}{numbers['images_per_s']:8.1f}/s {ratio}{cost:8.2f} CPU s/1000  {gap['mean']} levels off"
 
 
 def main() -> None:
     """Measure, and write one JSON file."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser = measure.options(__doc__)
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--quick", action="store_true")
     how.add_argument("--full", action="store_true")
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS)
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="CONTENDER")
-    parser.add_argument("--workloads", nargs="+", choices=workloads.WORKLOADS, metavar="WORKLOAD")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, metavar="WORKLOAD")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each round of the median contender, at least")
-    parser.add_argument("--out", type=Path, default=FOLDER / "results", help="folder")
-    parser.add_argument("--date", default=datetime.now(timezone.utc).strftime("%Y-%m-%d"), help="default: today")
     arguments = parser.parse_args()
 
     load = os.getloadavg()[0]
     if load >= QUIET:
         say(f"NOT QUIET: load average {load:.2f}: other work runs here, trust no absolute number")
-    cells = [cell for cell in (FULL if arguments.full else QUICK) if cell[0] in (arguments.workloads or [cell[0]])]
+    wanted = arguments.workloads or WORKLOADS
+    groups = [[cell for cell in group if cell[0] in wanted] for group in (FULL if arguments.full else QUICK)]
     results: dict[str, Any] = {
         "benchmark": "cpu",
         "date": arguments.date,
@@ -307,12 +304,7 @@ def main() -> None:
         "cells": [],
         "serving": None,
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    path = arguments.out / f"cpu-{arguments.date}-{'full' if arguments.full else 'quick'}.json"
-
-    def save() -> None:  # after each cell: a run that is cut off leaves what it measured
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
+    save = partial(measure.write, arguments, f"cpu-{arguments.date}-{'full' if arguments.full else 'quick'}", results)
     names: dict[str, Path] = {}
     for name in arguments.only:
         python, reason = find(name)
@@ -322,25 +314,29 @@ def main() -> None:
         else:
             names[name] = python
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as folder:
-        sources = workloads.sources(measure.ROOT / "build" / "benchmarks")
-        say(f"photos made of {len(sources)} real ones")
+        originals = real_photos()
+        say(f"photos made of {len(originals)} real ones")
 
         def photos(name: str) -> Path:
             place = Path(folder) / name
             if not place.exists():
-                results["photos"][name] = workloads.make(workloads.WORKLOADS[name], place, sources)
+                encoded, results["photos"][name] = make(WORKLOADS[name], originals)
+                place.mkdir()
+                for index, photo in enumerate(encoded):
+                    (place / f"{index:03}.jpg").write_bytes(photo)
             return place
 
-        for size in (
-            dict.fromkeys(cell[0] for cell in cells if cell[0] in SIZES) if "kernel" in arguments.layers else ()
-        ):
+        for size in SIZES if "kernel" in arguments.layers else ():
             results["kernel"][size] = split(photos(size))
-        for cell in cells if "engine" in arguments.layers else ():
-            options = {"rounds": arguments.rounds, "seconds": arguments.seconds}
-            found = run_cell(names, cell, photos(cell[0]), **options)
-            results["cells"].append(found)
-            for line in summary(found):
-                say(line)
+        for group in groups if "engine" in arguments.layers else ():
+            folders = {cell: photos(cell[0]) for cell in group}
+            taking_part = {name: names[name] for name in names if len(group) == 1 or name in SIDE_BY_SIDE}
+            for found in (
+                run_cells(taking_part, folders, rounds=arguments.rounds, seconds=arguments.seconds) if group else ()
+            ):
+                results["cells"].append(found)
+                for line in summary(found):
+                    say(line)
             save()
         if "serving" in arguments.layers:
             images = [image.read_bytes() for image in sorted(photos("500x375").glob("*.jpg"))]
@@ -348,7 +344,6 @@ def main() -> None:
             for line in served.summary(results["serving"]):
                 say(line)
     save()
-    say(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""The photos of the CPU benchmarks: JPEGs of given sizes made of real photos, so that each costs what a real one does.
+"""The photos of the benchmarks: JPEGs of given sizes made of real photos, so that each costs what a real one does.
 
-A large photo is a mosaic: one enlarged from 640 pixels would be smooth, and its Huffman codes, half of the decode, few.
+A large photo is a mosaic. One enlarged from 640 pixels would be smooth, and its Huffman codes, half of the decode, few.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,49 +20,68 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import GRAIN, QUALITY, ROOT, SIZES
+from measure import ROOT
 from PIL import Image
 
+Size = tuple[int, int]
+"""Height, width."""
+
+SIZES: dict[str, Size] = {"500x375": (375, 500), "1920x1080": (1080, 1920), "4032x3024": (3024, 4032)}
+QUALITY = 90
+GRAIN = 6  # levels either way
 TILE = 640  # of a mosaic, at most: about the size of the photos that it is made of
+MIXED, EQUAL = "300 sizes", "300 of one size"
 WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4"}
-PHOTOS = (
-    "skimage/data/astronaut.png",
-    "skimage/data/coffee.png",
-    "skimage/data/chelsea.png",
-    "skimage/data/rocket.jpg",
-)
+PHOTOS = tuple(f"skimage/data/{name}" for name in ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg"))
 IMAGENET = "foolbox/data/imagenet_"  # 20 photos of ImageNet's validation set
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Photos of one kind, and how many a batch has."""
+    """Photos of ``sizes`` by turns; a batch divides their count."""
 
     name: str
-    sizes: tuple[str, ...]
+    sizes: Sequence[Size]
     count: int
     batch: int
     subsampling: str = "4:2:0"
     progressive: bool = False
 
 
+def different_sizes(count: int, around: Size) -> list[Size]:
+    """Sizes of about the same mean area: half to one and a half of it, sides of 16:9 to 9:16.
+
+    Only such as all libraries resize to the same size: some round the longer side down, some to the nearest pixel.
+    """
+    rng = np.random.default_rng(count)
+    found: dict[Size, None] = {}
+    while len(found) < count:
+        area, aspect = around[0] * around[1] * rng.uniform(0.5, 1.5), (16 / 9) ** rng.uniform(-1, 1)
+        shorter, longer = sorted(size := (round((area / aspect) ** 0.5), round((area * aspect) ** 0.5)))
+        if 256 * longer % shorter < 0.4 * shorter:
+            found[size] = None
+    return list(found)
+
+
+_SMALL, _LARGE, _HUGE = SIZES.values()
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("500x375", ("500x375",), 64, 32),
-        Workload("1920x1080", ("1920x1080",), 32, 16),
-        Workload("4032x3024", ("4032x3024",), 8, 4),
-        Workload("mix", (*["500x375"] * 4, *["1920x1080"] * 2, "4032x3024"), 28, 14),
-        Workload("500x375 one by one", ("500x375",), 64, 1),
-        Workload("500x375 4:4:4", ("500x375",), 64, 32, subsampling="4:4:4"),
-        Workload("1920x1080 4:4:4", ("1920x1080",), 16, 8, subsampling="4:4:4"),
-        Workload("500x375 progressive", ("500x375",), 64, 32, progressive=True),
-        Workload("1920x1080 progressive", ("1920x1080",), 16, 8, progressive=True),
+        Workload("500x375", [_SMALL], 64, 32),
+        Workload("1920x1080", [_LARGE], 32, 16),
+        Workload("4032x3024", [_HUGE], 8, 4),
+        Workload(MIXED, different_sizes(300, _SMALL), 300, 30),
+        Workload(EQUAL, [_SMALL], 300, 30),
+        Workload("500x375 one by one", [_SMALL], 64, 1),
+        Workload("500x375 4:4:4", [_SMALL], 64, 32, subsampling="4:4:4"),
+        Workload("1920x1080 4:4:4", [_LARGE], 16, 8, subsampling="4:4:4"),
+        Workload("500x375 progressive", [_SMALL], 64, 32, progressive=True),
+        Workload("1920x1080 progressive", [_LARGE], 16, 8, progressive=True),
     )
 }
 
 
-def sources(cache: Path) -> list[Path]:
+def real_photos(cache: Path = ROOT / "build" / "benchmarks") -> list[Path]:
     """Real photos: the two of this repository, and those inside two wheels where a registry gives them.
 
     Args:
@@ -81,34 +101,36 @@ def sources(cache: Path) -> list[Path]:
     return found
 
 
-def make(workload: Workload, folder: Path, photos: Sequence[Path], *, seed: int = 0) -> dict[str, Any]:
-    """Write the workload's photos into ``folder``, which it makes; what they are."""
-    folder.mkdir(parents=True)
-    write = partial(_write, workload, folder, photos, seed)
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        encoded = list(pool.map(write, range(workload.count)))
-    pixels = [np.prod(SIZES[workload.sizes[index % len(workload.sizes)]]) for index in range(workload.count)]
-    n_bytes = [len(image) for image in encoded]
-    return {
+def make(workload: Workload, photos: Sequence[Path], *, seed: int = 0) -> tuple[list[bytes], dict[str, Any]]:
+    """The workload's photos, made of ``photos``, and what they are."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        encoded = list(pool.map(partial(_photo, workload, photos, seed), range(workload.count)))
+    pixels = sum(height * width for height, width in map(partial(_size, workload), range(workload.count)))
+    n_bytes = sum(map(len, encoded))
+    return encoded, {
         "count": workload.count,
         "batch": workload.batch,
         "quality": QUALITY,
         "subsampling": workload.subsampling,
         "progressive": workload.progressive,
-        "mean_bytes": sum(n_bytes) // workload.count,
-        "bits_per_pixel": round(8 * sum(n_bytes) / int(sum(pixels)), 2),
+        "megapixels": pixels / 1e6,
+        "mean_bytes": n_bytes // workload.count,
+        "bits_per_pixel": round(8 * n_bytes / pixels, 2),
         "made_of": len(photos),
         "sha256": hashlib.sha256(b"".join(encoded)).hexdigest(),
     }
 
 
-def _write(workload: Workload, folder: Path, photos: Sequence[Path], seed: int, index: int) -> bytes:
-    height, width = SIZES[workload.sizes[index % len(workload.sizes)]]
+def _size(workload: Workload, index: int) -> Size:
+    return workload.sizes[index % len(workload.sizes)]
+
+
+def _photo(workload: Workload, photos: Sequence[Path], seed: int, index: int) -> bytes:
+    height, width = _size(workload, index)
     image = Image.fromarray(_mosaic(height, width, photos, np.random.default_rng((seed, index, height, width))))
-    path = folder / f"{index:03}.jpg"
-    subsampling, progressive = workload.subsampling, workload.progressive
-    image.save(path, "JPEG", quality=QUALITY, subsampling=subsampling, progressive=progressive)
-    return path.read_bytes()
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=QUALITY, subsampling=workload.subsampling, progressive=workload.progressive)
+    return file.getvalue()
 
 
 def _mosaic(height: int, width: int, photos: Sequence[Path], rng: np.random.Generator) -> np.ndarray:

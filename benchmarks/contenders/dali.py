@@ -20,13 +20,13 @@ FILTERS = {
     "bicubic": types.INTERP_CUBIC,
     "lanczos": types.INTERP_LANCZOS3,
 }
-LARGEST_BATCH = 64
+LARGEST_BATCH = 128
 
 
-def running(images: Callable[[Any], Any], threads: int) -> Run:
+def running(images: Callable[[Any], Any], threads: int, *, gpu: int | None = None) -> Run:
     """A pipeline that ends in ``crop_mirror_normalize``; ``images`` makes what it takes of the encoded ones."""
 
-    @pipeline_def(batch_size=LARGEST_BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=1)
+    @pipeline_def(batch_size=LARGEST_BATCH, num_threads=threads, device_id=gpu, prefetch_queue_depth=1)
     def definition() -> Any:
         return fn.crop_mirror_normalize(
             images(fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)),
@@ -42,11 +42,12 @@ def running(images: Callable[[Any], Any], threads: int) -> Run:
     return lambda batch: pipeline.run(encoded=[np.frombuffer(photo, np.uint8) for photo in batch])[0]
 
 
-def prepare(filter_name: str, threads: int) -> Run:
-    """See ``contenders``."""
+def prepare(filter_name: str, threads: int, *, gpu: int | None = None, hardware: float = 0.0) -> Run:
+    """See ``contenders``; on a GPU, ``hardware`` is the share of the photos that its decoder for JPEG gets."""
 
     def images(encoded: Any) -> Any:
-        decoded = fn.decoders.image(encoded, device="cpu", output_type=types.RGB, jpeg_fancy_upsampling=True)
+        where = {"device": "cpu"} if gpu is None else {"device": "mixed", "hw_decoder_load": hardware}
+        decoded = fn.decoders.image(encoded, output_type=types.RGB, jpeg_fancy_upsampling=True, **where)
         return fn.resize(decoded, resize_shorter=SHORTER, interp_type=FILTERS[filter_name], antialias=True)
 
-    return running(images, threads)
+    return running(images, threads, gpu=gpu)

@@ -9,7 +9,7 @@ PACKAGES = ("pixprep", "simplejpeg", "llvmlite", "pillow", "numpy")
 MEAN_LEVELS = 0.0
 
 
-def pipeline(filter_name: str, **decode: object) -> pp.Pipeline:
+def pipeline(filter_name: str, *, dtype: str = "float32", **decode: object) -> pp.Pipeline:
     """This task."""
     return pp.Pipeline(
         [
@@ -17,7 +17,7 @@ def pipeline(filter_name: str, **decode: object) -> pp.Pipeline:
             pp.resize(256, filter=filter_name),
             pp.center_crop(224),
             pp.normalize(mean=MEAN, std=STD),
-            pp.tensor(),
+            pp.tensor(dtype=dtype),
         ]
     )
 

@@ -10,4 +10,4 @@ MEAN_LEVELS = 2.0
 
 def prepare(filter_name: str, threads: int) -> Run:
     """See ``contenders``."""
-    return pixprep_full.running(pixprep_full.pipeline(filter_name, scale="auto"), threads)
+    return pixprep_full.running(pixprep_full.pipeline(filter_name, reduced=True), threads)

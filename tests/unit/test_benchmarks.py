@@ -1,120 +1,237 @@
-"""What the benchmarks compute, without timing anything."""
+"""The benchmarks: that what they compare is comparable, and that the page says what the numbers say."""
 
-import importlib.util
-import io
+import ast
+import importlib
+import json
+import re
 import subprocess
 import sys
+from io import BytesIO
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import pixprep as pp
-from fused_cases import plan_of
-from pixprep.decoders.header import read_jpeg_header
-
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+SMALL = ("500x375", "bilinear", 1)
+SINGLE = ("500x375 one by one", "bilinear", 1)
 
 
 @pytest.fixture(scope="module")
-def measure():
-    spec = importlib.util.spec_from_file_location("measure", FOLDER / "measure.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark():
+    """The modules by name, as a script beside them would import them."""
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module
+    sys.path.remove(str(FOLDER))
 
 
-def test_photos_are_different_and_the_same_for_a_seed(measure):
-    photos = measure.photos(75, 100, 6)
-    assert len(set(photos)) == 6
-    assert measure.photos(75, 100, 8)[:6] == photos
-    assert not set(photos) & set(measure.photos(75, 100, 6, seed=1))
+@pytest.fixture(scope="module")
+def own():
+    return sorted((ROOT / "client_examples" / "images").glob("*.jpg"))
 
 
-@pytest.mark.parametrize("size", [(375, 500), (1080, 1920)])
-def test_photos_are_baseline_jpegs_of_420_and_quality_90(measure, size):
-    (photo,) = measure.photos(*size, 1)
-    header = read_jpeg_header(photo)
-    assert (header.height, header.width, header.components, header.frame) == (*size, 3, 0xC0)
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(file, "JPEG", quality=90)
-    with Image.open(io.BytesIO(photo)) as image, Image.open(file) as other:
-        assert [layer[1:3] for layer in image.layer] == [(2, 2), (1, 1), (1, 1)]
-        assert image.quantization == other.quantization
-        assert np.asarray(image).std() > 20  # a photo, and no gray plane
+@pytest.fixture(scope="module")
+def folder(benchmark, own, tmp_path_factory):
+    workloads = benchmark("workloads")
+    folder = tmp_path_factory.mktemp("photos")
+    for index, photo in enumerate(workloads.make(workloads.Workload("x", [(375, 500)], 4, 2), own)[0]):
+        (folder / f"{index}.jpg").write_bytes(photo)
+    return folder
 
 
-def test_batches_follow_on_from_each_other_and_go_round(measure):
-    source = measure.batches([b"a", b"b", b"c"], 2)
-    assert [next(source) for _ in range(4)] == [[b"a", b"b"], [b"c", b"a"], [b"b", b"c"], [b"a", b"b"]]
-    assert next(measure.batches([b"a", b"b"], 5)) == [b"a", b"b", b"a", b"b", b"a"]
+@pytest.fixture(scope="module")
+def cells(benchmark, folder):
+    """Two cells side by side, timed hastily."""
+    names = dict.fromkeys(("pixprep_full", "pillow", "libjpeg_turbo"), Path(sys.executable))
+    return benchmark("run").run_cells(names, {SMALL: folder, SINGLE: folder}, rounds=2, seconds=0.0)
 
 
-def test_a_round_has_one_batch_at_least_and_ends_when_its_time_is_over(measure):
-    ran = []
-    assert len(measure.time_round(ran.append, iter([[b"a"], [b"b"]]), 0.0)) == 1
-    assert ran == [[b"a"]]
-    taken = measure.time_round(lambda _: None, iter(lambda: [b"a"], None), 0.001)
+@pytest.mark.parametrize("path", sorted((FOLDER / "contenders").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_every_contender_has_the_three_names_and_a_name_in_the_report(benchmark, path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assigned = {target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
+    (prepare,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "prepare"]
+    assert {"PACKAGES", "MEAN_LEVELS"} <= assigned
+    assert [argument.arg for argument in prepare.args.args] == ["filter_name", "threads"]
+    assert path.stem in benchmark("report").WHAT
+
+
+def test_a_difference_is_in_levels_and_knows_a_shift_from_other_pixels(benchmark, folder):
+    pixels, contenders = benchmark("pixels"), benchmark("contenders")
+    canvas = pixels.reference(min(folder.glob("*.jpg")).read_bytes(), "bilinear")
+    assert canvas.shape == (256, 341, 3)
+
+    def compared(levels, left=58):  # 117 free columns: half of them, rounded to even
+        crop = levels[16:240, left : left + 224].astype(np.float64) / 255
+        tensor = ((crop - contenders.MEAN) / contenders.STD).transpose(2, 0, 1)[None].astype(np.float32)
+        return pixels.difference(tensor, [canvas])
+
+    assert compared(canvas) == {"max": 0.0, "mean": 0.0, "shifted": 0}
+    assert compared(canvas, left=59) == {"max": 0.0, "mean": 0.0, "shifted": 1}
+    assert compared(canvas[:, :, ::-1])["mean"] > 5
+    assert compared(canvas, left=61)["mean"] > 1
+    brighter = compared(np.minimum(canvas, 254) + 1)
+    assert brighter["max"] == 1
+    assert 0.9 < brighter["mean"] <= 1
+
+
+def test_the_least_bytes_are_what_the_windows_see_and_the_tensor(benchmark):
+    least = benchmark("pixels").least_bytes
+    tensor = 3 * 224 * 224
+    assert least([(256, 256)], support=1, dtype="uint8") == 3 * 225 * 225 + tensor
+    assert least([(512, 512)] * 2, support=1, dtype="float32") == 2 * (3 * 450 * 450 + 4 * tensor)
+    assert least([(128, 100)], support=2, dtype="float16") == 3 * 91 * 91 + 2 * tensor  # enlarged: no wider filter
+
+
+@pytest.mark.parametrize(("subsampling", "progressive"), [("4:2:0", False), ("4:4:4", True)])
+def test_photos_are_of_their_workload_full_of_detail_and_the_same_for_a_seed(benchmark, own, subsampling, progressive):
+    workloads = benchmark("workloads")
+    workload = workloads.Workload("x", [(75, 100), (700, 90)], 4, 2, subsampling, progressive)
+    photos, facts = workloads.make(workload, own)
+    assert len(set(photos)) == 4
+    assert facts["bits_per_pixel"] > 1.5
+    assert facts["megapixels"] == 2 * (75 * 100 + 700 * 90) / 1e6
+    assert workloads.make(workload, own)[0] == photos
+    assert not set(workloads.make(workload, own, seed=1)[0]) & set(photos)
+    with Image.open(BytesIO(photos[1])) as image:
+        assert image.size == (90, 700)
+        assert image.layer[0][1:3] == {"4:2:0": (2, 2), "4:4:4": (1, 1)}[subsampling]
+        assert bool(image.info.get("progressive")) is progressive
+
+
+def test_every_workload_is_run_and_no_cell_is_there_twice(benchmark):
+    workloads, cells = benchmark("workloads"), [cell for group in benchmark("run").FULL for cell in group]
+    assert len(set(cells)) == len(cells)
+    assert {name for name, _, _ in cells} == set(workloads.WORKLOADS)
+    for workload in workloads.WORKLOADS.values():
+        assert workload.count % workload.batch == 0
+    mixed, equal = (workloads.WORKLOADS[name] for name in (workloads.MIXED, workloads.EQUAL))
+    assert len(set(mixed.sizes)) == mixed.count == equal.count == 300
+    assert 0.95 < sum(map(prod, mixed.sizes)) / (300 * prod(equal.sizes[0])) < 1.05
+
+
+def test_contenders_of_cells_side_by_side_ran_the_same_rounds_on_right_pixels(cells):
+    assert [cell["workload"] for cell in cells] == [SMALL[0], SINGLE[0]]
+    for cell, batches in zip(cells, (2 * 2, 2 * 64), strict=True):  # two rounds of all photos
+        assert not cell["refused"]
+        contenders = cell["contenders"]
+        assert set(contenders) == {"pixprep_full", "pillow", "libjpeg_turbo"}
+        assert contenders["pixprep_full"]["difference"]["max"] == contenders["pillow"]["difference"]["max"] == 0
+        assert contenders["libjpeg_turbo"]["difference"] is None
+        for numbers in contenders.values():
+            assert len(numbers["images_per_s_of_rounds"]) == 2
+            assert numbers["batch_ms"]["count"] == batches
+            assert min(numbers["cpu_s_per_1000"], numbers["peak_mib"], numbers["import_ms"]) > 0
+        assert cell["versions"]["pillow"]["numpy"] == np.__version__
+
+
+def test_a_contender_with_other_pixels_is_not_timed(benchmark, folder, tmp_path):
+    run, refused = benchmark("run"), {}
+    black = [np.zeros((256, 341, 3), np.uint8)]
+    with (
+        run.workers({"pillow": Path(sys.executable)}, SMALL, folder, refused) as ready,
+        pytest.raises(run.ContenderError, match=r"not timed: its pixels are \d+\.\d+ levels off on average, over 0"),
+    ):
+        ready["pillow"].check(black, tmp_path)
+
+
+def test_who_cannot_take_part_is_missing_with_the_reason(benchmark, folder):
+    run, refused = benchmark("run"), {}
+    assert run.find("no_such") == (None, "ModuleNotFoundError: No module named 'contenders.no_such'")
+    assert run.find("pillow") == (Path(sys.executable), "")
+    names = dict.fromkeys(("no_such", "libjpeg_turbo"), Path(sys.executable))
+    with run.workers(names, ("500x375", "lanczos", 1), folder, refused) as ready:
+        assert not ready
+    assert set(refused) == {"no_such"}  # the other has no such filter: nothing is missing
+    assert "No module named 'contenders.no_such'" in refused["no_such"]
+
+
+def test_batches_rounds_and_their_statistics(benchmark):
+    measure = benchmark("measure")
+    endless = measure.batches([b"a", b"b", b"c"], 2)
+    assert [next(endless) for _ in range(3)] == [[b"a", b"b"], [b"c", b"a"], [b"b", b"c"]]
+    assert len(measure.time_round(lambda _: None, endless, 0.0)) == 1
+    taken = measure.time_round(lambda _: None, endless, 0.001)
     assert sum(taken) >= 0.001 > sum(taken[:-1])
-
-
-def test_the_summary_has_the_median_of_the_rounds_and_the_99th_percentile_of_the_batches(measure):
-    summary = measure.summary([[0.1, 0.1], [0.05], [0.4]], 8)
-    assert summary == {
+    assert measure.summary([[0.1, 0.1], [0.05], [0.4]], 8) == {
         "images_per_s": 80.0,
         "images_per_s_of_rounds": [80.0, 160.0, 20.0],
         "batch_ms": {"median": 100.0, "p99": 391.0, "count": 4},
     }
-
-
-def test_a_ratio_is_of_rounds_that_ran_side_by_side(measure):
     ours, theirs = ({"images_per_s_of_rounds": rates} for rates in ([90, 9, 95, 100, 80], [100, 10, 100, 100, 100]))
-    assert measure.ratio(ours, theirs) == 0.9
+    assert measure.ratio(ours, theirs) == 0.9  # of rounds that ran side by side
 
 
-U8 = pp.tensor(dtype="uint8")
+@pytest.fixture
+def result(benchmark):
+    return json.loads(benchmark("report").newest().read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("ops", "size", "expected"),
-    [
-        pytest.param((pp.center_crop(10, 20), U8), (50, 60), 2 * 10 * 20 * 3, id="what a crop drops is not read"),
-        pytest.param((pp.center_crop(10, 20), pp.tensor()), (50, 60), (1 + 4) * 600, id="float32 is four bytes"),
-        # rows 1 and 2 of 4, made of 8: centres 3 and 5, support 2: source rows 1 to 6
-        pytest.param(
-            (pp.resize(height=4, width=8), pp.center_crop(2, 8), U8), (8, 8), (6 * 8 + 2 * 8) * 3, id="windows overlap"
-        ),
-        pytest.param((pp.pad(40, 50), U8), (10, 20), (10 * 20 + 40 * 50) * 3, id="a margin is written, not read"),
-    ],
-)
-def test_the_least_bytes_are_the_windows_source_and_the_tensor(measure, ops, size, expected):
-    plan = plan_of(*ops)
-    assert measure.least_bytes(plan, [size]) == expected
-    assert measure.least_bytes(plan, [size] * 3) == 3 * expected
+def test_the_page_follows_the_numbers(benchmark, result):
+    report = benchmark("report")
+    cell = report.contender_cells(result, "bilinear", 2)[0]
+    ours, pillow = (cell["contenders"][name] for name in ("pixprep_full", "pillow"))
+    ours["images_per_s"] = 12345.6
+    cell["refused"] = {"opencv": "it is Tuesday"}
+    pillow["images_per_s_of_rounds"] = [2 * rate for rate in ours["images_per_s_of_rounds"]]
+    page = report.page(result | {"load_average": 2.0})
+    assert "| pixprep | 12,346 (" in page
+    assert "**The machine was not quiet: load average 2.00 before the first round.**" in page
+    assert "- OpenCV, no antialias: 500x375, bilinear: it is Tuesday" in page
+    assert "- 500x375, bilinear, two threads: 0.50 x Pillow + NumPy" in page
+    assert "| 500x375 | 12,346 |" in report.readme(result)
 
 
-def test_the_least_bytes_of_gray_are_of_one_channel(measure):
-    assert measure.least_bytes(plan_of(pp.center_crop(10), U8, color="gray"), [(50, 60)]) == 200
+def test_the_ratio_of_many_sizes_to_one_is_of_megapixels(benchmark, result, cells):
+    report, workloads = benchmark("report"), benchmark("workloads")
+    result["cells"] += [
+        cell | {"workload": name} for cell, name in zip(cells, (workloads.MIXED, workloads.EQUAL), strict=True)
+    ]
+    for cell, rate in zip(result["cells"][-2:], (90.0, 100.0), strict=True):
+        cell["contenders"] = {"pillow": cell["contenders"]["pillow"] | {"images_per_s_of_rounds": [rate] * 2}}
+    facts = result["photos"]["500x375"]
+    result["photos"] |= {workloads.MIXED: facts | {"megapixels": 55.0}, workloads.EQUAL: facts | {"megapixels": 50.0}}
+    assert report.side_by_side(result) == {1: {"pillow": pytest.approx(0.99)}}
+    assert "## 300 sizes\n" in report.page(result)
+    assert "| Pillow + NumPy | 0.99 |" in report.page(result)
 
 
-def test_a_result_says_where_it_comes_from(measure, monkeypatch):
-    monkeypatch.setenv("PIXPREP_COMMIT", "0123abc")
-    found = measure.surroundings(["numpy", "no-such-package"])
-    assert found["commit"] == "0123abc"
-    assert found["versions"] == {"numpy": np.__version__}
-    assert found["cores"] >= 1
+def test_what_is_committed_is_what_the_newest_full_result_gives(benchmark, result):
+    report = benchmark("report")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, text in report.texts(result, readme).items():
+        assert (ROOT / name).read_text(encoding="utf-8") == text, name
+    for chart in re.findall(r"\((performance-\w+\.svg)\)", report.page(result)):
+        assert f"<dc:title>{report.newest().name}</dc:title>" in (ROOT / "docs" / chart).read_text(encoding="utf-8")
+
+
+def test_a_chart_has_a_line_and_a_label_for_each_series_and_both_schemes(benchmark, result):
+    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install 'pixprep[plots]'")
+    charts = benchmark("plots").draw(result, "a.json")
+    assert set(charts) == {f"performance-{name}.svg" for name in ("engine", "parts", "serving", "latency")}
+    for text in charts.values():
+        assert "prefers-color-scheme:dark" in text
+        assert "<dc:title>a.json</dc:title>" in text
+    assert [charts["performance-engine.svg"].count(f">{name}</text>") for name in ("pixprep", "DALI")] == [3, 3]
+    assert charts["performance-engine.svg"] == benchmark("plots").draw(result, "a.json")["performance-engine.svg"]
+
+
+def test_labels_that_would_overlap_are_moved_apart(benchmark):
+    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install 'pixprep[plots]'")
+    placed = benchmark("plots").spread({"a": 10.0, "b": 10.5, "c": 20.0}, 2.0)
+    assert placed["b"] - placed["a"] == pytest.approx(2.0)
+    assert placed["a"] + placed["b"] == pytest.approx(20.5)
+    assert placed["c"] == 20.0
 
 
 @pytest.mark.parametrize("file", ["gpu.py", "served_gpu.py"])
 def test_without_cupy_a_gpu_benchmark_says_so_in_one_line(file):
-    code = f"import sys, runpy; sys.modules['cupy'] = None; runpy.run_path({str(FOLDER / file)!r}, run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(FOLDER)!r}); {code}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    code = f"import sys, runpy; sys.path.insert(0, {str(FOLDER)!r}); sys.modules['cupy'] = None"
+    code += f"; runpy.run_path({str(FOLDER / file)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == 'gpu: NO CUPY: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13)'
     assert "Traceback" not in done.stderr
