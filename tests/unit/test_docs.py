@@ -1,62 +1,160 @@
 """What the documentation shows is what happens."""
 
-import importlib.util
+import importlib
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import pixprep as pp
 from pixprep.ops import OPS
+from pixprep.pipeline_file import FORMAT
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARKDOWN = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "client_examples").rglob("*.md"))]
+MOST_WORDS = 700
+LINE = 120
+TABLE_LINE = 200  # a row of a table cannot wrap; the targets of its links do not count
+COMMAND = str(Path(sys.executable).parent / "pixprep")
 
 
-def blocks(text, language):
+def each(paths):
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.name)
+
+
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+def blocks(text, language=r"\w*"):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def generator():
-    spec = importlib.util.spec_from_file_location("operators", ROOT / "tools" / "operators.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def without_blocks(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_pages_of_operators_and_schema_are_what_the_code_says(generator):
-    assert (ROOT / "docs" / "operators.md").read_text(encoding="utf-8") == generator.operators()
-    assert (ROOT / "docs" / "pipeline.schema.json").read_text(encoding="utf-8") == generator.schema()
+def inline_code(text):
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", without_blocks(text))]
+
+
+def commands_in(text):
+    """The command lines of the text's blocks and of its inline code, without continuations and comments."""
+    shown = "".join(blocks(text)).replace("\\\n", " ")
+    return [line.partition("#")[0] for line in shown.splitlines()] + inline_code(text)
+
+
+@cache
+def help_of(*command):
+    return subprocess.run([COMMAND, *command, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+@cache
+def commands():
+    return set(re.findall(r"^    (\w\S*)(?: |$)", help_of(), re.MULTILINE))
+
+
+def test_the_readme_is_short():
+    prose = re.sub(r"^\|.*$|<[^>]+>|\]\([^)]*\)", " ", without_blocks(README), flags=re.MULTILINE)
+    words = [word for word in prose.split() if re.search(r"\w", word)]
+    assert len(words) <= MOST_WORDS
+
+
+@each(MARKDOWN)
+def test_markdown_wraps(path):
+    text = re.sub(r"\]\([^)]*\)", "]", text_of(path))
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if len(line) > LINE]
+    assert [number for number, line in lines if not line.startswith("|") or len(line) > TABLE_LINE] == []
+
+
+def test_the_pages_of_operators_and_schema_are_what_the_code_says():
+    generator = runpy.run_path(ROOT / "tools" / "operators.py")
+    assert generator["operators"]() == OPERATORS
+    assert text_of(ROOT / "docs" / "pipeline.schema.json") == generator["schema"]()
+
+
+CHOICES = [
+    (section.partition("\n")[0], field, json.loads(choice))
+    for section in OPERATORS.split("\n## ")[1:]
+    for field, words in re.findall(r"^- `(\w+)` \(([^();]+);\s", section, re.MULTILINE)
+    for choice in (["true", "false"] if " ".join(words.split()) == "true or false" else re.findall(r"`([^`]+)`", words))
+]
+"""What docs/operators.md offers: (op, field, value)."""
+# Of the other fields that a value may need: the first combination that is a valid pipeline decides.
+REQUIRED = {"crop": {"top": 0, "left": 0, "height": 8, "width": 8}}
+SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
+LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
+ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})
+
+
+def accepted(op, **fields):
+    """The op in a pipeline that takes it, with as few other fields as that needs; None where there is no such."""
+    for size, like, antialias in product(SIZES, LIKES, ANTIALIAS):
+        entry = {"op": op, **REQUIRED.get(op, {}), **size, **like, **antialias, **fields}
+        geometry = {"op": "center_crop", "height": 8, "width": 8}
+        match op:
+            case "decode":
+                ops = [entry, geometry, {"op": "tensor"}]
+            case "normalize" | "tensor":
+                ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
+            case _:
+                ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"}]
+        try:
+            pipeline = pp.Pipeline.from_json(json.dumps({"format": FORMAT, "ops": ops}))
+        except pp.PipelineError:
+            continue
+        return pipeline.ops[ops.index(entry)]
+    return None
+
+
+@pytest.mark.parametrize(("op", "field", "choice"), CHOICES)
+def test_every_choice_that_the_page_offers_loads(op, field, choice):
+    found = accepted(op, **{field: choice})
+    assert found is not None
+    assert getattr(found, field) == choice
+
+
+@each(DOCS)
+def test_every_pipeline_in_the_docs_loads(path):
+    for text in blocks(text_of(path), "json"):
+        assert pp.Pipeline.from_json(text).outputs
+
+
+@each(DOCS)
+def test_every_op_and_every_field_with_a_value_in_the_docs_is_valid(path):
+    for code in inline_code(text_of(path)):
+        if code.startswith('{"op": '):
+            entry = json.loads(code)
+            assert accepted(entry.pop("op"), **entry) is not None, code
+        elif (field := re.fullmatch(r'"(\w+)": (\S.*)', code)) and field[1] not in ("origin", "format"):
+            value = {field[1]: json.loads(field[2])}
+            assert any(accepted(op, **value) is not None for op in OPS), code
 
 
 def test_the_readmes_pipeline_is_the_demos():
     (shown,) = blocks(README, "json")
-    assert shown == (ROOT / "model_repository" / "preprocess" / "1" / "pipeline.json").read_text()
+    assert shown == text_of(ROOT / "model_repository" / "preprocess" / "1" / "pipeline.json")
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCS], ids=lambda path: path.name)
-def test_every_pipeline_in_the_docs_loads(path):
-    for text in blocks(path.read_text(encoding="utf-8"), "json"):
-        assert pp.Pipeline.from_json(text).outputs
-
-
-def test_the_readmes_python_prints_what_it_shows(tmp_path):
-    (program,) = [block for block in blocks(README, "python") if "import pixprep" in block]
+def test_the_docs_python_runs_and_prints_what_follows_it(tmp_path):
     shutil.copy(ROOT / "client_examples" / "images" / "china.jpg", tmp_path / "photo.jpg")
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"```\n{done.stdout}```" in README
-
-
-def test_the_docs_python_runs(tmp_path):
-    for program in blocks((ROOT / "docs" / "pipeline-file.md").read_text(), "python"):
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    text = text_of(ROOT / "docs" / "pipeline-file.md")
+    programs = re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
+    assert programs
+    for program, shown in programs:
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr, done.stdout) == (0, "", shown)
 
 
 def test_the_readmes_mistake_is_the_real_message(tmp_path):
@@ -66,38 +164,77 @@ def test_the_readmes_mistake_is_the_real_message(tmp_path):
     assert f"check pipeline.json\n{caught.value}\n" in README
 
 
-def test_every_operator_and_command_is_in_the_readme():
-    (listed,) = re.findall(r"lists the operators: (.*?)\.", README)
-    assert re.split(r"[,;] ", listed) == [
-        *("decode", "resize", "center_crop", "crop", "pad", "letterbox", "flip", "normalize"),
-        *("tensor", "original_size", "transform"),
-    ]
-    assert set(re.split(r"[,;] ", listed)) == set(OPS)
-    text = README + "".join(path.read_text(encoding="utf-8") for path in DOCS)
-    commands = re.findall(r"^    (\S+)( |$)", help_of(), re.MULTILINE)
-    assert len(commands) >= 9
-    assert [command for command, _ in commands if f"pixprep {command}" not in text] == []
+def test_every_command_is_in_the_docs_and_every_command_in_the_docs_exists():
+    shown = [line for path in DOCS for line in commands_in(text_of(path))]
+    found = [use for line in shown for use in re.findall(r"(?:^|bin/|\$ |\[)pixprep,? ([a-z][a-z-]+)(.*)", line)]
+    assert {command for command, _ in found} == commands()
+    for command, rest in found:
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest):
+            assert option in help_of(command), f"pixprep {command}{rest}"
 
 
-def help_of():
-    command = [str(Path(sys.executable).parent / "pixprep"), "--help"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+@each(DOCS)
+def test_every_make_target_module_and_file_that_is_named_exists(path):
+    text = text_of(path)
+    targets = set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE))
+    for line in commands_in(text):
+        for target in re.findall(r"(?:^|\$ )make ([a-z-]+)", line):
+            assert target in targets, line
+    for code in inline_code(text):
+        is_path = re.fullmatch(r"(backend|benchmarks|client_examples|docs|model_repository|tests|tools)/[\w./-]*", code)
+        if is_path and "NAME" not in code:
+            assert (ROOT / code).exists(), code
+        if re.fullmatch(r"(pixprep|pp)(\.\w+)+", code) and not code.endswith(".dev"):
+            exists(code.replace("pp.", "pixprep.", 1) if code.startswith("pp.") else code)
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCS], ids=lambda path: path.name)
-def test_every_link_leads_somewhere(path):
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), target
+def test_the_six_functions_exist():
+    table = re.findall(r"^\| \d \| `([\w.]+)` \|", text_of(ROOT / "docs" / "architecture.md"), re.MULTILINE)
+    assert len(table) == 6
+    for function in table:
+        path = ROOT / "backend" / "pixprep" / f"{function.split('.Triton')[0].replace('.', '/')}.py"
+        if "Triton" in function:  # its module needs Triton's process
+            assert "    def execute(" in text_of(path)
+        else:
+            exists(f"pixprep.{function}")
 
 
-def test_the_decode_limits_in_the_readme_are_the_defaults():
+def exists(dotted):
+    """Raises unless the name is a module's, or something inside one."""
+    parts = dotted.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[end:]:
+            found = getattr(found, name)
+        return
+    raise ModuleNotFoundError(dotted)
+
+
+def anchors(text):
+    """The ids that GitHub gives to headings."""
+    headings = re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each(MARKDOWN)
+def test_every_link_and_picture_leads_somewhere(path):
+    text = text_of(path)
+    targets = re.findall(r"\]\(([^):]+)\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
+    for target in targets:
+        file, _, anchor = target.partition("#")
+        there = path.parent / file if file else path
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(text_of(there)), target
+
+
+def test_the_limits_in_the_docs_are_the_defaults():
+    rows = dict(re.findall(r"^\| `(max_\w+)` \| ([\d,]+) \|", text_of(ROOT / "docs" / "security.md"), re.MULTILINE))
     limits = pp.Limits()
-    assert f"{limits.max_image_bytes >> 20} MiB and {limits.max_pixels // 1_000_000} megapixels" in README
-    assert f"{limits.max_side:,} pixels a side" in README
-
-
-def test_the_schema_is_a_schema_of_the_demos_file():
-    schema = json.loads((ROOT / "docs" / "pipeline.schema.json").read_text())
-    ops = [definition["properties"] for name, definition in schema["$defs"].items() if name != "Source"]
-    named = {properties["op"]["enum"][0] for properties in ops}
-    assert named == set(OPS)
+    assert {"max_image_bytes", "max_pixels", "max_side", "max_scans"} <= set(rows)
+    for name, value in rows.items():
+        if hasattr(limits, name):
+            assert int(value.replace(",", "")) == getattr(limits, name), name
