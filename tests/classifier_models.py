@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 
 class Tensor:
-    """``values`` is a NumPy array, or a torch tensor; after ``from_dlpack`` a capsule."""
+    """``values`` is a NumPy array; after ``from_dlpack`` what offered it."""
 
     def __init__(self, name, values):
         self.name, self.values = name, values
@@ -19,11 +19,24 @@ class Tensor:
     def from_dlpack(cls, name, capsule):
         return cls(name, capsule)
 
+    def is_cpu(self):
+        return True
+
     def as_numpy(self):
         return self.values
 
     def to_dlpack(self):
         return self.values.__dlpack__()
+
+
+class OnDevice(Tensor):
+    """Of Triton's two ways to a tensor it has the one that a tensor on a GPU has; the memory is the CPU's."""
+
+    def is_cpu(self):
+        return False
+
+    def as_numpy(self):
+        raise AssertionError("this would copy it")
 
 
 class Error(Exception):
@@ -37,7 +50,9 @@ class Error(Exception):
 class Request:
     def __init__(self, wanted=("double", "pairs"), **inputs):
         self.wanted = list(wanted)
-        self.inputs = {name: Tensor(name, values) for name, values in inputs.items()}
+        self.inputs = {
+            name: values if isinstance(values, Tensor) else Tensor(name, values) for name, values in inputs.items()
+        }
 
     def requested_output_names(self):
         return set(self.wanted)  # as in Triton
@@ -104,7 +119,7 @@ def config(**changes):
     } | changes
 
 
-def started(module, folder, *, kind="CPU", device="0", **changes):
+def started(module, folder, *, device="CPU", number="0", **changes):
     """The model as Triton makes and initializes it."""
     model = module.TritonPythonModel()
     model.initialize(
@@ -112,8 +127,8 @@ def started(module, folder, *, kind="CPU", device="0", **changes):
             "model_name": "small",
             "model_repository": str(folder),
             "model_version": "1",
-            "model_instance_kind": kind,
-            "model_instance_device_id": device,
+            "model_instance_kind": device,
+            "model_instance_device_id": number,
             "model_config": json.dumps(config(**changes)),
         }
     )
@@ -124,25 +139,26 @@ def parameter(name, value):
     return {"parameters": {name: {"string_value": value}}}
 
 
-BATCH = " (the batch first, -1: any)"
-
 # what a config of the small model says, and how it is refused
 DISAGREEMENTS = [
-    ({"input": one("y")}, 'config.pbtxt declares input "y", model.onnx has "x"'),
-    ({"input": []}, 'model.onnx needs input "x", which config.pbtxt does not declare'),
-    ({"output": one("logits")}, 'config.pbtxt declares output "logits", model.onnx has "double", "pairs"'),
+    ({"input": one("y")}, "config.pbtxt declares the inputs ['y'], model.onnx has ['x']"),
+    ({"input": []}, "config.pbtxt declares the inputs [], model.onnx has ['x']"),
+    ({"output": one("logits")}, "config.pbtxt declares the outputs ['logits'], model.onnx has ['double', 'pairs']"),
     (
         {"input": one(data_type="TYPE_FP16")},
-        'input "x" is TYPE_FP16 [-1, -1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx' + BATCH,
+        'input "x" is TYPE_FP16 [-1, -1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
     ),
     (
         {"output": one("pairs", dims=(-1, 3))},
-        'output "pairs" is TYPE_FP32 [-1, -1, 3] in config.pbtxt, TYPE_FP32 [-1, -1, 2] in model.onnx' + BATCH,
+        'output "pairs" is TYPE_FP32 [-1, -1, 3] in config.pbtxt, TYPE_FP32 [-1, -1, 2] in model.onnx (-1: any)',
     ),
     (
         {"max_batch_size": 0},
         'input "x" is TYPE_FP32 [-1] in config.pbtxt, TYPE_FP32 [-1, -1] in model.onnx (-1: any)',
     ),
-    (parameter("threads", "0"), 'parameter "threads" is "0", expected a whole number from 1'),
-    (parameter("threads", "two"), 'parameter "threads" is "two", expected a whole number from 1'),
+    *(
+        (parameter("threads", text), f'parameter "threads" is "{text}", expected a whole number from 1')
+        for text in ("0", "two")
+    ),
+    (parameter("outputs", "both"), 'parameter "outputs" is "both", expected "cpu" or "gpu"'),
 ]

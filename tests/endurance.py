@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from images import jpegs, others
-from pixprep.triton.server import Server
-from pixprep.triton.supervisor import LOOK_S, stubs, watch
+from pixprep.serve.server import Server
+from pixprep.serve.supervisor import LOOK_S, stubs, watch
 from serving import BAD, GOOD, MODELS, Clients, body_of, wait_until, write_repository
 
 CONCURRENCY = 16
@@ -129,7 +129,7 @@ class Endurance:
         ``settle_s``: how long to go on looking after the models, without load.
         """
         slowest, log = 0.0, _Lines()
-        logger = logging.getLogger("pixprep.triton.supervisor")
+        logger = logging.getLogger("pixprep.serve.supervisor")
         logger.addHandler(log)
         with ExitStack() as stack:
             stack.enter_context(self.looked_after())
@@ -152,7 +152,7 @@ class Endurance:
     def looked_after(self):
         """As ``pixprep serve`` does."""
         stopping = threading.Event()
-        care = threading.Thread(target=watch, args=(self.server, ["preprocess"], stopping))
+        care = threading.Thread(target=watch, args=(self.server, stopping))
         care.start()
         time.sleep(4 * LOOK_S)  # until it knows what there is to look after
         try:

@@ -1,21 +1,19 @@
-"""What ``pixprep build`` writes, behind Triton: with the engine and PyTorch on a GPU, or as a rehearsal on the CPU."""
+"""An ensemble behind Triton whose classifier takes the tensor where it lies: on a GPU, or as a rehearsal on the CPU."""
 
 import io
 import re
 from contextlib import contextmanager
 
 import numpy as np
-import onnxruntime
 import pytest
 from PIL import Image
 
 import pixprep as pp
 from endurance import endurance
 from images import jpeg, photo
-from pixprep.triton import pool, repository
-from serving import BAD, GOOD, PIPELINE, Oracle, ask_grpc, write_model
+from pixprep.triton import pool
+from serving import BAD, GOOD, ask_grpc, write_model
 
-NEAR = 0.01  # PyTorch's logits are up to 0.001 from ONNX Runtime's on a CPU; garbage and swapped answers are far off
 CONCURRENCY = 64
 BATCH = 64  # images: the largest batch of each model
 TENSOR = 3 * 224 * 224 * 4
@@ -35,50 +33,9 @@ def photos(count):
     return made
 
 
-class Judge(Oracle):
-    """preprocess has to give the engine's tensors bit for bit, the ensemble nearly ONNX Runtime's logits of them.
-
-    Attributes:
-        furthest: the largest difference of a logit so far.
-    """
-
-    def __init__(self, models, *, device="cpu"):
-        super().__init__(device=device)
-        self._session = onnxruntime.InferenceSession(
-            str(models / "classifier" / "1" / "model.onnx"), providers=["CPUExecutionProvider"]
-        )
-        self._logits = {}
-        self.furthest = 0.0
-
-    def logits(self, tensors):
-        """Each image's alone."""
-        return np.concatenate([self._alone(tensor) for tensor in tensors])
-
-    def _alone(self, tensor):
-        key = tensor.tobytes()
-        if key not in self._logits:
-            (self._logits[key],) = self._session.run(["logits"], {"input": tensor[None]})
-        return self._logits[key]
-
-    def agrees(self, model, got, expected):
-        if model != "ensemble":
-            return super().agrees(model, got, expected)
-        if got.shape != expected.shape:
-            return False
-        furthest = float(np.abs(got - expected).max())
-        self.furthest = max(self.furthest, furthest)
-        return furthest <= NEAR  # not of NaN
-
-
-def build(models, classifier):
-    """The repository; the classifier has the demo's weights, whatever the pipeline."""
-    repository.build(models, pipeline=PIPELINE, classifier=classifier)
-    return models
-
-
 @contextmanager
-def serve(folder, judge, models, *, pool_bytes=None, told_bytes=None):
-    """See ``Endurance``; with a CUDA pool of so many bytes, of which the backend is told as many, or others.
+def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None):
+    """See ``Endurance``; with a CUDA pool of this size, of which the backend is told the truth or another size.
 
     Without them Triton makes its default, as a server does that nobody gave options.
     """
@@ -88,7 +45,7 @@ def serve(folder, judge, models, *, pool_bytes=None, told_bytes=None):
         patch.delenv(pool.VARIABLE, raising=False)
         if pool_bytes is not None:
             patch.setenv(pool.VARIABLE, str(told_bytes or pool_bytes))
-        with endurance(folder, judge, models, extra_args=arguments) as it:
+        with endurance(folder, oracle, models, extra_args=arguments) as it:
             yield it
 
 
@@ -116,21 +73,21 @@ def said(it, pattern):
     return [line for line in lines if re.search(pattern, line)]
 
 
-def assert_answers_can_be_told_apart(judge, images):
-    """A negative control: another image's logits, or none, would not pass for the right ones."""
-    logits = judge.tensors("ensemble", images)
-    for index, row in enumerate(logits):
-        for other in (*logits[:index], *logits[index + 1 :], np.zeros_like(row)):
-            assert not judge.agrees("ensemble", other, row)
-    judge.furthest = 0.0
+def assert_answers_can_be_told_apart(oracle, images):
+    """A negative control: another image's answer, or none, would not pass for the right one."""
+    answers = oracle.tensors("ensemble", images)
+    for index, row in enumerate(answers):
+        for other in (*answers[:index], *answers[index + 1 :], np.zeros_like(row)):
+            assert not oracle.agrees(other, row)
 
 
-def write_pairs(models, kinds):
-    """For each decoder of the decode op a model on each device; the tensors are levels."""
+def write_pairs(models, devices):
+    """For each decoder a model on each device; the tensors are levels."""
     for decoder in DECODERS:
-        ops = [pp.decode(decoder=decoder), pp.resize(256), pp.center_crop(224), pp.tensor(dtype="uint8")]
-        for number, kind in enumerate(kinds):
-            config = f'backend: "pixprep"\ninstance_group {{ kind: KIND_{kind} }}\n'
+        ops = [pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor(dtype="uint8")]
+        parameter = f'parameters {{ key: "decoder" value {{ string_value: "{decoder}" }} }}\n'
+        for number, device in enumerate(devices):
+            config = f'backend: "pixprep"\ninstance_group {{ kind: KIND_{device} }}\n{parameter}'
             write_model(models, f"{decoder}_{number}", config, {"pipeline.json": pp.Pipeline(ops).to_json()})
     return models
 

@@ -7,15 +7,12 @@ of theirs counts as lost unless the case is one that takes the model away from a
 import gzip
 import http.client
 import json
-import os
 import random
-import signal
 import socket
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,23 +21,19 @@ import numpy as np
 import psutil
 import tritonclient.grpc
 
-import pixprep as pp
+from endurance import endurance
 from images import JUNK, jpeg, jpegs, others, scene
-from pixprep.triton.server import Server
 from serving import (
     GOOD,
     LARGE,
     MODELS,
     PHOTO,
-    PORTS,
-    PROGRAM,
     RAW,
     Clients,
     Serve,
     body_of,
     post,
     said,
-    wait_until,
     what_is_unclear,
     write_repository,
 )
@@ -50,10 +43,16 @@ SHM = Path("/dev/shm")
 INFER = "/v2/models/{}/infer"
 NOT_HERE = {
     18: ("800,000 chunks", "a proxy's matter: the embedded server reads a body to its end; see docs/security.md"),
+    **dict.fromkeys(range(25, 32), ("a process that dies, SIGTERM", "tests/server/test_supervision.py")),
     32: ("kill -9 of one of three behind a load balancer", "needs a load balancer"),
     33: ("rolling restart of three with drain", "needs a load balancer"),
+    34: ("preprocess loaded anew under load", "tools/soak.py"),
+    37: ("/dev/shm of 1 MiB: no start", "tests/unit/test_server_setup.py"),
     39: ("8,000 requests, a tenth of them bad", "tools/soak.py does 30,000"),
+    40: ("NumPy 2 in the environment: no start", "tests/unit/test_server_setup.py"),
+    41: ("port in use, no repository", "tests/unit/test_server_setup.py, test_cli.py"),
     42: ("GPU out of memory, sticky CUDA error, GPU lost", "needs a GPU"),
+    43: ("pipeline.json that is broken", "tests/server/test_embedded_server.py, tests/unit/test_pipeline_file.py"),
 }
 CASES = {}
 
@@ -113,7 +112,7 @@ class Site:
     """Where a case happens.
 
     Attributes:
-        serve: the server; a case that ends one starts its own with ``another``.
+        serve: the server.
         clients: whose requests count.
         scale: 1 for the everyday tests, more for the long run.
     """
@@ -125,18 +124,11 @@ class Site:
         self.scale = scale
         self.clients = Clients(serve, oracle)
 
-    @contextmanager
-    def another(self):
-        """A server of the case's own, and clients of it that count here."""
-        folder = self.folder / f"own{len(list(self.folder.glob('own*')))}"
-        with (
-            Serve(write_repository(folder / "models"), triton_log=folder / "triton.log") as serve,
-            Clients(serve, self.oracle, is_closing=True) as clients,
-        ):
-            yield serve, clients
-            self.clients.counts.update(clients.counts)
-            self.clients.codes.update(clients.codes)
-            self.clients.notes += clients.notes
+    def count(self, clients):
+        """Clients of a server of the case's own count here."""
+        self.clients.counts.update(clients.counts)
+        self.clients.codes.update(clients.codes)
+        self.clients.notes += clients.notes
 
     def both(self, images, *, models=MODELS):
         """Ask for the images in one request over both protocols."""
@@ -329,15 +321,8 @@ def _(site):
 
 @case(14, "broken JSON; JSON 2,000 deep")
 def _(site):
-    for body in (
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        b"[" * 2000 + b"]" * 2000,
-        b'{"inputs":' * 2000 + b"1" + b"}" * 2000,
-    ):
+    deep = [b"[" * 2000 + b"]" * 2000, b'{"inputs":' * 2000 + b"1" + b"}" * 2000]
+    for body in (b"", b"{", b"[]", b"null", b"\xff\xfe", *deep):
         site.raw([400, 500], {}, body)
 
 
@@ -490,157 +475,34 @@ def _(site):
         list(pool.map(lambda number: site.clients.ask([GOOD[number % 5]]), range(1000 if site.scale > 1 else 400)))
 
 
-# what dies
-
-
-def dies(site, model, number):
-    with site.clients.load(3, images=[LARGE]):
-        wait_until(lambda: site.clients.counts["right"] >= 3)
-        stub = site.serve.stub(model)
-        idle_s = stub.cpu_s
-        wait_until(lambda: model != "preprocess" or stub.cpu_s > idle_s + 0.05)
-        after, start = len(site.serve.log), time.monotonic()
-        os.kill(stub.pid, number)
-        waited_s = int(site.serve.wait_for(f"model {model} is down.*again( in (\\d+) s)?$", after=after)[2] or 0)
-        site.serve.wait_for(f"model {model} is back", after=after)
-        took_s = time.monotonic() - start - waited_s
-    return f"back {took_s:.1f} s after it died, not counting a wait of {waited_s} s"
-
-
-@case(25, "preprocess killed, idle", takes_the_model=True)
-def _(site):
-    with site.another() as (serve, clients):
-        start = time.monotonic()
-        os.kill(serve.stub("preprocess").pid, signal.SIGKILL)
-        serve.wait_for("model preprocess is back")
-        clients.recover()
-        return f"right again after {time.monotonic() - start:.1f} s"
-
-
-@case(26, "preprocess killed with requests in flight", takes_the_model=True)
-def _(site):
-    return dies(site, "preprocess", signal.SIGKILL)
-
-
-@case(27, "preprocess segfaults while it decodes", takes_the_model=True)
-def _(site):
-    return dies(site, "preprocess", signal.SIGSEGV)
-
-
-@case(28, "classifier stopped (a hang)", takes_the_model=True)
-def _(site):
-    return dies(site, "classifier", signal.SIGSTOP)
-
-
-@case(29, "Triton killed", takes_the_model=True)
-def _(site):
-    with site.another() as (serve, clients):
-        with clients.load(4):
-            wait_until(lambda: clients.counts["right"] >= 4)
-            serve.triton.kill()
-            start = time.monotonic()
-            assert serve.end() == 1
-            wait_until(lambda: not serve.left(), serve.left)
-        return f"pixprep serve ended with 1 and left nothing after {time.monotonic() - start:.1f} s"
-
-
-@case(30, "SIGTERM with 4 requests in flight", takes_the_model=True)
-def _(site):
-    with site.another() as (serve, clients), ThreadPoolExecutor(4) as pool:
-        stub = serve.stub("preprocess")
-        idle_s = stub.cpu_s
-        for number in range(4):
-            pool.submit(clients.ask, [LARGE] * 4, protocol=PROTOCOLS[number % 2])
-        wait_until(lambda: stub.cpu_s > idle_s + 0.2)
-        start = time.monotonic()
-        assert serve.stop() == 0
-        assert serve.left() == []
-        return f"ended after {time.monotonic() - start:.1f} s, nothing left"
-
-
-@case(31, "SIGTERM with a dead model", takes_the_model=True)
-def _(site):
-    with site.another() as (serve, clients), ThreadPoolExecutor(4) as pool:
-        os.kill(serve.stub("preprocess").pid, signal.SIGKILL)
-        for _ in range(4):
-            pool.submit(clients.ask, [PHOTO])
-        start = time.monotonic()
-        assert serve.stop() == 0
-        took_s = time.monotonic() - start
-        assert took_s < 12
-        assert serve.left() == []
-        return f"ended after {took_s:.1f} s, nothing left"
-
-
 # what the operator does
 
 
-@contextmanager
-def controlled(site):
-    """A server whose models this process may load, and clients of it that count here."""
-    folder = site.folder / f"own{len(list(site.folder.glob('own*')))}"
-    models = write_repository(folder / "models")
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=folder / "triton.log") as server:
-        address = Address(server.http_url.removeprefix("http://"), server.grpc_url)
-        with Clients(address, site.oracle) as clients:
-            yield server, clients, models / "preprocess" / "1" / "pipeline.json"
-            site.clients.counts.update(clients.counts)
-            site.clients.codes.update(clients.codes)
-            site.clients.notes += clients.notes
-
-
-@dataclass(frozen=True)
-class Address:
-    address: str
-    grpc: str
-
-
-@case(34, "preprocess loaded anew 5 times under 8 clients")
-def _(site):
-    with controlled(site) as (server, clients, pipeline), clients.load(8, images=GOOD):
-        for number in range(5):
-            os.utime(pipeline, (number, number))  # Triton loads anew what has changed
-            rights = clients.counts["right"]
-            assert server.control("models/preprocess/load") == (200, b"")
-            wait_until(lambda rights=rights: clients.counts["right"] > rights + 8)
-    assert not clients.codes
-
-
-@case(35, "a broken pipeline is loaded: the old one goes on")
-def _(site):
-    with controlled(site) as (server, clients, pipeline), clients.load(4, images=GOOD):
-        pipeline.write_text(pipeline.read_text().replace('"resize"', '"rezise"'))
-        status, text = server.control("models/preprocess/load")
-        assert status == 400
-        assert b"no such op; did you mean" in text
-        rights = clients.counts["right"]
-        wait_until(lambda: clients.counts["right"] > rights + 8)
-    assert not clients.codes
-
-
-def refused(site, code, pattern, arguments, *, before=(), environment=None):
-    """`pixprep serve` that must not start: one line, and this exit code."""
-    command = [*before, sys.executable, "-c", PROGRAM, "serve", *PORTS, *arguments]
-    done = subprocess.run(
-        command, env=os.environ | (environment or {}), capture_output=True, text=True, timeout=120, check=False
-    )
-    lines = done.stderr.splitlines()
-    is_right = done.returncode == code and done.stdout == "" and lines and pattern in lines[0] + lines[-1]
-    site.clients.note("right" if is_right else "wrong", "" if is_right else f"{done.returncode} {done.stderr[-300:]}")
-
-
-def in_own_mounts(folder, size, command):
-    """What runs a command with a file system of this size on a folder; None if this machine does not allow it."""
+def in_own_mounts(folder, size):
+    """What a command follows that is to see a file system of this size on a folder; None if nobody may mount."""
     unshare = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
     script = f'mount -t tmpfs -o size={size} tmpfs "{folder}" && exec "$@"'
     words = [*unshare, script, "sh"]
     allowed = subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
-    return [*words, *command] if allowed else None
+    return words if allowed else None
+
+
+@case(35, "a broken pipeline is loaded: the old one goes on")
+def _(site):
+    with endurance(site.folder / "own35", site.oracle) as it, it.clients.load(4, images=GOOD):
+        pipeline = site.folder / "own35" / "models" / "preprocess" / "1" / "pipeline.json"
+        pipeline.write_text(pipeline.read_text().replace('"resize"', '"rezise"'))
+        status, text = it.server.control("models/preprocess/load")
+        assert status == 400
+        assert b"no such op; did you mean" in text
+        it.more_right(8)
+    site.count(it.clients)
+    assert not it.clients.codes
 
 
 @case(36, "/dev/shm of 34 MiB, and a batch that does not fit")
 def _(site):
-    before = in_own_mounts("/dev/shm", "34m", ())
+    before = in_own_mounts("/dev/shm", "34m")
     if before is None:
         return "not tried: this machine lets nobody mount"
     folder = site.folder / "small"
@@ -657,19 +519,8 @@ def _(site):
             except (OSError, http.client.HTTPException) as error:
                 codes.append(repr(error))
         recovery_s = clients.recover()
-        site.clients.counts.update(clients.counts)
-        site.clients.notes += clients.notes
+        site.count(clients)
         return f"a batch of 64: {codes[0]}; right again after {recovery_s:.1f} s"
-
-
-@case(37, "/dev/shm of 1 MiB: no start, and the number needed")
-def _(site):
-    before = in_own_mounts("/dev/shm", "1m", ())
-    if before is None:
-        return "not tried: this machine lets nobody mount"
-    folder = write_repository(site.folder / "tiny")
-    refused(site, 1, "Triton's Python models need 32 MiB", ["--model-repository", str(folder)], before=before)
-    return None
 
 
 @case(38, "the disk of the log is full")
@@ -681,41 +532,7 @@ def _(site):
         ThreadPoolExecutor(8) as pool,
     ):
         list(pool.map(lambda number: clients.ask([GOOD[number % 5]]), range(100)))
-        site.clients.counts.update(clients.counts)
-        site.clients.notes += clients.notes
-
-
-@case(40, "NumPy 2 in the environment: no start")
-def _(site):
-    metadata = site.folder / "numpy2" / "numpy-2.1.0.dist-info" / "METADATA"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
-    models = write_repository(site.folder / "models40")
-    path = {"PYTHONPATH": str(metadata.parents[1])}
-    refused(site, 1, "NumPy 2.1.0: Triton 2.51 misreads", ["--model-repository", str(models)], environment=path)
-
-
-@case(41, "port in use, no repository")
-def _(site):
-    models = str(write_repository(site.folder / "models41"))
-    port = site.serve.address.rpartition(":")[2]
-    refused(site, 1, f"port {port} is in use by tritonserver", ["--model-repository", models, "--http-port", port])
-    refused(site, 1, "no such model repository", ["--model-repository", str(site.folder / "none")])
-
-
-@case(43, "pipeline.json: broken, of a newer version, unknown op; checked and not")
-def _(site):
-    for number, (new, words) in enumerate(
-        {
-            "{": "pipeline.json",
-            '{"format": "pixprep/99", "ops": []}': "pixprep/99",
-            pp.presets.imagenet().to_json().replace('"resize"', '"rezise"'): 'did you mean "resize"?',
-        }.items()
-    ):
-        models = write_repository(site.folder / f"models43-{number}")
-        (models / "preprocess" / "1" / "pipeline.json").write_text(new)
-        for extra in ([], ["--no-check"]):
-            refused(site, 1, words, ["--model-repository", str(models), *extra])
+        site.count(clients)
 
 
 @case(44, "a thousand connections one after the other (a clock that jumps: not here)")

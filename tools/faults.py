@@ -1,6 +1,6 @@
 """Do every row of the fault table to a live server, and print what became of each request.
 
-    PYTHONPATH=tests .venv/bin/python tools/faults.py [--rows 4 26 30] [--scale 5]
+    PYTHONPATH=tests .venv/bin/python tools/faults.py [--rows 4 23 36] [--scale 5]
 
 Exit status 1 if a request was lost or answered wrongly.
 """

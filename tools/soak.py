@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from endurance import CONCURRENCY, endurance
-from pixprep.triton.supervisor import GRACE_S
+from pixprep.serve.supervisor import GRACE_S
 from pixprep.triton.watchdog import IDLE_S
 from serving import Oracle
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pixprep.triton import repository
-from pixprep.triton.server import Server
+from pixprep import repository
+from pixprep.serve.server import Server
 from serving import Oracle
 
 

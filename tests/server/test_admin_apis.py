@@ -1,7 +1,7 @@
 """Attack: a client that unloads models, moves the log or switches traces on; a user who looks for the key in `ps`.
 
 Defence: Triton's restricted APIs, with a key that is new at every start and written over in the process list.
-Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open.
+Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference, health and shared memory stay open.
 """
 
 import http.client
@@ -55,9 +55,15 @@ def test_the_same_holds_over_grpc(demo):
 def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(demo):
     assert set(key(demo)) == {"x"}
     assert demo.control("index")[0] == 200
+    assert "admin-key=" not in demo.log_file.read_text()
 
 
 @pytest.mark.server
-def test_health_metadata_and_inference_are_open(demo):
-    for path in ("/v2/health/ready", "/v2/models/ensemble", "/v2/models/ensemble/stats"):
+def test_health_metadata_and_shared_memory_are_open(demo):
+    for path in (
+        "/v2/health/ready",
+        "/v2/models/ensemble",
+        "/v2/models/ensemble/stats",
+        "/v2/systemsharedmemory/status",
+    ):
         assert status(demo, "GET", path) == 200

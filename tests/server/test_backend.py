@@ -18,7 +18,7 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from pixprep.triton.server import Server
+from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
 
@@ -140,13 +140,6 @@ def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
     assert np.array_equal(tensors, np.stack(engine.run(images)))
 
 
-def test_a_plain_post_of_a_file_is_enough(server, engine):
-    status, body = post(server, "pre.pixprep", PHOTOS[0].read_bytes())
-    assert status == 200
-    (tensor,) = engine.run([PHOTOS[0].read_bytes()])
-    assert body.endswith(tensor.tobytes())
-
-
 def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton):
     images = eight_sizes()
     images[4] = images[4][: len(images[4]) // 2]
@@ -155,49 +148,6 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton):
     size = f"{len(images[4]):,}"
     assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"<html>", "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"),
-        (b"\xff\xd8\xff\xe0", "[TRUNCATED] image 1 of 1: the JPEG ends after 4 bytes, inside its header"),
-    ],
-)
-def test_what_a_client_reads_names_no_path_and_no_traceback(server, body, message):
-    status, error = post(server, "pre.pixprep", body)
-    assert (status, error) == (400, message)
-    assert not re.search(r"Traceback|\.py|/", error)
-
-
-def test_a_request_with_no_image_is_refused(triton):
-    module = triton.module
-    empty = module.InferInput("image", [0, 1], "BYTES")
-    empty.set_data_from_numpy(np.empty((0, 1), np.object_))
-    with pytest.raises(InferenceServerException):
-        triton.infer("pre.pixprep", [empty])
-    assert ask(triton, "pre.pixprep", [PHOTOS[0].read_bytes()]).as_numpy("tensor").shape == (1, 3, 224, 224)
-
-
-def test_sixteen_clients_at_once_with_one_broken_image(server, engine):
-    images = (eight_sizes() * 2)[:16]
-    images[7] = images[7][: len(images[7]) // 2]
-    with tritonclient.grpc.InferenceServerClient(address(server.grpc_url)) as client:
-
-        def one(encoded):
-            try:
-                return ask(client, "pre.pixprep", [encoded]).as_numpy("tensor")[0]
-            except InferenceServerException as error:
-                return error.message()
-
-        with ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(one, images))
-    expected = engine.run(images)
-    right = [isinstance(a, np.ndarray) and np.array_equal(a, e) for a, e in zip(answers, expected, strict=True)]
-    assert [index for index, is_right in enumerate(right) if not is_right] == [7]
-    assert re.fullmatch(
-        r"\[TRUNCATED\] image 1 of 1: the JPEG ends after [\d,]+ bytes, before its last row", answers[7]
-    )
 
 
 def test_on_error_zero_keeps_the_good_images(triton):
@@ -259,34 +209,10 @@ def test_the_metrics_port_counts_images_by_outcome(server):
         missing = [line for line in lines if not re.search(line, text)]
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP16 dims: [ 3, 224, 224 ] }\n',
-            'config.pbtxt: output "tensor": is TYPE_FP16 [3, 224, 224], '
-            "but the pipeline gives TYPE_FP32 [3, 224, 224]: write that, or leave the output out",
-        ),
-        (
-            'backend: "pixprep"\nparameters { key: "on_eror" value { string_value: "zero" } }\n',
-            'parameters: no such parameter "on_eror"; did you mean "on_error"?',
-        ),
-    ],
-)
-def test_a_wrong_config_is_one_clear_line(tmp_path, config, message):
-    write_model(tmp_path, "wrong", PIPELINE, config)
-    with pytest.raises(pp.PixprepError) as caught, Server(tmp_path, http_port=0, grpc_port=0, metrics_port=0):
-        pass
-    text = str(caught.value)
-    assert message in text
-    assert "wrong" in text.splitlines()[0]
-    assert "Traceback" not in text
-    assert "model.py" not in text
-
-
 def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     """The way into NVIDIA's container: model.py with the package beside it."""
-    from pixprep.triton.wheel import assemble_backends, install_backend  # noqa: PLC0415  (this test's own subject)
+    from pixprep.repository.backend import install_backend  # noqa: PLC0415  (this test's own subject)
+    from pixprep.serve.wheel import assemble_backends  # noqa: PLC0415
 
     backends = tmp_path / "backends"
     assemble_backends(backends)

@@ -18,7 +18,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli import main
-from pixprep.triton import client
+from pixprep.serve import client
 
 pytestmark = pytest.mark.server
 
@@ -118,17 +118,13 @@ def test_top_0_gives_the_scores_themselves(demo, pixprep, protocol):
 
 def test_the_summary_of_a_tensor_from_the_server_is_that_of_run(demo, demo_repository, pixprep):
     pipeline = demo_repository / "preprocess" / "1" / "pipeline.json"
-    ours, theirs = (
-        pixprep("run", pipeline, CHINA)[1],
-        pixprep("send", CHINA, "--model", "preprocess", *target(demo))[1],
-    )
+    send = ("send", CHINA, "--model", "preprocess", *target(demo))
+    ours, theirs = pixprep("run", pipeline, CHINA)[1], pixprep(*send)[1]
     summary = ours.removeprefix(f"{CHINA}: ")
     assert summary.startswith("float32 [3, 224, 224]  min -0.9922  max 1  mean ")
     assert theirs.splitlines()[1:] == [f"    tensor  {summary.rstrip()}"]
     row = json.loads(pixprep("run", pipeline, CHINA, "--json")[1])
-    tensor = json.loads(pixprep("send", CHINA, "--model", "preprocess", *target(demo), "--json")[1])["outputs"][
-        "tensor"
-    ]
+    tensor = json.loads(pixprep(*send, "--json")[1])["outputs"]["tensor"]
     assert {"file": str(CHINA), **tensor} == row
 
 
@@ -146,13 +142,8 @@ def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_answered(demo, pix
 
 
 def test_what_the_server_cannot_do_is_one_line(demo, pixprep):
-    url = demo.http_url.removeprefix("http://")
     metrics = demo.metrics_url.removeprefix("http://").removesuffix("/metrics")
     mistakes = {
-        (
-            "--model",
-            "resnet",
-        ): f"no model \"resnet\" is ready on {url}: Request for unknown model: 'resnet' is not found",
         ("--batch", "65"): 'batch 65: model "ensemble" takes 1 to 64 images a request',
         ("--url", demo.grpc_url): f"what answers at {demo.grpc_url} does not speak HTTP: is it the gRPC port?",
         ("--url", metrics): f"what answers at {metrics} is no inference port: is it the metrics port?",
@@ -210,7 +201,7 @@ def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothin
     assert not table.exists()
 
 
-# serve and doctor
+# serve
 
 
 def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_path):
@@ -238,10 +229,3 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
     with pp.Engine(pp.presets.imagenet()) as engine:
         (tensor,) = engine.run([FLOWER.read_bytes()])
     assert (tmp_path / "answer.bin").read_bytes().endswith(tensor.tobytes())
-
-
-def test_doctor_finds_nothing_to_do_on_a_machine_that_serves(demo, pixprep):
-    assert demo.pid
-    code, out, err = pixprep("doctor")
-    assert (code, err) == (0, "")
-    assert "ok    triton's python stub: starts\n" in out

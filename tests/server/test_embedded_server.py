@@ -1,6 +1,5 @@
 """The embedded Triton as a process: it starts whole, and leaves nothing behind."""
 
-import json
 import os
 import re
 import signal
@@ -19,7 +18,7 @@ import psutil
 import pytest
 
 import pixprep as pp
-from pixprep.triton.server import SHARED_MEMORY, Server
+from pixprep.serve.server import SHARED_MEMORY, Server
 
 pytestmark = pytest.mark.server
 
@@ -48,7 +47,7 @@ class TritonPythonModel:
 PARENT = """\
 import sys
 from pathlib import Path
-from pixprep.triton.server import Server
+from pixprep.serve.server import Server
 server = Server(Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0, log_file=Path(sys.argv[2]))
 server.start()
 print(server.pid, server._prefix, server._folder.name, flush=True)
@@ -65,9 +64,8 @@ def repository(tmp_path):
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """Two models, in an environment with a proxy that leads nowhere."""
+    """A model, in an environment with a proxy that leads nowhere."""
     models = tmp_path_factory.mktemp("models")
-    write_python_model(models, "double", DOUBLE)
     (models / "pre.pixprep" / "1").mkdir(parents=True)
     pp.presets.imagenet().save(models / "pre.pixprep" / "1" / "pipeline.json")
     with pytest.MonkeyPatch.context() as patch:
@@ -149,20 +147,6 @@ def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
     wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
 
 
-def test_a_plain_python_model_answers(serving):
-    body = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1.5, -2]}]}
-    request = urllib.request.Request(f"{serving.http_url}/v2/models/double/infer", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=20) as response:
-        (output,) = json.load(response)["outputs"]
-    assert output["data"] == [3, -4]
-
-
-def test_clients_may_use_shared_memory_but_not_tritons_log_and_trace_files(serving):
-    paths = ("systemsharedmemory/status", "models/pre.pixprep/stats", "logging", "trace/setting")
-    statuses = [get(f"{serving.http_url}/v2/{path}") for path in paths]
-    assert statuses == [200, 200, 403, 403]
-
-
 def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):
     """Triton takes the command line of a Python model apart at spaces, and would wait for that model for ever."""
     model = tmp_path / "my models" / "pre.pixprep" / "1"
@@ -190,16 +174,6 @@ def test_a_second_server_stands_beside_the_first_and_starts_again_at_the_same_pl
     assert not list(SHARED_MEMORY.glob(f"{prefix}*"))
     assert list(SHARED_MEMORY.glob(f"{serving._prefix}*"))
     assert get(f"{serving.http_url}/v2/models/pre.pixprep/ready") == 200
-
-
-def test_a_running_server_is_not_mistaken_for_ours(serving, repository):
-    port = int(serving.http_url.rpartition(":")[2])
-    with pytest.raises(pp.SetupError) as caught:
-        Server(repository, http_port=port, grpc_port=0, metrics_port=0).start()
-    assert str(caught.value) == (
-        f"port {port} is in use by tritonserver (process {serving.pid}): "
-        "stop what listens there, or choose another --http-port"
-    )
 
 
 def test_ipv6_works_as_well(repository):
@@ -304,18 +278,6 @@ def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
     assert last == f"Triton's whole log: {log}"
 
 
-def test_a_config_with_a_misspelled_field_is_one_line(tmp_path):
-    repository = tmp_path / "models"
-    write_python_model(repository, "wrong", DOUBLE, f"{CONFIG}max_batch: 3\n")
-    log = tmp_path / "triton.log"
-    with pytest.raises(pp.PixprepError) as caught:
-        Server(repository, **PORTS, log_file=log).start()
-    assert str(caught.value) == (
-        'model "wrong" does not load: config.pbtxt: 4:10: Message type "inference.ModelConfig" has no field named '
-        f'"max_batch".\nTriton\'s whole log: {log}'
-    )
-
-
 def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
     repository = tmp_path / "models"
     write_python_model(repository, "slow", INITIALIZE.format("import time; time.sleep(60)"))
@@ -325,23 +287,6 @@ def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
         server.start(timeout_s=2)
     assert str(caught.value) == f'Triton was not ready after 2 s (still loading "slow"); its whole log: {log}'
     assert not list(SHARED_MEMORY.glob(f"{server._prefix}*"))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serve_in_the_foreground_says_ready_and_stops_cleanly(repository, number):
-    command = [str(Path(sys.executable).parent / "pixprep"), "serve", "--model-repository", str(repository)]
-    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
-        assert serve.stdout is not None
-        ready, curl = serve.stdout.readline(), serve.stdout.readline()
-        found = re.fullmatch(r"ready  http (http://127\.0\.0\.1:\d+)  grpc \S+  metrics \S+\n", ready)
-        assert found, ready
-        processes = family(serve.pid)
-        serve.send_signal(number)
-        _, errors = serve.communicate(timeout=30)
-    assert (serve.returncode, errors) == (0, "stopped\n")
-    assert "curl --data-binary @photo.jpg" in curl
-    assert not psutil.wait_procs(processes, timeout=5)[1]
 
 
 def test_a_signal_while_starting_leaves_nothing(repository):

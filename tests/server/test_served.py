@@ -1,29 +1,23 @@
 """The driver of the served part of ``make gpu``, rehearsed: the same requests and judges, few of them, on the CPU."""
 
-import importlib.util
-
 import pytest
 
 import ensemble
-from serving import GOOD, Clients
+from serving import GOOD, Clients, Oracle, write_repository
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """With the PyTorch classifier where there is PyTorch."""
-    models = tmp_path_factory.mktemp("served") / "models"
-    ensemble.build(models, "torch" if importlib.util.find_spec("torch") else "onnxruntime")
+    models = write_repository(tmp_path_factory.mktemp("served") / "models")
     return ensemble.write_pairs(models, ("CPU", "CPU"))
 
 
 @pytest.fixture(scope="module")
-def it(tmp_path_factory, models):
-    judge = ensemble.Judge(models)
-    with ensemble.serve(tmp_path_factory.mktemp("served") / "it", judge, models) as it:
+def it(tmp_path_factory, oracle, models):
+    with ensemble.serve(tmp_path_factory.mktemp("served") / "it", oracle, models) as it:
         yield it
-    judge.close()
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +33,16 @@ def test_the_ensembles_answers_are_right_and_its_tensors_pass_the_host(it, image
     assert ensemble.tensors_pass_the_host(it, images)
 
 
-def test_wrong_logits_are_counted(it, models, images):
-    class Deceived(ensemble.Judge):
+def test_wrong_answers_are_counted(it, images):
+    class Deceived(Oracle):
         def logits(self, tensors):
-            return super().logits(tensors) + 2 * ensemble.NEAR
+            return super().logits(tensors) + 1
 
-    judge = Deceived(models)
-    with Clients(it, judge) as clients:
+    oracle = Deceived()
+    with Clients(it, oracle) as clients:
         assert clients.ask(images[:1], model="ensemble") == "wrong"
         assert clients.ask(images[:1]) == "right"
-    judge.close()
+    oracle.close()
 
 
 def test_two_models_on_the_same_device_give_the_same_levels(it):

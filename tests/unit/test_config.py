@@ -70,30 +70,26 @@ def test_on_error_zero_adds_the_status_output():
             "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]",
         ),
         ({"input": [{}, {}]}, "config.pbtxt: input: 2 inputs, but encoded images come by one"),
-        (
-            {"parameters": {"on_eror": {"string_value": "zero"}}},
-            'parameters: no such parameter "on_eror"; did you mean "on_error"?',
-        ),
-        (
-            {"parameters": {"on_error": {"string_value": "ignore"}}},
-            'parameters: on_error is "fail" or "zero", not "ignore"',
-        ),
-        (
-            {"parameters": {"max_pixels": {"string_value": "-1"}}},
-            'parameters: max_pixels is a whole number of at least 1, not "-1"',
-        ),
-        (
-            {"parameters": {"formats": {"string_value": "jpeg, jpg"}}},
-            'parameters: formats are some of jpeg, png, webp, bmp, tiff, gif, not "jpg"',
-        ),
-        (
-            {"parameters": {"formats": {"string_value": ""}}},
-            'parameters: formats are some of jpeg, png, webp, bmp, tiff, gif, not ""',
-        ),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
     assert refusal(config) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("on_eror", "zero", 'no such parameter "on_eror"; did you mean "on_error"?'),
+        ("on_error", "ignore", 'on_error is "fail" or "zero", not "ignore"'),
+        ("damage", "some", 'damage is "strict" or "lenient", not "some"'),
+        ("decoder", "gpu", 'decoder is "consistent", "fastest" or "cpu", not "gpu"'),
+        ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
+        ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, not "jpg"'),
+        ("formats", "", 'formats are some of jpeg, png, webp, bmp, tiff, gif, not ""'),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_what_to_change(name, value, message):
+    assert refusal({"parameters": {name: {"string_value": value}}}) == f"parameters: {message}"
 
 
 def test_parameters_of_triton_itself_are_left_alone():
@@ -112,6 +108,12 @@ def test_every_limit_is_a_parameter():
     assert options.max_request_bytes == 9
     assert {name: str(value) for name, value in vars(options.limits).items()} == texts | {"formats": "('jpeg', 'png')"}
     assert model_config.options({}).limits == pp.Limits()
+
+
+def test_the_words_that_choose_have_defaults():
+    options = model_config.options({})
+    words = (options.on_error, options.damage, options.decoder, options.outputs)
+    assert words == ("fail", "strict", "consistent", "gpu")
 
 
 @pytest.mark.parametrize("name", ["max_frames", "max_expansion"])

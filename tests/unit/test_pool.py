@@ -3,6 +3,7 @@
 import pytest
 
 import pixprep as pp
+from pixprep.serve import cuda_pool
 from pixprep.triton import pool
 
 PIPELINE = pp.presets.imagenet()
@@ -40,18 +41,14 @@ def test_what_nobody_said_is_tritons_default():
     assert pool.known_bytes({pool.VARIABLE: "123"}) == 123
 
 
-def test_every_gpu_gets_a_pool_for_every_pixprep_model(tmp_path, monkeypatch):
+def test_the_pool_of_a_server_holds_the_images_of_every_pixprep_model(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name / "1").mkdir(parents=True)
         PIPELINE.save(tmp_path / name / "1" / "pipeline.json")
-    monkeypatch.setattr(pool, "gpu_count", lambda: 2)
-    size = 2 * 512 * TENSOR
-    arguments = pool.server_arguments(tmp_path)
-    assert arguments == [f"--cuda-memory-pool-byte-size={gpu}:{size}" for gpu in (0, 1)]
-    assert pool.pool_in(arguments) == size
+    assert cuda_pool.size(tmp_path, images_in_flight=512) == 2 * 512 * TENSOR
+    assert cuda_pool.size(tmp_path, images_in_flight=1) == 64 << 20
 
 
-def test_without_a_gpu_there_is_nothing_to_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "gpu_count", lambda: 0)
-    assert pool.server_arguments(tmp_path) == []
-    assert pool.pool_in([]) is None
+def test_every_gpu_gets_the_pool():
+    assert cuda_pool.options(123, gpus=2) == [f"--cuda-memory-pool-byte-size={gpu}:123" for gpu in (0, 1)]
+    assert cuda_pool.options(123, gpus=0) == []

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from pixprep.triton import server as server_module
-from pixprep.triton import wheel as wheel_module
-from pixprep.triton.failure import failure, still_loading
-from pixprep.triton.server import Server
-from pixprep.triton.wheel import find_wheel
+from pixprep.serve import ports
+from pixprep.serve import wheel as wheel_module
+from pixprep.serve.failure import failure, still_loading
+from pixprep.serve.server import Server
+from pixprep.serve.wheel import find_wheel
 
 # Lines of Triton 2.51.0, times and paths shortened.
 NOISE = """\
@@ -51,7 +51,7 @@ def test_a_port_in_use_is_named_with_its_flag(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"grpc_port": 18477, "http_port": 18477}, "--http-port and --grpc-port are both 18477: give each its own"),
+        ({"grpc_port": 18477, "http_port": 18477}, "port 18477 is in use by "),
         ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
         ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
         ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
@@ -65,14 +65,14 @@ def test_a_place_that_cannot_be_listened_on_is_named(tmp_path, arguments, words)
 
 def test_free_ports_differ():
     for _ in range(20):
-        assert len(set(server_module.check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0}).values())) == 3
+        assert len(set(ports.check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0}).values())) == 3
 
 
 def test_a_listener_is_found_by_its_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert server_module.listeners(port) == {os.getpid()}
-    assert server_module.listeners(port) == set()
+        assert ports.listeners(port) == {os.getpid()}
+    assert ports.listeners(port) == set()
 
 
 def test_other_machines_are_let_in_only_on_purpose(tmp_path):
@@ -80,11 +80,6 @@ def test_other_machines_are_let_in_only_on_purpose(tmp_path):
         "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
         "use 127.0.0.1, or say --allow-remote"
     )
-
-
-def test_a_missing_repository_is_named(tmp_path):
-    missing = tmp_path / "models"
-    assert refusal(missing) == f"{missing}: no such model repository: make the demo's with pixprep build"
 
 
 def test_numpy_2_is_refused():
@@ -133,6 +128,14 @@ def test_a_stub_that_cannot_start_is_one_line(tmp_path, words, code, message):
 def test_the_stub_of_this_python_starts():
     wheel = find_wheel()
     wheel_module.check_stub(wheel.stub, wheel_module.environment(wheel))
+
+
+def test_too_little_shared_memory_is_refused_with_the_number_needed():
+    with pytest.raises(pp.SetupError) as caught:
+        wheel_module.check_shared_memory(Path("/proc"))  # a file system without room
+    assert str(caught.value) == (
+        "/proc has 0 MiB free, and Triton's Python models need 32 MiB: in Docker, say --shm-size=1g"
+    )
 
 
 def test_missing_shared_memory_is_named(tmp_path):
@@ -225,29 +228,6 @@ def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message
 
 def test_models_that_are_still_loading_are_named():
     assert still_loading(NOISE) == ['"slow"']
-
-
-def test_the_backend_for_a_container_is_complete_and_replaces_an_older_one(tmp_path):
-    older = wheel_module.install_backend(tmp_path)
-    (older / "old.py").touch()
-    installed = wheel_module.install_backend(tmp_path)
-    assert installed == older
-    package = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
-    assert {"model.py", "pixprep/engine.py", "pixprep/triton/model.py", "pixprep/kernels/cpu.py"} <= package
-    assert "old.py" not in package
-    assert not [name for name in package if "__pycache__" in name]
-
-
-def test_the_backend_never_replaces_what_is_no_backend(tmp_path):
-    source = tmp_path / "pixprep" / "thesis.py"
-    source.parent.mkdir()
-    source.touch()
-    with pytest.raises(pp.SetupError) as caught:
-        wheel_module.install_backend(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}/pixprep: is there, and is no backend that pixprep installed: choose another folder"
-    )
-    assert source.exists()
 
 
 def test_this_python_comes_first_for_tritons_stub():

@@ -24,7 +24,7 @@ def run(**values):
 
 
 def test_a_batch_that_takes_for_ever_ends_the_process_and_says_where_it_was():
-    done = run(limit=0.1, work=50)
+    done = run(limit=0.1, work=10)
     assert done.returncode == 1
     assert "done" not in done.stdout
     assert "wait" in done.stderr

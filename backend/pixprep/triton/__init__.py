@@ -1,1 +1,1 @@
-"""pixprep and Triton Inference Server: the backend, model repositories, the embedded server, clients."""
+"""What runs inside Triton's process: the backend's model, its configuration, and what watches over it."""

@@ -7,12 +7,13 @@ input, the batch size and the parameters below; what the pipeline fixes (outputs
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal
 
-from pixprep.decoders import FORMATS, Limits
+from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
 from pixprep.pipeline import MAX_OUTPUT_BYTES, Pipeline
 from pixprep.pipeline_file import quoted
@@ -31,9 +32,20 @@ TRITON_TYPES: dict[DType, str] = {
     "int32": "TYPE_INT32",
 }
 _LIMITS = tuple(Limits.__dataclass_fields__)
-_PARAMETERS = ("on_error", "outputs", "threads", "max_request_bytes", *_LIMITS)
+_CHOICES = {
+    "on_error": ("fail", "zero"),
+    "damage": DAMAGES,
+    "decoder": CODECS,
+    "outputs": ("gpu", "cpu"),
+}
+_PARAMETERS = (*_CHOICES, "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _MOST_THREADS, _MOST = 1024, 999_999_999
+
+
+def pipeline_files(model_repository: Path) -> list[Path]:
+    """The pipeline file of each version of each model, as ``model_repository/MODEL/1/pipeline.json``."""
+    return sorted(path for path in model_repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdigit())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +54,8 @@ class Options:
 
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
+        damage: ``strict``: a damaged JPEG is a bad image. ``lenient``: what libjpeg-turbo can recover is its tensor.
+        decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder alone. ``fastest``: the hardware's too. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
@@ -49,6 +63,8 @@ class Options:
     """
 
     on_error: Literal["fail", "zero"]
+    damage: Damage
+    decoder: Codec
     outputs: Literal["gpu", "cpu"]
     threads: int
     max_request_bytes: int
@@ -67,20 +83,23 @@ def options(config: Mapping[str, Any]) -> Options:
             near = get_close_matches(key, _PARAMETERS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(_PARAMETERS)}"
             raise PipelineError(f"parameters: no such parameter {quoted(key)}; {hint}")
-    on_error, outputs = given.get("on_error", "fail"), given.get("outputs", "gpu")
-    if on_error not in ("fail", "zero"):
-        raise PipelineError(f'parameters: on_error is "fail" or "zero", not {quoted(on_error)}')
-    if outputs not in ("gpu", "cpu"):
-        raise PipelineError(f'parameters: outputs is "gpu" or "cpu", not {quoted(outputs)}')
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     share = max(1, len(os.sched_getaffinity(0)) // instances)
     return Options(
-        on_error="zero" if on_error == "zero" else "fail",
-        outputs="cpu" if outputs == "cpu" else "gpu",
+        **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
         threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
         limits=_limits(given),
     )
+
+
+def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> Any:
+    """One of a few words, by default the first."""
+    value = given.get(name, choices[0])
+    if value not in choices:
+        *others, last = map(quoted, choices)
+        raise PipelineError(f"parameters: {name} is {', '.join(others)} or {last}, not {quoted(value)}")
+    return value
 
 
 def _limits(given: Mapping[str, str]) -> Limits:
@@ -90,7 +109,7 @@ def _limits(given: Mapping[str, str]) -> Limits:
         if name not in FORMATS:
             raise PipelineError(f"parameters: formats are some of {', '.join(FORMATS)}, not {quoted(name)}")
     numbers = {key: _number(given, key, getattr(defaults, key)) for key in _LIMITS if key != "formats"}
-    return Limits(formats=tuple(kind for kind in FORMATS if kind in named), **numbers)
+    return Limits(formats=tuple(name for name in FORMATS if name in named), **numbers)
 
 
 def _number(given: Mapping[str, str], key: str, default: int) -> int:
@@ -117,13 +136,13 @@ def inputs(config: Mapping[str, Any]) -> list[Config]:
     if len(written) > 1:
         raise PipelineError(f"config.pbtxt: input: {len(written)} inputs, but encoded images come by one")
     (entry,) = written
-    kind, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
-    if (kind, dims) == ("TYPE_STRING", [1]):
+    data_type, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
+    if (data_type, dims) == ("TYPE_STRING", [1]):
         return [entry]
-    if (kind, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
+    if (data_type, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
         return [{**entry, "allow_ragged_batch": True}]
     raise PipelineError(
-        f'config.pbtxt: input "{entry.get("name")}": {kind} {dims} cannot hold encoded images: '
+        f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold encoded images: '
         "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]"
     )
 
@@ -146,11 +165,11 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
         if name not in by_name:
             hint = ': set the parameter on_error to "zero"' if name == STATUS_NAME else ""
             raise PipelineError(f'config.pbtxt: output "{name}": the pipeline gives only {", ".join(by_name)}{hint}')
-        kind, dims = written.get("data_type"), [int(dim) for dim in written.get("dims", [])]
+        data_type, dims = written.get("data_type"), [int(dim) for dim in written.get("dims", [])]
         want = by_name[name]
-        if (kind, dims) != (want["data_type"], want["dims"]):
+        if (data_type, dims) != (want["data_type"], want["dims"]):
             raise PipelineError(
-                f'config.pbtxt: output "{name}": is {kind} {dims}, but the pipeline gives '
+                f'config.pbtxt: output "{name}": is {data_type} {dims}, but the pipeline gives '
                 f"{want['data_type']} {want['dims']}: write that, or leave the output out"
             )
     return derived
@@ -184,6 +203,11 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     return full
 
 
+def count_instances(config: Mapping[str, Any]) -> int:
+    """How many instances a model of this configuration has, on all its GPUs."""
+    return sum(group["count"] * max(1, len(group.get("gpus") or ())) for group in config.get("instance_group", ()))
+
+
 def is_stalling(config: Mapping[str, Any]) -> bool:
     """Whether Triton 2.51 makes requests wait for nothing: a queue policy, and one instance.
 
@@ -192,5 +216,4 @@ def is_stalling(config: Mapping[str, Any]) -> bool:
     batching = config.get("dynamic_batching") or {}
     policies = [batching.get("default_queue_policy") or {}, *(batching.get("priority_queue_policy") or {}).values()]
     names = ("max_queue_size", "default_timeout_microseconds", "allow_timeout_override")
-    instances = sum(group["count"] * max(1, len(group.get("gpus") or ())) for group in config.get("instance_group", ()))
-    return instances == 1 and any(int(policy.get(name) or 0) for policy in policies for name in names)
+    return count_instances(config) == 1 and any(int(policy.get(name) or 0) for policy in policies for name in names)

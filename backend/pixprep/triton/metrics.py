@@ -15,7 +15,7 @@ SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 IMAGES = [1, 2, 4, 8, 16, 32, 64, 128]
 PERIOD_S = 2.0
 SAMPLE = 10
-"""So many images and batches a period are observed, for they are observed one by one; all of them are counted."""
+"""Images and batches that are observed in a period, for they are observed one by one; all of them are counted."""
 _T = TypeVar("_T")
 
 
@@ -42,30 +42,27 @@ class Metrics:
     def __init__(self, pb_utils: Any, *, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
         self._families: list[Any] = []  # Triton deletes a family, and its metrics with it, once nobody holds it
-        kinds = pb_utils.MetricFamily
+        families = pb_utils.MetricFamily
 
-        def family(name: str, description: str, kind: Any) -> Any:
-            self._families.append(kinds(name=name, description=description, kind=kind))
+        def family(name: str, description: str, kind: Any) -> Any:  # Triton's word
+            self._families.append(families(name=name, description=description, kind=kind))
             return self._families[-1]
 
+        def counter(name: str, description: str) -> Any:
+            return family(name, description, families.COUNTER).Metric(labels=self._labels)
+
         def histogram(name: str, description: str, buckets: Sequence[float]) -> Any:
-            return family(name, description, kinds.HISTOGRAM).Metric(labels=self._labels, buckets=buckets)
+            return family(name, description, families.HISTOGRAM).Metric(labels=self._labels, buckets=buckets)
 
         self._images = family(
-            "pixprep_images_total", "Images by result: ok, or the reason why there is no tensor", kinds.COUNTER
+            "pixprep_images_total", "Images by result: ok, or the reason why there is no tensor", families.COUNTER
         )
         self._by_result: dict[str, Any] = {}
-        encoded_bytes = family("pixprep_encoded_bytes_total", "Bytes of encoded images received", kinds.COUNTER)
-        self._bytes = encoded_bytes.Metric(labels=self._labels)
+        self._bytes = counter("pixprep_encoded_bytes_total", "Bytes of encoded images received")
         self._decode = histogram("pixprep_decode_seconds", "Time to decode one image", SECONDS)
         self._transform = histogram("pixprep_transform_seconds", "Time from pixels to tensor of one image", SECONDS)
-        fallbacks = family("pixprep_fallback_cpu_total", "Images that only the CPU could decode", kinds.COUNTER)
-        self._fallbacks = fallbacks.Metric(labels=self._labels)
-        self._fallbacks_counted = 0
-        recovered = family(
-            "pixprep_recovered_total", "Damaged JPEGs decoded all the same, by damage: lenient", kinds.COUNTER
-        )
-        self._recovered = recovered.Metric(labels=self._labels)
+        self._fallbacks = counter("pixprep_fallback_cpu_total", "Images that only the CPU could decode")
+        self._recovered = counter("pixprep_recovered_total", "Damaged JPEGs decoded all the same, by damage: lenient")
         self._batch = histogram("pixprep_batch_images", "Images that one execution handled", IMAGES)
 
         self._log = pb_utils.Logger
@@ -75,17 +72,16 @@ class Metrics:
         self._thread = Thread(target=self._work, name="pixprep-metrics", daemon=True)
         self._thread.start()
 
-    def record(self, n_bytes: int, fallbacks: int, batch: Batch) -> None:
+    def record(self, n_bytes: int, batch: Batch) -> None:
         """Count one batch, within a period.
 
         Args:
             n_bytes: encoded bytes in the batch.
-            fallbacks: the engine's number so far.
             batch: the results.
         """
         # not the batch itself: its tensors would live as long as the queue is behind
         images = list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))
-        self._queue.put(_Record(n_bytes, fallbacks, batch.recovered, images))
+        self._queue.put(_Record(n_bytes, batch.fallbacks, batch.recovered, images))
 
     def close(self) -> None:
         """Count what is waiting, then end."""
@@ -115,9 +111,8 @@ class Metrics:
         if not records:
             return
         images = [image for record in records for image in record.images]
-        if records[-1].fallbacks > self._fallbacks_counted:
-            self._fallbacks.increment(records[-1].fallbacks - self._fallbacks_counted)
-            self._fallbacks_counted = records[-1].fallbacks
+        if fallbacks := sum(record.fallbacks for record in records):
+            self._fallbacks.increment(fallbacks)
         if recovered := sum(record.recovered for record in records):
             self._recovered.increment(recovered)
         for result, count in Counter(error.reason if error else "ok" for error, _, _ in images).items():

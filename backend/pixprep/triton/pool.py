@@ -8,14 +8,11 @@ known to be too small, tensors leave by way of the CPU.
 
 from __future__ import annotations
 
-import ctypes
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from pixprep.pipeline import Pipeline
-from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
 
 TRITONS_DEFAULT = 64 << 20
@@ -26,11 +23,11 @@ VARIABLE = "PIXPREP_CUDA_POOL_BYTES"
 
 def bytes_per_image(pipeline: Pipeline) -> int:
     """What one image's tensors take in the pool."""
-    return sum(output.spec.n_bytes for output in pipeline.outputs.values() if _is_tensor(output.spec))
+    return sum(output.spec.n_bytes for output in pipeline.outputs.values() if output.spec.layout is not None)
 
 
 def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> int:
-    """The pool for so many images between their first step and their last."""
+    """The pool for this number of images between the steps of an ensemble."""
     return bytes_per_image(pipeline) * images_in_flight
 
 
@@ -45,36 +42,3 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
     """The size of the pool as far as the backend can know it."""
     text = environment.get(VARIABLE, "")
     return int(text) if text.isdigit() else TRITONS_DEFAULT
-
-
-def server_arguments(model_repository: Path, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> list[str]:
-    """The options that size the pool of each GPU of this machine for the pixprep models of a repository."""
-    total = sum(needed(pipeline, images_in_flight=images_in_flight) for pipeline in _pipelines(model_repository))
-    size = max(total, TRITONS_DEFAULT)
-    return [f"--cuda-memory-pool-byte-size={gpu}:{size}" for gpu in range(gpu_count())]
-
-
-def pool_in(arguments: list[str]) -> int | None:
-    """The size that such options give, for ``VARIABLE``."""
-    return int(arguments[0].rpartition(":")[2]) if arguments else None
-
-
-def gpu_count() -> int:
-    """How many GPUs the driver shows; 0 without one."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    is_there = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return count.value if is_there else 0
-
-
-def _pipelines(model_repository: Path) -> Iterator[Pipeline]:
-    for path in sorted(model_repository.glob(f"*/*/{model_config.PIPELINE_FILE}")):
-        if path.parent.name.isdigit():
-            yield Pipeline.load(path)
-
-
-def _is_tensor(spec: TensorSpec) -> bool:
-    return spec.layout is not None

@@ -15,21 +15,23 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
 from pixprep.decoders.cpu import sample_jpeg
-from pixprep.triton.failure import innermost
-from pixprep.triton.server import Server
-from pixprep.triton.wheel import SHARED_MEMORY, STUB
+from pixprep.errors import PixprepError
+from pixprep.serve.failure import innermost
+from pixprep.serve.server import Server
+from pixprep.serve.wheel import SHARED_MEMORY, STUB
+from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
 PROBE_S = 2.0
 MISSES = 2
-"""So many probes in a row without an answer, and a model hangs. The second one follows the first at once."""
+"""A model hangs that leaves this number of probes in a row unanswered. The second follows the first at once."""
 IDLE = 0.05
 """A stub that used less than this share of a core while a probe waited does not compute: it will never answer."""
 WAITS_S = (0.0, 1.0, *8 * [2.0])
@@ -37,20 +39,50 @@ WAITS_S = (0.0, 1.0, *8 * [2.0])
 LONGEST_WAIT_S = 30.0
 """And then after this: each time costs Triton 36 threads for good."""
 CALM_S = 2 * LONGEST_WAIT_S
-"""Who ran for so long begins at 0 again."""
+"""A model that ran for this time begins at 0 again."""
 GRACE_S = 30.0
-"""What Triton keeps for so long of a model that it was told to unload, it keeps for ever."""
+"""What Triton keeps for this time of a model that it was told to unload, it keeps for ever."""
 
 _RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at it
 _logger = logging.getLogger(__name__)
 
 
-def watch(server: Server, probed: Collection[str], stopping: Event) -> int | None:
+def serve(server: Server, *, on_ready: Callable[[], object]) -> None:
+    """Start a server and look after its models until Ctrl-C or SIGTERM, then stop it.
+
+    Args:
+        server: not started yet.
+        on_ready: called when every model is ready.
+
+    Raises:
+        PixprepError: it did not start, or Triton ended by itself.
+    """
+    stopping = Event()
+
+    def stop(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second one does not cut short what the first began
+            signal.signal(number, signal.SIG_IGN)
+        stopping.set()  # Python forgets an exception that happens to be raised inside a finalizer
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, stop)
+    code = None
+    try:
+        with server:
+            on_ready()
+            code = watch(server, stopping)
+    except KeyboardInterrupt:
+        pass
+    if code is not None:
+        raise PixprepError(f"Triton ended by itself with exit code {code}; its log: {server.log_file}")
+
+
+def watch(server: Server, stopping: Event) -> int | None:
     """Look after the models of a server until Triton ends by itself, or ``stopping`` is set.
 
     Args:
         server: started; all its models are ready.
-        probed: those that take an image as their only input.
         stopping: is set when this returns or raises.
 
     Returns:
@@ -58,7 +90,7 @@ def watch(server: Server, probed: Collection[str], stopping: Event) -> int | Non
     """
     code = None
     try:
-        for model in _models(server, probed):
+        for model in _models(server):
             Thread(target=model.watch, args=(stopping,), name=f"pixprep-{model.name}", daemon=True).start()
         while (code := server.poll()) is None and not stopping.wait(LOOK_S):
             pass
@@ -67,15 +99,14 @@ def watch(server: Server, probed: Collection[str], stopping: Event) -> int | Non
     return code
 
 
-def _models(server: Server, probed: Collection[str]) -> Iterator[_Model]:
+def _models(server: Server) -> Iterator[_Model]:
     """The models that run in stubs of Triton."""
+    probed = server.pipeline_models
     versions = Counter(entry["name"] for entry in server.index() if entry.get("state") == "READY")
     for name, count in versions.items():
         config = server.config(name)
         if config.get("backend") in ("python", "pixprep"):
-            groups = config["instance_group"]
-            instances = sum(group["count"] * max(1, len(group.get("gpus", []))) for group in groups)
-            yield _Model(server, name, count=instances * count, is_probed=name in probed)
+            yield _Model(server, name, count=count_instances(config) * count, is_probed=name in probed)
 
 
 class _Model:

@@ -12,7 +12,6 @@ import importlib.util
 import io
 import json
 import os
-import platform
 import re
 import shutil
 import struct
@@ -27,15 +26,14 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.triton.client import Protocol, Triton, check_batch
+from pixprep.serve.client import Protocol, Triton, check_batch
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
-_GLIBC = (2, 34)
 _OF_A_REQUEST = " had error: "  # "Thread [0] had error: " and the server's words
 # Three windows, and all of them count; each lasts 1.2 times what is asked for: three of 1 s gave 3.61 s of requests.
 _WINDOWS, _STRETCH = 3, 1.2
-_LONGER = 4  # times, where a window saw no request begin and end
+_LONGER = (1, 4, 16)  # times, where a window saw no request begin and end
 _TOO_SHORT = "No valid requests recorded within time interval"
 
 
@@ -47,7 +45,7 @@ class Measurement:
 
     Attributes:
         protocol, model: what was asked, and how.
-        load: ``concurrency 4``: so many requests always in flight; ``poisson 50/s``: so many sent.
+        load: ``concurrency 4``: requests always in flight; ``poisson 50/s``: requests sent.
         batch: images a request.
         images_per_s: answered. Under a Poisson load perf_analyzer plays one fixed sequence that begins sparse: 80 % of
             the rate in its first 80 requests, 97 % in 2,000.
@@ -89,10 +87,10 @@ def measure(
         url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
         model: an ensemble, or a model of the pixprep backend.
-        concurrency: closed loops, each with so many requests in flight.
-        rate: Poisson arrivals, each of so many requests a second.
+        concurrency: closed loops, each with this number of requests in flight.
+        rate: Poisson arrivals, each of this number of requests a second.
         batch: images a request; their sizes may differ.
-        seconds: each measurement takes about so long, and 4 or 16 times as long where no request ends in a third of it.
+        seconds: that each measurement takes, about; 4 or 16 times as long where no request ends in a third of it.
         shared_memory: images and tensors do not travel: as for a client on the server's machine.
         on_progress: called with each measurement when it is there.
 
@@ -102,7 +100,7 @@ def measure(
     """
     if not images:
         raise PixprepError("nothing to measure with: no images")
-    loads = [_Load("concurrency", level) for level in concurrency] + [_Load("poisson", level) for level in rate]
+    loads = [*map(_closed_loop, concurrency), *map(_poisson, rate)]
     measurements: list[Measurement] = []
     with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
         folder = Path(name)
@@ -113,18 +111,18 @@ def measure(
         write_input_json(images, input_json, input_name=model_input.name, datatype=model_input.datatype)
         shared = _shared_memory_flags(triton.infer(model, model_input, images[:1]), batch) if shared_memory else []
         counted = _first_model(triton, model, model_input.name)
-        for load in loads:
+        for load, flags in loads:
             report.unlink(missing_ok=True)
             command = [program, "-m", model, "-u", triton.url, "-i", protocol, "-b", str(batch)]
             command += ["--input-data", str(input_json), "-f", str(report), "--verbose-csv"]
-            command += [*load.flags, *shared]
+            command += [*flags, *shared]
             before = triton.counts(counted)
             printed = _run_for(seconds, command, environment)
             done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
             measurement = Measurement(
                 protocol=protocol,
                 model=model,
-                load=str(load),
+                load=load,
                 batch=batch,
                 mean_batch=round(done / executions, 2) if executions else None,
                 late_percent=_late_percent(printed),
@@ -136,26 +134,16 @@ def measure(
     return measurements
 
 
-@dataclass(frozen=True)
-class _Load:
-    kind: Literal["concurrency", "poisson"]
-    level: float
+def _closed_loop(requests: int) -> tuple[str, list[str]]:
+    """A load's name, and its flags for perf_analyzer."""
+    # with an end, one thread a request in flight; without, at most 16
+    return f"concurrency {requests}", ["--concurrency-range", f"{requests}:{requests}"]
 
-    def __post_init__(self) -> None:
-        if self.level <= 0:
-            raise PixprepError(f"{self.kind} {self.level:g}: must be more than 0")
 
-    def __str__(self) -> str:
-        return f"{self.kind} {self.level:g}" + ("/s" if self.kind == "poisson" else "")
-
-    @property
-    def flags(self) -> list[str]:
-        level = f"{self.level:g}"
-        if self.kind == "concurrency":  # with an end, one thread a request in flight; without, at most 16
-            return ["--concurrency-range", f"{level}:{level}"]
-        # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
-        # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
-        return ["--request-rate-range", level, "--request-distribution", "poisson", "-a"]
+def _poisson(rate: float) -> tuple[str, list[str]]:
+    # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
+    # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
+    return f"poisson {rate:g}/s", ["--request-rate-range", f"{rate:g}", "--request-distribution", "poisson", "-a"]
 
 
 def _shared_memory_flags(outputs: Mapping[str, npt.NDArray[Any]], batch: int) -> list[str]:
@@ -202,7 +190,6 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
     Raises:
         SetupError: it is not installed, or does not start here; the message has the remedy.
     """
-    check_libc(*platform.libc_ver())
     default = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     program = shutil.which(_PROGRAM, path=default if search is None else search)
     if program is None:
@@ -217,33 +204,26 @@ def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str,
     started = subprocess.run([program, "--version"], env=environment, capture_output=True, text=True, check=False)
     if started.returncode:
         reason = reason_in(started.stderr)
-        of_pytriton = any(name in reason for name in _LIBRARIES)
-        remedy = 'pip install "pixprep[server]"' if of_pytriton else "apt-get install libssl3 libstdc++6 zlib1g"
+        if "GLIBC" in reason:
+            remedy = "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
+        elif any(name in reason for name in _LIBRARIES):
+            remedy = 'pip install "pixprep[server]"'
+        else:
+            remedy = "apt-get install libssl3 libstdc++6 zlib1g"
         raise SetupError(f"{_PROGRAM} does not start: {reason}: {remedy}")
     return program, environment
 
 
-def check_libc(kind: str, version: str) -> None:
-    """Refuse a C library that perf_analyzer does not start with.
-
-    Raises:
-        SetupError: it is older than glibc 2.34, or another one.
-    """
-    if kind != "glibc" or tuple(int(part) for part in version.split(".")[:2]) < _GLIBC:
-        raise SetupError(
-            f"{_PROGRAM} needs glibc 2.34 or later, here is {f'{kind} {version}'.strip() or 'another C library'}: "
-            "run bench on Debian 12, Ubuntu 22.04 or later; --url names a server on another machine"
-        )
-
-
-def _run_for(seconds: float, command: Sequence[str], environment: dict[str, str], *, longer: int = 2) -> str:
-    """Run perf_analyzer, and again so many times with longer windows if one of them saw no whole request."""
-    try:
-        return _run([*command, *_window_flags(seconds)], environment, limit_s=60 + 10 * seconds)
-    except PixprepError as error:
-        if not longer or _TOO_SHORT not in str(error):
-            raise
-    return _run_for(_LONGER * seconds, command, environment, longer=longer - 1)
+def _run_for(seconds: float, command: Sequence[str], environment: dict[str, str]) -> str:
+    """Run perf_analyzer; twice again with longer windows if one of them saw no whole request."""
+    for longer in _LONGER:
+        try:
+            limit_s = 60 + 10 * longer * seconds
+            return _run([*command, *_window_flags(longer * seconds)], environment, limit_s=limit_s)
+        except PixprepError as error:
+            if _TOO_SHORT not in str(error) or longer == _LONGER[-1]:
+                raise
+    raise AssertionError
 
 
 def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float) -> str:
@@ -307,24 +287,19 @@ def _first_model(triton: Triton, model: str, input_name: str) -> str:
 
 def to_table(rows: Sequence[Measurement]) -> str:
     """Rows for people: aligned columns under their names."""
-    names = [field.name.replace("_", " ") for field in fields(Measurement)]
-    cells = [names, *([_cell(value) for value in asdict(row).values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    texts = [isinstance(value, str) for value in asdict(rows[0]).values()] if rows else [False] * len(names)
-    return "".join(
-        "  ".join(
-            cell.ljust(width) if is_text else cell.rjust(width)
-            for cell, width, is_text in zip(line, widths, texts, strict=True)
-        ).rstrip()
-        + "\n"
-        for line in cells
-    )
+    columns = [
+        [field.name.replace("_", " "), *(_cell(getattr(row, field.name)) for row in rows)]
+        for field in fields(Measurement)
+    ]
+    for column, field in zip(columns, fields(Measurement), strict=True):
+        width = max(map(len, column))
+        is_text = field.name in ("protocol", "model", "load")
+        column[:] = [cell.ljust(width) if is_text else cell.rjust(width) for cell in column]
+    return "".join("  ".join(line).rstrip() + "\n" for line in zip(*columns, strict=True))
 
 
 def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def to_csv(rows: Sequence[Measurement]) -> str:

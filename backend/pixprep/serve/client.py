@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from importlib import import_module
+from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import PixprepError, SetupError
+from pixprep.files import expand, read
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 
@@ -49,26 +49,6 @@ class ModelInput:
     max_batch_size: int
 
 
-def expand(paths: Sequence[Path]) -> list[Path]:
-    """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.
-
-    Raises:
-        PixprepError: a path that is not there, or a folder without images.
-    """
-    files: list[Path] = []
-    for path in paths:
-        if not path.exists():
-            raise PixprepError(f"{path}: no such file or folder")
-        if not path.is_dir():
-            files.append(path)
-            continue
-        found = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
-        if not found:
-            raise PixprepError(f"{path}: no image in this folder ({' '.join(IMAGE_SUFFIXES)})")
-        files += found
-    return files
-
-
 def send(
     images: Sequence[Path],
     *,
@@ -85,7 +65,7 @@ def send(
     A request with a bad image fails as a whole: its images are then sent again one by one, so that only the bad fail.
 
     Args:
-        images: files and folders, see ``expand``.
+        images: files and folders, see ``files.expand``.
         url: HOST:PORT; default: Triton's usual port of the protocol on this machine.
         protocol: ``http`` or ``grpc``.
         model: an ensemble, or a model of the pixprep backend.
@@ -152,35 +132,31 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
 
 
 def _send(triton: Triton, model: str, model_input: ModelInput, paths: Sequence[Path], classes: int) -> Iterator[Answer]:
-    encoded: dict[Path, bytes] = {}
-    unreadable: dict[Path, str] = {}
-    for path in paths:
-        try:
-            encoded[path] = path.read_bytes()
-        except OSError as error:
-            unreadable[path] = str(error.strerror)
+    contents = [read(path) for path in paths]
+    encoded = [content for content in contents if isinstance(content, bytes)]
     start = time.perf_counter()
     outputs: dict[str, npt.NDArray[Any]] = {}
     failure = None
-    if encoded:
-        try:
-            outputs = triton.infer(model, model_input, list(encoded.values()), classes=classes)
-        except RequestError as error:
-            failure = error
+    try:
+        outputs = triton.infer(model, model_input, encoded, classes=classes) if encoded else {}
+    except RequestError as error:
+        failure = error
     latency_ms = 1e3 * (time.perf_counter() - start)
     if failure and failure.is_refusal and len(paths) > 1:
         for path in paths:
             yield from _send(triton, model, model_input, [path], classes)
         return
-    rows = {path: row for row, path in enumerate(encoded)}
-    for path in paths:
-        if path in unreadable:
-            yield Answer(path=path, error=unreadable[path])
+    rows = count()
+    for path, content in zip(paths, contents, strict=True):
+        if isinstance(content, str):
+            yield Answer(path=path, error=content)
         elif failure:
             yield Answer(path=path, error=str(failure), latency_ms=latency_ms)
         else:
-            row = {name: array[rows[path]] for name, array in outputs.items()}
-            yield Answer(path=path, outputs=row, latency_ms=latency_ms)
+            row = next(rows)
+            yield Answer(
+                path=path, outputs={name: array[row] for name, array in outputs.items()}, latency_ms=latency_ms
+            )
 
 
 class RequestError(PixprepError):
@@ -218,6 +194,7 @@ class Triton:
         self._client = self._module.InferenceServerClient(self.url, **options)
         # of one call: HTTP has it from the options
         self._deadline: dict[str, Any] = {} if protocol == "http" else {"client_timeout": timeout_s}
+        self._json = self._deadline | ({} if protocol == "http" else {"as_json": True})
         self._configs: dict[str, dict[str, Any]] = {}
         try:
             self._check_live()
@@ -228,9 +205,7 @@ class Triton:
     def __enter__(self) -> Triton:  # noqa: PYI034  (Self is newer than Python 3.10)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
     def config(self, model: str) -> dict[str, Any]:
@@ -240,9 +215,8 @@ class Triton:
             SetupError: no such model; the message lists those that there are, if the server tells (ours does not).
         """
         if model not in self._configs:
-            as_json = {"as_json": True} if self.protocol == "grpc" else {}
             try:
-                config = self._client.get_model_config(model, **as_json, **self._deadline)
+                config = self._client.get_model_config(model, **self._json)
             except self._failure as error:
                 reason = self._ready_models() or _message(error)
                 raise SetupError(f'no model "{model}" is ready on {self.url}: {reason}') from None
@@ -252,9 +226,8 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
-        as_json = {"as_json": True} if self.protocol == "grpc" else {}
         try:
-            index = self._client.get_model_repository_index(**as_json, **self._deadline)
+            index = self._client.get_model_repository_index(**self._json)
         except self._failure:  # who may load models may list them, and nobody else
             return ""
         models = index if isinstance(index, list) else index.get("models", [])
@@ -270,22 +243,21 @@ class Triton:
         """
         config = self.config(model)
         (entry, *others) = config["input"]
-        kind, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
-        if others or (kind, dims) not in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])):
+        data_type, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
+        if others or (data_type, dims) not in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])):
             raise PixprepError(
-                f'model "{model}" does not take encoded images but {entry["name"]} {kind} {dims}: '
+                f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
             )
         return ModelInput(
             name=entry["name"],
-            datatype="BYTES" if kind == "TYPE_STRING" else "UINT8",
+            datatype="BYTES" if data_type == "TYPE_STRING" else "UINT8",
             max_batch_size=int(config.get("max_batch_size", 0)),
         )
 
     def counts(self, model: str) -> tuple[int, int]:
         """How many images the model has handled so far, and in how many executions."""
-        as_json = {"as_json": True} if self.protocol == "grpc" else {}
-        entries = self._client.get_inference_statistics(model, **as_json, **self._deadline)["model_stats"]
+        entries = self._client.get_inference_statistics(model, **self._json)["model_stats"]
         # gRPC leaves out what is 0
         inferences, executions = (
             sum(int(entry.get(name, 0)) for entry in entries) for name in ("inference_count", "execution_count")
@@ -326,7 +298,7 @@ class Triton:
     def _check_live(self) -> None:
         try:
             is_live = self._client.is_server_live(**self._deadline)
-        except HTTPException:  # geventhttpclient's, below tritonclient, are of this kind
+        except HTTPException:  # geventhttpclient's, below tritonclient, are subclasses
             raise SetupError(f"what answers at {self.url} does not speak HTTP: is it the gRPC port?") from None
         except (OSError, self._failure) as error:
             # gRPC's message ends with the cause, after three lines of its own history

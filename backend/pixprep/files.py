@@ -1,0 +1,65 @@
+"""The files that a user names: images, folders of images, and where results go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+
+from pixprep.errors import PixprepError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.
+
+    Raises:
+        PixprepError: a path that is not there, or a folder without images.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise PixprepError(f"{path}: no such file or folder")
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
+        if not found:
+            raise PixprepError(f"{path}: no image in this folder ({' '.join(IMAGE_SUFFIXES)})")
+        files += found
+    return files
+
+
+def read(path: Path) -> bytes | str:
+    """The contents of a file, or why it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return str(error.strerror)
+
+
+@contextmanager
+def named(path: Path, what: str) -> Iterator[None]:
+    """Name the file that an OSError inside is about: errors of reading and of a full disk do not.
+
+    Raises:
+        PixprepError: in place of the OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise PixprepError(f"{path}: {what}: {error.strerror or error}") from None
+
+
+def npy_names(files: Sequence[Path]) -> Iterator[str]:
+    """For each file ``cat.npy``; ``cat.jpg.npy`` if there is another cat; ``cat.jpg-2.npy`` if it is a cat.jpg, too."""
+    stems = Counter(file.stem for file in files)
+    taken: set[str] = set()
+    for file in files:
+        first = file.stem if stems[file.stem] == 1 else file.name
+        name = next(name for name in chain([first], (f"{first}-{n}" for n in count(2))) if name not in taken)
+        taken.add(name)
+        yield f"{name}.npy"

@@ -1,0 +1,118 @@
+"""How the command line prints results: a line or an object for each file, and a progress bar."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pixprep.errors import printable
+
+if TYPE_CHECKING:
+    from pixprep.serve.client import Answer
+
+# Triton's classification extension: score:class:label, and without the label where the model has no file of them
+_CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
+
+
+def summary(array: Any) -> dict[str, Any]:
+    """Shape, type and range of an array."""
+    values = array.astype(np.float64)
+    sizes = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    return sizes | {"min": values.min(), "max": values.max(), "mean": values.mean()}
+
+
+def _summary_text(summary: dict[str, Any]) -> str:
+    return "{dtype} {shape}  min {min:.4g}  max {max:.4g}  mean {mean:.4g}".format(**summary)
+
+
+def print_row(row: dict[str, Any], *, as_json: bool) -> None:
+    """Print what ``run`` made of a file: its ``summary``, or ``error``; ``output`` is where the tensor was written."""
+    if as_json:
+        print(json.dumps(row))
+    elif "error" in row:
+        print(f"{printable(row['file'])}: {row['error']}", file=sys.stderr)
+    else:
+        where = f"  -> {printable(row['output'])}" if "output" in row else ""
+        print(f"{printable(row['file'])}: {_summary_text(row)}{where}")
+
+
+def print_answer(answer: Answer, *, as_json: bool) -> None:
+    """Print what the server said of a file."""
+    if as_json:
+        row = {"file": str(answer.path), "latency_ms": answer.latency_ms}
+        outputs = {name: _json_value(array) for name, array in answer.outputs.items()}
+        print(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
+    elif answer.error:
+        print(f"{printable(answer.path)}: {printable(answer.error)}", file=sys.stderr)
+    else:
+        print(f"{printable(answer.path)}  {answer.latency_ms:.1f} ms")
+        for name, array in answer.outputs.items():
+            for line in _lines(array):
+                print(f"    {printable(name)}  {printable(line)}")
+
+
+def _json_value(array: Any) -> Any:
+    """An output for programs: classes as objects, a list of numbers in full, an image's tensor as its summary."""
+    if array.dtype == object:
+        return [
+            {"score": float(match[1]), "class": int(match[2]), "label": match[3]} if match else text
+            for text, match in _classes(array)
+        ]
+    return array.tolist() if array.ndim <= 1 else summary(array)
+
+
+def _lines(array: Any) -> Iterator[str]:
+    """An output for people: a class a line, a few numbers as they are, more of them as their summary."""
+    if array.dtype == object:
+        for text, match in _classes(array):
+            yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
+    else:
+        yield str(array.tolist()) if array.size <= 16 else _summary_text(summary(array))
+
+
+def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
+    """Each text of an array, and its parts if it is a class."""
+    for value in array.reshape(-1):
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        yield text, _CLASS.fullmatch(text)
+
+
+class Progress:
+    """A bar on stderr, if that is a terminal."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._bar: Any = None
+
+    def to(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        if self._bar is None:
+            if find_spec("tqdm") is None:  # what needs its extra says so
+                return
+            tqdm = import_module("tqdm")
+            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=None)
+        self._bar.update(done - self._bar.n)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Print inside, so that the bar does not stand in the middle of a line."""
+        if self._bar is None:
+            yield
+        else:
+            with self._bar.external_write_mode():
+                yield
+
+    def __enter__(self) -> Progress:  # noqa: PYI034  (Self is newer than Python 3.10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

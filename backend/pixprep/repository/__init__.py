@@ -1,0 +1,7 @@
+"""The files that Triton will read: ``build`` writes a model repository, ``check`` checks one."""
+
+from pixprep.repository.build import Built, build
+from pixprep.repository.check import check, check_pipeline
+from pixprep.repository.models import Problem
+
+__all__ = ["Built", "Problem", "build", "check", "check_pipeline"]

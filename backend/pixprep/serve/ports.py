@@ -1,0 +1,92 @@
+"""Addresses and ports of this machine: which are free, and who listens."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from pixprep.errors import SetupError
+
+
+def resolve(host: str) -> str:
+    """The address of a name: Triton takes addresses only, and would listen nowhere for ``localhost``."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise SetupError(f"host {host}: {error.strerror}: use 127.0.0.1, or an address of this machine") from None
+    return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])  # IPv4 where there is a choice
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach an address."""
+    return ipaddress.ip_address(address).is_loopback
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
+    """The ports, if they are free; for 0 any free one. All are held until the last is found, so that they differ.
+
+    Raises:
+        SetupError: one is taken, or cannot be listened on.
+    """
+    claimed: dict[str, int] = {}
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with ExitStack() as stack:
+        for name, port in ports.items():
+            probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+                probe.listen()
+            except OverflowError:
+                raise SetupError(f"--{name}-port {port}: ports go from 0 to 65535") from None
+            except OSError as error:
+                raise SetupError(_taken(address, name, port, error)) from None
+            claimed[name] = int(probe.getsockname()[1])
+    return claimed
+
+
+def _taken(address: str, name: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use{_by_whom(port)}: stop what listens there, or choose another --{name}-port"
+    if error.errno == errno.EACCES:
+        return f"port {port}: {error.strerror}: choose a --{name}-port from 1024 up"
+    return f"host {address}: {error.strerror}: use 127.0.0.1, or an address of this machine"
+
+
+def _by_whom(port: int) -> str:
+    for pid in sorted(listeners(port)):
+        return f" by {Path(f'/proc/{pid}/comm').read_text().strip()} (process {pid})"
+    return ""
+
+
+def listeners(port: int) -> set[int]:
+    """The processes that listen on a TCP port of this machine, as far as this user may see."""
+    sockets = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        if not table.exists():  # a kernel without IPv6
+            continue
+        for line in table.read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{inode}]")
+    return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    try:
+        for entry in (process / "fd").iterdir():
+            try:
+                yield str(entry.readlink())
+            except OSError:
+                continue  # closed since
+    except OSError:
+        return  # ended since, or another user's
