@@ -458,7 +458,7 @@ MUTANTS = (
         "profiles/opencv.py",
         "a = np.float32(-0.75)",
         "a = np.float32(-0.5)",
-        "parity/test_opencv.py::test_bicubic_equals_its_formula",
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
     ),
     # kernels on the CPU
     Mutant(
@@ -695,7 +695,7 @@ MUTANTS = (
         "triton/config.py",
         "if key not in _PARAMETERS and not key.isupper():",
         "if not key and not key.isupper():",
-        "unit/test_config.py::test_a_wrong_configuration_is_refused_with_what_to_change",
+        "unit/test_repository.py::test_each_mistake_is_found_and_nothing_else",
     ),
     Mutant(
         "each of several instances takes all cores",
