@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
+QUIET = 0.3
+"""The load average below which nothing else runs."""
 
 
 def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:

@@ -21,7 +21,6 @@ import measure
 from workloads import EQUAL, MIXED, SIZES
 
 RESULTS = Path(__file__).parent / "results"
-QUIET = 0.3  # load average
 WHAT = {
     "pixprep_full": "pixprep",
     "pixprep_reduced": "pixprep, reduced decode",
@@ -61,7 +60,7 @@ def _paragraphs(result: Result) -> Iterator[str]:
         "No GPU has been measured.",
         LINE,
     )
-    if (load := result["load_average"]) >= QUIET:
+    if (load := result["load_average"]) >= measure.QUIET:
         yield f"**The machine was not quiet: load average {load:.2f} before the first round.**"
     for what, text, chart in answers(result):
         yield fill(f"**{what}.** {text}", LINE)

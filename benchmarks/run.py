@@ -42,7 +42,6 @@ ENVIRONMENTS = (".venv", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "contenders").glob("[!_]*.py"))
 SIDE_BY_SIDE = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow", "opencv")  # twelve processes at once
 CHECKED = 2  # photos
-QUIET = 0.3  # load average
 LAYERS = ("kernel", "engine", "serving")
 PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "llvmlite", "nvidia-pytriton", "tritonclient")
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -288,7 +287,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     load = os.getloadavg()[0]
-    if load >= QUIET:
+    if load >= measure.QUIET:
         say(f"NOT QUIET: load average {load:.2f}: other work runs here, trust no absolute number")
     wanted = arguments.workloads or WORKLOADS
     groups = [[cell for cell in group if cell[0] in wanted] for group in (FULL if arguments.full else QUICK)]
