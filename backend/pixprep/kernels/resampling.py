@@ -16,7 +16,7 @@ from pixprep.spec import Like
 log = logging.getLogger(__name__)
 
 RECENT = 16
-"""So many axes are remembered: images of one size that follow each other share their windows."""
+"""The axes whose windows are remembered: images of one size that follow each other share them."""
 
 
 @cache
