@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class TritonPythonModel:
 # Serves until it is killed itself; says who its Triton is, and which folder and memory are its own.
 PARENT = """\
 import sys
+from contextlib import suppress
 from pathlib import Path
 from pixprep.serve.server import Server
 server = Server(Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0, log_file=Path(sys.argv[2]))
@@ -98,9 +100,11 @@ def family(pid):
 
 def prefix_of(pid):
     """Of the shared memory of the Triton that this process started; empty while there is none."""
-    commands = " ".join(word for child in psutil.Process(pid).children() for word in child.cmdline())
-    found = re.search(r"shm-region-prefix-name=(\w+)", commands)
-    return found[1] if found else ""
+    for child in psutil.Process(pid).children():
+        with suppress(psutil.NoSuchProcess):  # a child may end meanwhile: the first only tries whether a stub starts
+            if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):
+                return found[1]
+    return ""
 
 
 def wait_until(condition, *, within_s=20):
