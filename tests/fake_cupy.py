@@ -13,9 +13,11 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import nvidia
+import PIL.Image
 from nvidia import nvimgcodec
 
 import cuda_shim
+from pixprep.decoders.header import read_jpeg_header
 
 TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
 FREE = 100 << 30  # bytes of its memory
@@ -44,6 +46,8 @@ class Array(np.ndarray):
 
 
 def asarray(values):
+    if isinstance(values, Image):  # memory of the device: no copy
+        return np.asarray(values).view(Array)
     return np.array(np.asarray(values)).view(Array)
 
 
@@ -188,28 +192,121 @@ def modules(folder):
     )
 
 
+class Image:
+    """What nvImageCodec decodes to, whose rows are padded; used again, it has its memory still."""
+
+    buffer_kind = nvimgcodec.ImageBufferKind.STRIDED_DEVICE
+
+    def __init__(self, real):
+        self.real = real
+        self._memory = np.zeros(0, np.uint8)
+
+    def fill(self, pixels, padding):
+        height, width, channels = pixels.shape
+        pitch = width * channels + padding
+        if self._memory.size < height * pitch:
+            self._memory = np.full(height * pitch, 99, np.uint8)
+        rows = self._memory[: height * pitch].reshape(height, pitch)[:, : width * channels]
+        rows[:] = pixels.reshape(height, -1)
+        self._pixels = np.lib.stride_tricks.as_strided(rows, pixels.shape, (pitch, channels, 1))
+        return self
+
+    @property
+    def capacity(self):
+        return self._memory.size
+
+    @property
+    def shape(self):
+        return self._pixels.shape
+
+    @property
+    def __array_interface__(self):
+        return self._pixels.__array_interface__
+
+
+class CodeStream:
+    """nvImageCodec's, and the bytes, which it does not copy."""
+
+    def __init__(self, encoded):
+        assert isinstance(encoded, np.ndarray)
+        self.encoded = encoded
+        self.real = nvimgcodec.CodeStream(encoded)
+        self.height, self.width = self.real.height, self.real.width
+
+
 def codecs():
-    """An ``nvidia.nvimgcodec`` whose decoders all decode on the CPU."""
+    """An ``nvidia.nvimgcodec`` whose decoders all decode on the CPU, and have the GPU decoders' habits."""
     played = ModuleType("nvidia.nvimgcodec")
     played.__dict__.update(vars(nvimgcodec))
 
     class Decoder:
         refused = ()  # the places of images in a call that it decodes to nothing
         reused = ()  # images of an earlier call, whose memory the last one may write into
+        padding = 13  # bytes after each row
+        hardware = None  # how many images the hardware engine takes at once; None: there is none
+        shares = ()  # of each call: how many images the engine decoded, and how many CUDA
+        changes = {}  # noqa: RUF012  ("hardware" or "cuda": what it makes of pixels)
+        largest = None  # bytes of the pixels that there is memory for
+        fault = None  # what a call raises
+        is_turning = True  # shows images that EXIF turns upright
+        made = ()  # the arguments of each that was made
 
-        def __init__(self, *, device_id, backends, options):  # noqa: ARG002
+        def __init__(self, *, device_id, max_num_cpu_threads, backends, options):
+            kinds = {backend.backend_kind for backend in backends}
+            self._is_hardware_alone = kinds == {nvimgcodec.HW_GPU_ONLY}
+            if self._is_hardware_alone and Decoder.hardware is None:
+                raise RuntimeError("Requested backends not among available processors.")
+            self._hardware = Decoder.hardware if nvimgcodec.HW_GPU_ONLY in kinds else None
+            self._most = 0  # images of a call that the engine decodes: fixed by the first
             cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
             none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
             self._real = nvimgcodec.Decoder(device_id=none, backends=cpu, options=options)
+            arguments = SimpleNamespace(
+                device_id=device_id, threads=max_num_cpu_threads, kinds=kinds, options=options.split()
+            )
+            Decoder.made = (*Decoder.made, arguments)
             Decoder.alive.add(self)
 
-        def decode(self, streams, **arguments):
-            Decoder.reused = arguments.get("images", ())
-            images = self._real.decode(streams, **arguments)
-            return [None if index in Decoder.refused else image for index, image in enumerate(images)]
+        def decode(self, streams, *, images=(), **arguments):
+            if Decoder.fault:
+                raise RuntimeError(Decoder.fault)
+            Decoder.reused = images
+            again = {"images": [image.real for image in images]} if images else {}
+            decoded = self._real.decode([stream.real for stream in streams], **again, **arguments)
+            by_hardware = self._by_hardware(streams)
+            results = []
+            for index, (stream, real) in enumerate(zip(streams, decoded, strict=True)):
+                way = "hardware" if index in by_hardware else "cuda"
+                is_none = index in Decoder.refused or real is None or (self._is_hardware_alone and way == "cuda")
+                if is_none or (Decoder.largest is not None and 3 * stream.height * stream.width > Decoder.largest):
+                    results.append(None)
+                    continue
+                pixels = self._shown(np.asarray(real), stream.encoded)
+                image = images[index] if images else Image(real)
+                results.append(image.fill(Decoder.changes.get(way, lambda same: same)(pixels), Decoder.padding))
+            Decoder.shares = (*Decoder.shares, (len(by_hardware), len(streams) - len(by_hardware)))
+            return results
+
+        def _by_hardware(self, streams):
+            """Baseline JPEGs, the largest first, as many of a call as of the first."""
+            if self._hardware is None:
+                return set()
+            if not self._most:
+                self._most = -(-len(streams) // self._hardware) * self._hardware
+            order = sorted(range(len(streams)), key=lambda index: -streams[index].height * streams[index].width)
+            headers = [read_jpeg_header(stream.encoded.data) for stream in streams]
+            return set([index for index in order if headers[index].frame == 0xC0][: self._most])
+
+        def _shown(self, pixels, encoded):
+            header = read_jpeg_header(encoded.data)
+            if header.is_rgb:  # three components are YCbCr for nvJPEG
+                pixels = np.asarray(PIL.Image.fromarray(pixels, "YCbCr").convert("RGB"))
+            is_turned = pixels.shape[:2] != (header.height, header.width)
+            return pixels if Decoder.is_turning or not is_turned else pixels.transpose(1, 0, 2)
 
     Decoder.alive = weakref.WeakSet()
     played.Decoder = Decoder
+    played.CodeStream = CodeStream
     return played
 
 

@@ -67,6 +67,22 @@ def with_exif(orientation, *, order="little", format_name="JPEG", size=(24, 40))
     return save(Image.fromarray(scene(*size)), format_name, exif=exif)
 
 
+def bare(encoded):
+    """A JPEG without the segments of JFIF and Adobe."""
+    at = 2
+    while encoded[at + 1] in (0xE0, 0xEE):
+        at += 2 + int.from_bytes(encoded[at + 2 : at + 4], "big")
+    return encoded[:2] + encoded[at:]
+
+
+def renamed(encoded, names):
+    """A JPEG of three components whose names are other ones."""
+    changed = bytearray(encoded)
+    frame, scan = (changed.index(marker) for marker in (b"\xff\xc0", b"\xff\xda"))
+    changed[frame + 10 : frame + 17 : 3] = changed[scan + 5 : scan + 10 : 2] = names
+    return bytes(changed)
+
+
 def cmyk():
     return save(Image.frombytes("CMYK", (30, 20), noise(20, 30, 4).tobytes()), "JPEG", quality=95)
 

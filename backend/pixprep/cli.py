@@ -186,7 +186,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--output", **_DIRECTORY, help="write each tensor there as .npy")
     run.add_argument("--device", default="cpu", help=f"cpu, gpu, gpu:1; {_DEFAULT}")
     run.add_argument("--threads", **_COUNT, help="default: the cores of this process")
-    run.add_argument("--damage", **_one_of(DAMAGES), help=f"what a damaged JPEG is: an error, or recovered; {_DEFAULT}")
+    damage = "what is done about damaged JPEGs; default: strict on the CPU, structural on a GPU"
+    run.add_argument("--damage", choices=DAMAGES, help=damage)
     run.add_argument("--decoder", **_one_of(CODECS), help=f"of JPEGs on a GPU; {_DEFAULT}")
     run.add_argument("--json", **_json("an object a line"))
 

@@ -51,14 +51,18 @@ class Engine:
     Args:
         pipeline: what to do.
         device: where: ``"cpu"``, ``"gpu"``, ``"gpu:1"``.
-        threads: that decode and resize on the CPU; default: as many as this process may use cores.
+        threads: that decode and resize on the CPU, or read JPEGs for a GPU; default: as many as this process may use
+            cores.
         limits: what is refused before it is decoded.
-        damage: what becomes of a JPEG where libjpeg-turbo warns that the data ends early or does not fit. ``strict``:
-            an error; ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
-            ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error either way.
-        decoder: what may decode on a GPU. ``consistent``: the CUDA decoder alone, so that an image gets the same pixels
-            whatever the load; libjpeg-turbo looks for damage first, so that it gets the CPU's answer too. ``fastest``:
-            the hardware engine beside it, and damage is what nvImageCodec finds. ``cpu``: libjpeg-turbo.
+        damage: what becomes of a damaged JPEG. ``strict``: where libjpeg-turbo warns that the data ends early or does
+            not fit, an error; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, an error
+            where the markers tell of damage and libjpeg-turbo then warns; on the CPU the same as ``strict``, which
+            costs nothing there. ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
+            ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error in every case. Default:
+            ``strict`` on the CPU, ``structural`` on a GPU.
+        decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
+            whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
+            whatever pixels they give. ``cpu``: libjpeg-turbo.
 
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.
@@ -71,11 +75,11 @@ class Engine:
         device: str = "cpu",
         threads: int | None = None,
         limits: Limits | None = None,
-        damage: Damage = "strict",
+        damage: Damage | None = None,
         decoder: Codec = "consistent",
     ) -> None:
         for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
-            if value not in choices:
+            if value is not None and value not in choices:
                 raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         self.pipeline = pipeline
         self.plan = pipeline.plan

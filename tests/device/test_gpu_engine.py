@@ -14,10 +14,12 @@ import pytest
 
 import cuda_shim
 import pixprep as pp
-from images import JUNK, cmyk, jpegs, noise, others, photo, png, read, with_exif
+from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, with_exif
 from images import jpeg as encode
 from pixprep import cli
+from pixprep.decoders import samples, structure
 from pixprep.serve import doctor
+from pixprep.triton.warm_up import warm_up
 
 nvidia = pytest.importorskip("nvidia", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
@@ -51,7 +53,9 @@ def gpu(monkeypatch, folder):
     for name in OURS:
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("devices.gpu", "decoders.gpu"))
-    yield SimpleNamespace(cupy=cupy, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder)
+    yield SimpleNamespace(
+        cupy=cupy, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder, Memory=decoders.Memory
+    )
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)
 
@@ -95,19 +99,24 @@ def same(ours, theirs):
         assert np.array_equal(ours.outputs[name], array), name
 
 
+STRICT = {"damage": "strict"}
 CASES = {
-    "plain": ({}, {}),
-    "gray": ({"color": "gray"}, {}),
-    "bgr": ({"color": "bgr"}, {}),
-    "as stored": ({"apply_exif_orientation": False}, {}),
-    "fast chroma, by libjpeg-turbo": ({"chroma": "fast"}, {"decoder": "cpu"}),
-    "on white": ({"alpha": "white"}, {}),
+    "plain": ({}, STRICT),
+    "gray": ({"color": "gray"}, STRICT),
+    "bgr": ({"color": "bgr"}, STRICT),
+    "as stored": ({"apply_exif_orientation": False}, STRICT),
+    "fast chroma, by libjpeg-turbo": ({"chroma": "fast"}, STRICT | {"decoder": "cpu"}),
+    "on white": ({"alpha": "white"}, STRICT),
     "lenient": ({}, {"damage": "lenient"}),
-    "limits": ({}, {"limits": pp.Limits(max_pixels=4000, formats=("jpeg", "png"))}),
-    "by libjpeg-turbo": ({}, {"decoder": "cpu"}),
-    "fast IDCT": ({"idct": "fast"}, {}),
-    "fast IDCT, fastest": ({"idct": "fast"}, {"decoder": "fastest"}),
-    "fast IDCT, by libjpeg-turbo": ({"idct": "fast"}, {"decoder": "cpu"}),
+    "limits": ({}, STRICT | {"limits": pp.Limits(max_pixels=4000, formats=("jpeg", "png"))}),
+    "by libjpeg-turbo": ({}, STRICT | {"decoder": "cpu"}),
+    "fastest": ({}, STRICT | {"decoder": "fastest"}),
+    "fast IDCT": ({"idct": "fast"}, STRICT),
+    "fast IDCT, fastest": ({"idct": "fast"}, STRICT | {"decoder": "fastest"}),
+    "fast IDCT, by libjpeg-turbo": ({"idct": "fast"}, STRICT | {"decoder": "cpu"}),
+    "structure": ({}, {}),
+    "structure, gray": ({"color": "gray"}, {"limits": pp.Limits(max_pixels=4000, formats=("png",))}),
+    "structure, fastest": ({}, {"decoder": "fastest"}),
 }
 
 
@@ -116,7 +125,7 @@ CASES = {
 def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch(case):
     decode, options = CASES[case]
     pipeline, images = pp.Pipeline([pp.decode(**decode), *AFTER_DECODE]), mixed()
-    if options.get("decoder") != "fastest":
+    if "damage" in options:
         images += damaged()
     on_cpu = {name: value for name, value in options.items() if name != "decoder"}
     with on_gpu(pipeline, **options) as ours, pp.Engine(pipeline, **on_cpu) as theirs:
@@ -144,12 +153,35 @@ def test_every_image_is_decoded_whole_also_where_a_fraction_would_do():
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_fastest_decoder_takes_what_the_cpu_refuses():
-    """The negative control of the check before nvImageCodec, and its reason: it does not say that a JPEG is damaged."""
+def test_without_strict_a_gpu_refuses_the_damage_that_the_structure_tells_and_no_other():
+    """nvImageCodec does not say that a JPEG is damaged; what it does not decode at all, the CPU refuses."""
     images = damaged()
-    with on_gpu(decoder="fastest") as ours, pp.Engine(PIPELINE) as theirs:
-        refused = [sum(error is not None for error in each.run_batch(images).errors) for each in (ours, theirs)]
-    assert refused[0] < refused[1] / 2
+    with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
+        found, all_of_it = ours.run_batch(images), theirs.run_batch(images)
+    refused = [sum(error is not None for error in each.errors) for each in (found, all_of_it)]
+    assert 20 < refused[0] < refused[1] - 20
+    for encoded, error, expected in zip(images, found.errors, all_of_it.errors, strict=True):
+        if error is not None:
+            assert str(error) == str(expected)
+        elif expected is not None:
+            assert structure.structure(encoded) is not None
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_jpeg_of_red_green_and_blue_gets_the_cpu_decoders_pixels():
+    """nvImageCodec would take them for YCbCr. The CPU's rule is libjpeg's."""
+    rgb = encode(scene(61, 83), keep_rgb=True)
+    ycc = encode(scene(61, 83), subsampling=0)
+    with on_gpu() as ours, pp.Engine(PIPELINE) as theirs:
+        for encoded, fallbacks in (
+            (rgb, 1),
+            (renamed(ycc, b"RGB"), 0),
+            (renamed(bare(ycc), b"RGB"), 1),
+            (bare(ycc), 0),
+        ):
+            batch = ours.run_batch([encoded])
+            same(batch, theirs.run_batch([encoded]))
+            assert batch.fallbacks == fallbacks
 
 
 @pytest.mark.usefixtures("gpu")
@@ -170,12 +202,16 @@ def decoder_of(gpu, **options):
     return gpu.GpuDecoder(
         PIPELINE.plan,
         pp.Limits(),
-        damage="strict",
         codec="consistent",
         device_id=0,
-        to_array=gpu.cupy.asarray,
-        stream=lambda: 0,
-        **{"budget": 1 << 30, "cores": 16} | options,
+        memory=gpu.Memory(
+            to_array=gpu.cupy.asarray,
+            to_host=gpu.cupy.asnumpy,
+            stream=lambda: 0,
+            settle=lambda: None,
+            free_bytes=lambda: 100 << 30,
+        ),
+        **{"budget": 1 << 30, "threads": 16, "damage": "strict"} | options,
     )
 
 
@@ -198,8 +234,8 @@ ONE = 3 * 50 * 70
         ({}, [9]),
         ({"budget": 4 * ONE}, [4, 4, 1]),
         ({"budget": 1}, [1] * 9),
-        ({"cores": 1}, [3, 3, 3]),
-        ({"cores": 4}, [4, 4, 1]),
+        ({"threads": 1}, [3, 3, 3]),
+        ({"threads": 4}, [4, 4, 1]),
     ],
     ids=str,
 )
@@ -211,9 +247,19 @@ def test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap(g
     assert all(map(np.array_equal, found, whole))
 
 
-def test_no_chunk_has_more_images_than_a_grid_has_blocks_in_z(gpu):
-    count = 4 * 65_535 + 4
-    assert [len(chunk.images) for chunk in decoder_of(gpu).chunks([b"bad"] * count)] == [65_535] * 4 + [4]
+@pytest.mark.parametrize(
+    ("damage", "count", "sizes"),
+    [
+        ("structural", 10, [10]),
+        ("structural", 40, [20, 20]),
+        ("structural", 600, [128, 128, 128, 128, 88]),
+        ("strict", 40, [16, 16, 8]),
+        ("strict", 100, [25] * 4),
+    ],
+)
+def test_a_chunk_is_as_large_as_lets_two_overlap_and_no_larger_than_the_first_call(gpu, damage, count, sizes):
+    decoder = decoder_of(gpu, damage=damage)
+    assert [len(chunk.images) for chunk in decoder.chunks([jpeg(9, 9)] * count)] == sizes
 
 
 def test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next(engine, gpu):
@@ -252,19 +298,38 @@ def test_buffers_do_not_all_grow_to_the_largest_image_in_time(gpu):
 
 def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
     """Before the chunk is decoded; an image that falls back is read again by the CPU decoder."""
-    read = []
+    sizes = []
 
     class Counted(pp.Limits):
-        def check_bytes(self, n_bytes):
-            read.append(n_bytes)
-            super().check_bytes(n_bytes)
+        def check_size(self, height, width, n_bytes=None):
+            sizes.append((height, width))
+            super().check_size(height, width, n_bytes)
 
     with on_gpu(limits=Counted()) as engine:
-        read.clear()
+        sizes.clear()
         engine.run_batch([photo(), b"junk", photo(), jpeg(50, 70)])
-        assert len(read) == 4
-        engine.run_batch([png(noise(60, 61))])
-        assert len(read) == 6
+        assert sizes == [(427, 640), (427, 640), (50, 70)]
+        engine.run_batch([cmyk()])
+        assert sizes[3:] == [(20, 30)] * 3  # Pillow's reader asks, too
+
+
+def test_an_encoded_image_is_not_copied_on_its_way_to_nvimagecodec(engine, gpu, monkeypatch):
+    """Triton's views of its own buffer come so; nvImageCodec keeps them alive."""
+    seen = []
+
+    class CodeStream(gpu.codec.CodeStream):
+        def __init__(self, encoded):
+            super().__init__(encoded)
+            seen.append(encoded)
+
+    monkeypatch.setattr(gpu.codec, "CodeStream", CodeStream)
+    buffer = np.frombuffer(b"1234" + photo() + b"1234" + jpeg(50, 70), np.uint8)
+    cut = 4 + len(photo())
+    views = [buffer.data[4:cut], buffer.data[cut + 4 :], memoryview(photo()), bytearray(jpeg(40, 40))]
+    assert engine.run_batch(views).errors == [None] * 4
+    assert [np.shares_memory(each, np.frombuffer(view, np.uint8)) for each, view in zip(seen, views, strict=True)] == [
+        True
+    ] * 4
 
 
 @pytest.mark.parametrize("most", [1, 10_000, 30_000])
@@ -447,21 +512,219 @@ def test_kernels_are_checked_with_and_without_llvmlite(monkeypatch, color, caplo
     assert not caplog.records
 
 
+YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])  # ITU-R BT.601
+RGB_709 = np.array([[1, 0, 1.5748], [1, -0.1873, -0.4681], [1, 1.8556, 0]])  # from the YCbCr of ITU-R BT.709
+
+
+def recoded(pixels, change, to_rgb=None):
+    """Pixels after a change of their YCbCr."""
+    ycc = change(pixels @ YCC.T)
+    return np.clip(np.rint(ycc @ (np.linalg.inv(YCC) if to_rgb is None else to_rgb).T), 0, 255).astype(np.uint8)
+
+
+def with_chroma(ycc, chroma):
+    return np.concatenate([ycc[:, :, :1], chroma], axis=2)
+
+
+def in_colour(change):
+    return lambda pixels: change(pixels) if pixels.shape[2] == 3 else pixels
+
+
+LIES = {
+    "BT.709": in_colour(lambda pixels: recoded(pixels, lambda ycc: ycc, RGB_709)),
+    "a luma of 16 to 235": lambda pixels: np.rint(16 + pixels * (219 / 255)).astype(np.uint8),
+    "a luma of 16 to 235, stretched": lambda pixels: np.clip((pixels - 16.0) * 255 / 219, 0, 255).astype(np.uint8),
+    "chroma a pixel to the right": in_colour(
+        lambda pixels: recoded(pixels, lambda ycc: with_chroma(ycc, np.roll(ycc[:, :, 1:], 1, axis=1)))
+    ),
+    "chroma a pixel down": in_colour(
+        lambda pixels: recoded(pixels, lambda ycc: with_chroma(ycc, np.roll(ycc[:, :, 1:], 1, axis=0)))
+    ),
+    "Cb for Cr": in_colour(lambda pixels: recoded(pixels, lambda ycc: ycc[:, :, [0, 2, 1]])),
+    "blue for red": in_colour(lambda pixels: pixels[:, :, ::-1]),
+    "a pixel to the right": lambda pixels: np.roll(pixels, 1, axis=1),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(("decoder", "way"), [("consistent", "cuda"), ("fastest", "cuda"), ("fastest", "hardware")])
+def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(gpu, lie, decoder, way):
+    """Whichever of the two it is: baseline samples go to the hardware engine, progressive ones to CUDA."""
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = {way: LIES[lie]}
+    said = r"nvImageCodec's pixels are \d+\.\d levels from .*, on average over a JPEG \((.*)\): pip"
+    found = re.match(said, refusal(decoder=decoder))
+    assert "progressive" in found[1] or (decoder, way) != ("fastest", "cuda")
+
+
+@pytest.mark.parametrize("decoder", ["consistent", "fastest"])
+def test_a_gpu_decoder_that_rounds_another_way_is_taken(gpu, decoder):
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = dict.fromkeys(("cuda", "hardware"), lambda pixels: pixels ^ 1)
+    on_gpu(decoder=decoder).close()
+
+
+def baseline(count):
+    return [jpeg(40 + index % 9, 56, index % 5) for index in range(count)]
+
+
+def calls(gpu, engine, images):
+    """How many images of a batch the hardware engine decodes, and how many CUDA."""
+    gpu.codec.Decoder.shares = ()
+    batch = engine.run_batch(images)
+    assert batch.fallbacks == 0
+    return [sum(each) for each in zip(*gpu.codec.Decoder.shares, strict=True)]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 9])
+def test_the_hardware_engine_decodes_all_that_it_can_however_many_come(gpu, at_once):
+    """nvImageCodec keeps to the number of the first call: so that is a full one."""
+    gpu.codec.Decoder.hardware = at_once
+    progressive = [jpeg(44, 44, index, progressive=True) for index in range(30)]
+    with on_gpu(decoder="fastest") as engine:
+        assert calls(gpu, engine, baseline(1)) == [1, 0]
+        assert calls(gpu, engine, baseline(400)) == [400, 0]
+        assert calls(gpu, engine, [*baseline(50), *progressive]) == [50, 30]
+        engine.trim()
+        assert calls(gpu, engine, baseline(200)) == [200, 0]
+
+
+def test_a_first_call_of_one_image_would_leave_the_hardware_engine_with_few(gpu):
+    """The negative control of the test before."""
+    gpu.codec.Decoder.hardware = 7
+    kinds = (gpu.codec.HW_GPU_ONLY, gpu.codec.GPU_ONLY)
+    decoder = gpu.codec.Decoder(
+        device_id=0, max_num_cpu_threads=1, backends=[gpu.codec.Backend(kind) for kind in kinds], options=""
+    )
+    gpu.codec.Decoder.shares = ()
+    for count in (1, 64):
+        decoder.decode([gpu.codec.CodeStream(np.frombuffer(image, np.uint8)) for image in baseline(count)])
+    assert gpu.codec.Decoder.shares == ((1, 0), (7, 57))
+
+
 @pytest.mark.parametrize(
-    "change", [lambda image: image[:, :, ::-1], lambda image: np.roll(image, 8, axis=1)], ids=["channels", "columns"]
+    ("change", "expected"), [(lambda pixels: pixels, [50, 0]), (lambda pixels: pixels ^ 1, [0, 50])]
 )
-def test_a_gpu_decoder_that_decodes_something_else_stops_the_engine(gpu, change):
-    real = gpu.codec.Decoder.decode
-    gpu.codec.Decoder.decode = lambda self, *arguments, **options: [
-        change(np.asarray(image)) for image in real(self, *arguments, **options)
-    ]
-    assert re.match(r"nvImageCodec's pixels are \d+\.\d levels from .*, on average: pip", refusal())
+def test_both_decoders_decode_consistently_where_their_pixels_are_equal(gpu, change, expected):
+    gpu.codec.Decoder.hardware = 7
+    gpu.codec.Decoder.changes = {"hardware": change}
+    with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
+        assert calls(gpu, engine, baseline(50)) == expected
+        same(engine.run_batch(baseline(50)), cpu.run_batch(baseline(50)))
+
+
+def test_samples_of_red_green_and_blue_go_to_the_cpu(gpu):
+    """The fake nvImageCodec takes them for YCbCr, as the real one: the check would find it."""
+    gpu.codec.Decoder.shares = ()
+    decoder_of(gpu)
+    assert gpu.codec.Decoder.shares == ((0, 128),)
+    encoded = np.frombuffer(samples.samples()["RGB"], np.uint8)
+    decoder = gpu.codec.Decoder(device_id=0, max_num_cpu_threads=1, backends=[], options="")
+    (wrong,) = decoder.decode([gpu.codec.CodeStream(encoded)])
+    assert np.abs(np.asarray(wrong).astype(int) - read(encoded.tobytes())).mean() > samples.LARGEST_MEAN
+
+
+# nvImageCodec's habits
+
+
+@pytest.mark.parametrize("name", ["turned", "padded"])
+def test_an_image_of_another_shape_than_its_header_says_goes_to_the_cpu(engine, gpu, name):
+    """As if nvImageCodec did not turn it; the CPU decoder's pixels are right, and padding is not in the picture."""
+    images = [with_exif(orientation) for orientation in range(1, 9)]
+    if name == "turned":
+        gpu.codec.Decoder.is_turning = False
+    else:
+        gpu.codec.Decoder.padding = 101
+    with pp.Engine(PIPELINE) as cpu:
+        batch = engine.run_batch(images)
+        same(batch, cpu.run_batch(images))
+    assert batch.fallbacks == (4 if name == "turned" else 0)
+
+
+def test_a_lack_of_memory_is_the_cpus_work_and_said_once(engine, gpu, monkeypatch, caplog):
+    images = [jpeg(50, 70), jpeg(90, 90), jpeg(40, 60)]
+    with pp.Engine(PIPELINE) as cpu:
+        expected = cpu.run_batch(images)
+    gpu.codec.Decoder.largest = 3 * 60 * 80
+    for free, words in ((100 << 30, []), (9 << 20, ["9 MiB of the GPU's memory are free"]), (8 << 20, [])):
+        monkeypatch.setattr(gpu.cupy.cuda.runtime, "memGetInfo", lambda free=free: (free, 100 << 30))
+        caplog.clear()
+        batch = engine.run_batch(images)
+        same(batch, expected)
+        assert batch.fallbacks == 1
+        said = "nvImageCodec does not decode JPEGs, so the CPU does: {}; this is said once"
+        assert [record.getMessage() for record in caplog.records] == [said.format(word) for word in words]
+
+
+def test_a_call_that_fails_is_the_cpus_work_and_said_once(engine, gpu, caplog):
+    images = [jpeg(50, 70, seed) for seed in range(5)]
+    with pp.Engine(PIPELINE) as cpu:
+        expected = cpu.run_batch(images)
+    for fault, fallbacks in (("", 0), ("out of memory\nat", 5), ("out of memory", 5), ("", 0), ("", 0)):
+        gpu.codec.Decoder.fault = fault
+        batch = engine.run_batch(images)
+        same(batch, expected)
+        assert batch.fallbacks == fallbacks
+    (record,) = caplog.records
+    assert ": out of memory; this is said once" in record.getMessage()
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, (1, 1)), (5, (5, 5)), (12, (12, 8)), (96, (16, 8))])
+def test_nvimagecodec_has_no_more_threads_and_streams_than_its_memory_allows(gpu, threads, expected):
+    with on_gpu(threads=threads):
+        made = gpu.codec.Decoder.made[-1]
+    assert (made.threads, made.options[0]) == (expected[0], f":num_cuda_streams={expected[1]}")
+
+
+def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, gpu):
+    """Between batches; its first call is a full one, too."""
+    decoder = gpu.codec.Decoder
+
+    def made():
+        """How many since the engine began; only the last one lives."""
+        assert len(decoder.alive) == 1
+        return len(decoder.made) - at_first
+
+    at_first = len(decoder.made)
+    engine.trim()
+    assert made() == 0
+    engine.run_batch(baseline(3))
+    decoder.shares = ()
+    engine.trim()
+    assert made() == 1
+    assert decoder.shares == ((0, 128),)
+    engine.trim()
+    assert made() == 1
+    engine.run_batch(baseline(3))
+    decoder.fault = "out of memory"  # for the new one: the old one stays
+    engine.trim()
+    assert made() == 2
+    decoder.fault = None
+    assert engine.run_batch(baseline(3)).fallbacks == 0
+
+
+def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
+    decoder = decoder_of(gpu)
+    at_first = len(gpu.codec.Decoder.made)
+    (chunk,) = decoder.chunks(baseline(3))
+    with decoder.decode(chunk):
+        decoder.trim()
+        assert len(gpu.codec.Decoder.made) == at_first
+    decoder.trim()
+    assert len(gpu.codec.Decoder.made) == at_first + 1
+
+
+def test_warm_up_fills_both_lanes(gpu):
+    with on_gpu() as engine:
+        gpu.codec.Decoder.shares = ()
+        warm_up(engine)
+    assert gpu.codec.Decoder.shares == ((0, 16), (0, 16))
 
 
 def test_a_gpu_decoder_that_is_not_there_or_decodes_nothing_stops_the_engine(gpu):
     """Without nvJPEG it says no to every image: the CPU would do all the work, and nobody would know."""
     last = 'choose the decoder "cpu" (an argument of Engine, a parameter of the Triton model)'
-    gpu.codec.Decoder.refused = range(9)
+    gpu.codec.Decoder.refused = range(128)
     assert refusal() == f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}{last}"
 
     def missing(**_):

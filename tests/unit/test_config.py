@@ -81,7 +81,7 @@ def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
     [
         ("on_eror", "zero", 'no such parameter "on_eror"; did you mean "on_error"?'),
         ("on_error", "ignore", 'on_error is "fail" or "zero", not "ignore"'),
-        ("damage", "some", 'damage is "strict" or "lenient", not "some"'),
+        ("damage", "some", 'damage is "strict", "structural" or "lenient", not "some"'),
         ("decoder", "gpu", 'decoder is "consistent", "fastest" or "cpu", not "gpu"'),
         ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
         ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, not "jpg"'),
@@ -113,7 +113,7 @@ def test_every_limit_is_a_parameter():
 def test_the_words_that_choose_have_defaults():
     options = model_config.options({})
     words = (options.on_error, options.damage, options.decoder, options.outputs)
-    assert words == ("fail", "strict", "consistent", "gpu")
+    assert words == ("fail", None, "consistent", "gpu")
 
 
 @pytest.mark.parametrize("name", ["max_frames", "max_expansion"])

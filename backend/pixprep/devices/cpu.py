@@ -28,10 +28,10 @@ class Cpu:
         self.lanes = threads or len(os.sched_getaffinity(0))
         self._decoder: CpuDecoder | None = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage, codec: Codec) -> CpuDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> CpuDecoder:
         """See ``Device``."""
         del codec  # there is one
-        self._decoder = CpuDecoder(plan, limits, damage=damage)
+        self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> CpuKernel:

@@ -7,7 +7,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -15,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from nvidia import nvimgcodec
 
-from pixprep.decoders import Chunk, Codec, Damage, Limits
-from pixprep.decoders.cpu import CpuDecoder, sample_jpeg
-from pixprep.decoders.gpu import REMEDY, GpuDecoder, Read
+from pixprep.decoders import Codec, Damage, Limits
+from pixprep.decoders.gpu import GpuDecoder, Memory
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, launch
 from pixprep.kernels.cpu import CpuKernel
@@ -34,9 +32,6 @@ _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
 """Sizes of images that kernels are checked with, the first two that the plan takes: a photo, one that Pillow 13 resizes
 from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
 _BLOCK = 25
-_LARGEST_MEAN = 8.0
-"""How far the pixels of nvImageCodec may be from libjpeg-turbo's, in levels, over the sample. Without interpolated
-chroma libjpeg-turbo is 2 from itself; a shift by one pixel is 11, swapped channels are 75."""
 _ROUNDING = 1e-4
 """How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
 
@@ -64,6 +59,7 @@ class Gpu:
 
     Args:
         index: which GPU, as CUDA numbers them.
+        threads: of the host, that read JPEGs; default: as many as this process may use cores.
 
     Raises:
         SetupError: there is no such GPU, or no driver.
@@ -71,7 +67,7 @@ class Gpu:
 
     lanes = 2
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, threads: int | None = None) -> None:
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -79,41 +75,34 @@ class Gpu:
         if index >= count:
             raise SetupError(f'device "gpu:{index}": this machine has {count}, numbered from 0')
         self._device = cupy.cuda.Device(index)
+        self._threads = threads
         self._local = threading.local()
         self._decoder: GpuDecoder | None = None
         self._kernels: list[GpuKernel] = []
         self._queued: Any = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage, codec: Codec) -> GpuDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> GpuDecoder:
         """See ``Device``.
 
         Raises:
             SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
         """
-        self._decoder = GpuDecoder(
-            plan,
-            limits,
-            damage=damage,
-            codec=codec,
-            budget=PIXEL_BYTES,
-            device_id=self._device.id,
-            to_array=_to_array,
-            stream=lambda: int(cupy.cuda.get_current_stream().ptr),
-        )
-        height, width = 48, 64
-        sample, whole = sample_jpeg(height, width), replace(plan, reduced=False, outputs={})
-        chunk = Chunk((0,), (Read(sample, whole.place(height, width)),))
-        with CpuDecoder(whole, limits).decoded(sample) as expected, self.lane(), self._decoder.decode(chunk) as results:
-            (decoded,) = results
-            if isinstance(decoded, ImageError) or isinstance(expected, ImageError):
-                return self._decoder  # the model takes no such image
-            if decoded.is_fallback:
-                raise SetupError(f"nvImageCodec decodes no JPEG on this GPU: {REMEDY}")
-            pixels = decoded.pixels.get().astype(int)
-            apart = np.abs(pixels - expected.pixels[:, :, : pixels.shape[2]]).mean()
-        if apart > _LARGEST_MEAN:
-            raise SetupError(
-                f"nvImageCodec's pixels are {apart:.1f} levels from libjpeg-turbo's on this GPU, on average: {REMEDY}"
+        with self.lane():
+            self._decoder = GpuDecoder(
+                plan,
+                limits,
+                damage=damage or "structural",
+                codec=codec,
+                budget=PIXEL_BYTES,
+                threads=self._threads,
+                device_id=self._device.id,
+                memory=Memory(
+                    to_array=_to_array,
+                    to_host=lambda array: array.get(),
+                    stream=lambda: int(cupy.cuda.get_current_stream().ptr),
+                    settle=cupy.cuda.runtime.deviceSynchronize,
+                    free_bytes=lambda: int(cupy.cuda.runtime.memGetInfo()[0]),
+                ),
             )
         return self._decoder
 
@@ -150,9 +139,12 @@ class Gpu:
                     lent.stream.synchronize()
 
     def trim(self) -> None:
-        """See ``Device``."""
+        """See ``Device``; of a GPU that has stopped working, nothing is given back."""
+        if not self.is_working():
+            return
         if self._decoder is not None:
-            self._decoder.trim()
+            with self.lane():
+                self._decoder.trim()
         for kernel in self._kernels:
             kernel.trim()
         with self._device:

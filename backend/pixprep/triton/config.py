@@ -34,11 +34,10 @@ TRITON_TYPES: dict[DType, str] = {
 _LIMITS = tuple(Limits.__dataclass_fields__)
 _CHOICES = {
     "on_error": ("fail", "zero"),
-    "damage": DAMAGES,
     "decoder": CODECS,
     "outputs": ("gpu", "cpu"),
 }
-_PARAMETERS = (*_CHOICES, "threads", "max_request_bytes", *_LIMITS)
+_PARAMETERS = (*_CHOICES, "damage", "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _MOST_THREADS, _MOST = 1024, 999_999_999
 
@@ -54,8 +53,10 @@ class Options:
 
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
-        damage: ``strict``: a damaged JPEG is a bad image. ``lenient``: what libjpeg-turbo can recover is its tensor.
-        decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder alone. ``fastest``: the hardware's too. ``cpu``.
+        damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
+            is. ``lenient``: what libjpeg-turbo can recover is its tensor. None: the device's default.
+        decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder, and the hardware engine where it gives the same
+            pixels. ``fastest``: both, in any case. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
@@ -63,7 +64,7 @@ class Options:
     """
 
     on_error: Literal["fail", "zero"]
-    damage: Damage
+    damage: Damage | None
     decoder: Codec
     outputs: Literal["gpu", "cpu"]
     threads: int
@@ -87,6 +88,7 @@ def options(config: Mapping[str, Any]) -> Options:
     share = max(1, len(os.sched_getaffinity(0)) // instances)
     return Options(
         **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
+        damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
         threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
         limits=_limits(given),
