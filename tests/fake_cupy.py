@@ -228,8 +228,7 @@ class CodeStream:
     """nvImageCodec's, and the bytes, which it does not copy."""
 
     def __init__(self, encoded):
-        assert isinstance(encoded, np.ndarray)
-        self.encoded = encoded
+        self.encoded = np.frombuffer(encoded, np.uint8)
         self.real = nvimgcodec.CodeStream(encoded)
         self.height, self.width = self.real.height, self.real.width
 
@@ -251,7 +250,7 @@ def codecs():
         is_turning = True  # shows images that EXIF turns upright
         made = ()  # the arguments of each that was made
 
-        def __init__(self, *, device_id, max_num_cpu_threads, backends, options):
+        def __init__(self, device_id=-1, max_num_cpu_threads=0, backends=(), options=""):
             kinds = {backend.backend_kind for backend in backends}
             self._is_hardware_alone = kinds == {nvimgcodec.HW_GPU_ONLY}
             if self._is_hardware_alone and Decoder.hardware is None:

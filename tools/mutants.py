@@ -348,17 +348,73 @@ MUTANTS = (
     Mutant(
         "what a GPU could not decode is kept for the next image",
         "decoders/gpu.py",
-        "local.images = [image for image in images if image is not None]",
-        "local.images = images",
+        "zip(decoded, needs, strict=True) if image is not None]",
+        "zip(decoded, needs, strict=True)]",
         "device/test_gpu_engine.py"
         "::test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next",
     ),
     Mutant(
         "a GPU decodes more at once than its memory holds",
         "decoders/gpu.py",
-        "if images and (used + need > self._budget or len(images) == most):",
-        "if images and len(images) == most:",
+        "if index > start and used + image.n_bytes > self._budget:",
+        "if index > start and used > 1 << 60:",
         "device/test_gpu_engine.py::test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap",
+    ),
+    Mutant(
+        "a GPU decodes red, green and blue as YCbCr",
+        "decoders/gpu.py",
+        " and not header.is_rgb",
+        "",
+        "device/test_gpu_engine.py::test_a_jpeg_of_red_green_and_blue_gets_the_cpu_decoders_pixels",
+    ),
+    Mutant(
+        "the hardware JPEG engine is left with a few images of a call",
+        "decoders/gpu.py",
+        "islice(cycle(small), MOST - len(each_once))",
+        "islice(cycle(small), 0)",
+        "device/test_gpu_engine.py::test_the_hardware_engine_decodes_all_that_it_can_however_many_come",
+    ),
+    Mutant(
+        "the hardware JPEG engine decodes consistently, whatever its pixels",
+        "decoders/gpu.py",
+        "name in pixels and np.array_equal(each, pixels[name])",
+        "name in pixels",
+        "device/test_gpu_engine.py::test_both_decoders_decode_consistently_where_their_pixels_are_equal",
+    ),
+    Mutant(
+        "an image that a GPU has not turned is taken for one that it has",
+        "decoders/gpu.py",
+        "tuple(image.shape[:2]) == (placed.height, placed.width)",
+        "len(image.shape) == 3",
+        "device/test_gpu_engine.py::test_an_image_of_another_shape_than_its_header_says_goes_to_the_cpu",
+    ),
+    Mutant(
+        "a GPU's decoder goes while its images are worked on",
+        "decoders/gpu.py",
+        "if self._chunks or not self._is_used",
+        "if not self._is_used",
+        "device/test_gpu_engine.py::test_no_decoder_goes_while_its_images_are_worked_on",
+    ),
+    Mutant(
+        "restart markers may come in any order",
+        "decoders/structure.py",
+        "if marker != 0xD0 + turn or not interval:",
+        "if marker & 0xF8 != 0xD0 or not interval:",
+        "unit/test_structure.py::test_restart_markers_that_are_missing_doubled_or_swapped_are_found",
+    ),
+    Mutant(
+        "restart markers may be missing",
+        "decoders/header.py",
+        "if structure.interval and structure.restarts !=",
+        "if structure.interval < 0 and structure.restarts !=",
+        "unit/test_structure.py::test_restart_markers_that_are_missing_doubled_or_swapped_are_found",
+    ),
+    Mutant(
+        "Adobe's transform decides although there is JFIF",
+        "decoders/header.py",
+        "if frame[5] != 3 or has_jfif:",
+        "if frame[5] != 3:",
+        "unit/test_structure.py::test_colours_are_found_by_libjpegs_rule",
     ),
     # the engine
     Mutant(
@@ -406,8 +462,8 @@ MUTANTS = (
     Mutant(
         "any word is a policy of damage",
         "engine.py",
-        "if value not in choices:",
-        "if not value:",
+        "if value is not None and value not in choices:",
+        "if value is not None and not value:",
         "device/test_engine.py::test_an_engine_that_cannot_be_is_refused_in_words",
     ),
     # profiles: what each library does
@@ -527,9 +583,9 @@ MUTANTS = (
     ),
     Mutant(
         "a GPU's wrong pixels are served",
-        "devices/gpu.py",
-        "if apart > _LARGEST_MEAN:",
-        "if apart > 255:",
+        "decoders/gpu.py",
+        "if apart > LARGEST_MEAN:",
+        "if apart > 8:",
         "device/test_gpu_engine.py::test_a_gpu_decoder_that_decodes_something_else_stops_the_engine",
     ),
     Mutant(

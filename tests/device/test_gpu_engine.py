@@ -593,9 +593,7 @@ def test_a_first_call_of_one_image_would_leave_the_hardware_engine_with_few(gpu)
     """The negative control of the test before."""
     gpu.codec.Decoder.hardware = 7
     kinds = (gpu.codec.HW_GPU_ONLY, gpu.codec.GPU_ONLY)
-    decoder = gpu.codec.Decoder(
-        device_id=0, max_num_cpu_threads=1, backends=[gpu.codec.Backend(kind) for kind in kinds], options=""
-    )
+    decoder = gpu.codec.Decoder(backends=[gpu.codec.Backend(kind) for kind in kinds])
     gpu.codec.Decoder.shares = ()
     for count in (1, 64):
         decoder.decode([gpu.codec.CodeStream(np.frombuffer(image, np.uint8)) for image in baseline(count)])
@@ -619,7 +617,7 @@ def test_samples_of_red_green_and_blue_go_to_the_cpu(gpu):
     decoder_of(gpu)
     assert gpu.codec.Decoder.shares == ((0, 128),)
     encoded = np.frombuffer(samples.samples()["RGB"], np.uint8)
-    decoder = gpu.codec.Decoder(device_id=0, max_num_cpu_threads=1, backends=[], options="")
+    decoder = gpu.codec.Decoder()
     (wrong,) = decoder.decode([gpu.codec.CodeStream(encoded)])
     assert np.abs(np.asarray(wrong).astype(int) - read(encoded.tobytes())).mean() > samples.LARGEST_MEAN
 

@@ -82,6 +82,7 @@ ODD = {
     "a restart interval of one byte": BEFORE + segment(0xDD, b"\1") + FRAME + AFTER,
     "a marker without a meaning": BEFORE + b"\xff\x02" + FRAME + AFTER,
     "a restart marker without an interval": BEFORE + FRAME + AFTER[:-6] + b"\xff\xd0" + AFTER[-6:],
+    "two segments of EXIF": with_exif(6)[:2] + segment(0xE1, b"Exif\0\0MM\0*\0\0\0\x08\0\0") + with_exif(6)[2:],
     "too many segments": BEFORE + segment(0xFE, b"") * MOST_SEGMENTS + FRAME + AFTER,
     "too many segments to keep": BEFORE + segment(0xE1, b"") * 17 + FRAME + AFTER,
 }

@@ -53,9 +53,9 @@ _CHUNKS, _CHECKED_CHUNKS = 2, 4
 _LEAST = 16
 """Images of a chunk, where there are as many: a call takes its time, however few they are."""
 MOST = 128
-"""Images of a chunk. The hardware engine decodes as many images of a call as there were in the first call (rounded up to
-what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who decodes
-an image does not depend on its neighbours."""
+"""Images of a chunk. The hardware engine decodes as many images of a call as there were in the first call (rounded up
+to what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who
+decodes an image does not depend on its neighbours."""
 MOST_THREADS, MOST_STREAMS = 16, 8
 """Of nvImageCodec. Each thread keeps memory for the largest image that it has decoded, twice on the host, once on the
 GPU: without a bound, a machine of 96 cores would spend gigabytes."""

@@ -122,7 +122,8 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
     """
     data = memoryview(encoded)
     frame: tuple[int, memoryview] | None = None
-    orientation, has_jfif, transform = 1, False, None
+    exif: list[memoryview] = []
+    has_jfif, transform = False, None
     position = 2
     for _ in range(_MAX_SEGMENTS):
         found = _MARKER.search(data, position)
@@ -142,8 +143,8 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
             raise _cut_off(data)
         if marker in FRAMES and len(segment) >= 6:
             frame = (marker, segment)
-        elif marker == EXIF and orientation == 1 and segment[:6] == _EXIF:
-            orientation = exif_orientation(bytes(segment))
+        elif marker == EXIF and segment[:6] == _EXIF:
+            exif.append(segment[6:] if exif else segment)
         elif marker == JFIF:
             has_jfif |= _is_jfif(segment)
         elif marker == ADOBE:
@@ -156,6 +157,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
             if not is_one_scan and _has_many_scans(data, position, max_scans):
                 raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
             is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
+            orientation = exif_orientation(b"".join(exif))
             return _header(process, fields, segment, orientation, position + length, is_rgb=is_rgb)
         position += length
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
@@ -164,9 +166,11 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
 def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader | None:
     """The header of a JPEG that is whole as far as its markers tell; None where what they say does not fit together.
 
-    ``read_jpeg_header`` gives the same header. ``structure.scans`` is for the caller to look at.
+    So it is where EXIF data lies in several segments, which decoders read in different ways. ``read_jpeg_header`` gives
+    the same header. ``structure.scans`` is for the caller to look at.
     """
-    orientation, has_jfif, transform = 1, False, None
+    exif = b""
+    has_jfif, transform = False, None
     process, fields, begin, end = 0, b"", 0, 0
     for kept in structure.segments:
         marker, begin = kept & 255, (kept >> 8) + 2
@@ -174,8 +178,10 @@ def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader |
         if marker == JFIF:
             has_jfif |= _is_jfif(encoded[begin:end])
         elif marker == EXIF:
-            if orientation == 1 and encoded[begin : begin + 6] == _EXIF:
-                orientation = exif_orientation(bytes(encoded[begin:end]))
+            if encoded[begin : begin + 6] == _EXIF:
+                if exif:
+                    return None
+                exif = bytes(encoded[begin:end])
         elif marker == ADOBE:
             transform = _adobe_transform(encoded[begin:end], transform)
         elif marker != START_OF_SCAN:
@@ -188,6 +194,7 @@ def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader |
     if structure.interval and structure.restarts != (_units(fields, scan) - 1) // structure.interval:
         return None
     is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
+    orientation = exif_orientation(exif) if exif else 1
     return _header(process, fields, scan, orientation, end, is_rgb=is_rgb)
 
 
