@@ -122,7 +122,7 @@ def structures(images: Sequence[U8]) -> list[Structure | None]:
 def machine_code() -> ModuleType | None:
     """``structure_code``; None without llvmlite."""
     try:
-        from pixprep.decoders import structure_code  # noqa: PLC0415  (on demand: LLVM takes 30 ms)
+        from pixprep.decoders import structure_code  # noqa: PLC0415  (on demand: LLVM takes 50 ms)
     except ImportError:
         return None
     return structure_code
