@@ -18,6 +18,7 @@ from textwrap import fill
 from typing import Any
 
 import measure
+import simulation
 from workloads import EQUAL, MIXED, SIZES
 
 RESULTS = Path(__file__).parent / "results"
@@ -107,6 +108,9 @@ def _paragraphs(result: Result) -> Iterator[str]:
     if missing := refused | result["missing"]:
         yield "## Not measured"
         yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
+    yield "## On a GPU: a simulation, nothing measured"
+    yield simulation.text()
+    yield f"![A simulation]({simulation.NAME})"
     yield "## The photos"
     keys = ("count", "batch", "subsampling", "progressive", "mean_bytes", "bits_per_pixel", "made_of")
     rows = [[name, *(str(facts[key]) for key in keys)] for name, facts in result["photos"].items()]

@@ -105,15 +105,23 @@ DEFAULT = Stream(non_blocking=True)
 
 
 class Device:
+    _of_threads = threading.local()
+
     def __init__(self, index):
         self.index = index
         self.id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
 
     def __enter__(self):
+        Device._of_threads.depth = Device.depth() + 1
         return self
 
     def __exit__(self, *_):
-        pass
+        Device._of_threads.depth -= 1
+
+    @classmethod
+    def depth(cls):
+        """Within how many of them the thread is; outside of all it is on the first GPU."""
+        return getattr(cls._of_threads, "depth", 0)
 
 
 class Event:
@@ -249,6 +257,7 @@ def codecs():
         fault = None  # what a call raises
         is_turning = True  # shows images that EXIF turns upright
         made = ()  # the arguments of each that was made
+        outside = 0  # calls outside of every device
 
         def __init__(self, device_id=-1, max_num_cpu_threads=0, backends=(), options=""):
             kinds = {backend.backend_kind for backend in backends}
@@ -264,11 +273,13 @@ def codecs():
                 device_id=device_id, threads=max_num_cpu_threads, kinds=kinds, options=options.split()
             )
             Decoder.made = (*Decoder.made, arguments)
+            Decoder.outside += Device.depth() == 0
             Decoder.alive.add(self)
 
         def decode(self, streams, *, images=(), **arguments):
             if Decoder.fault:
                 raise RuntimeError(Decoder.fault)
+            Decoder.outside += Device.depth() == 0
             Decoder.reused = images
             again = {"images": [image.real for image in images]} if images else {}
             decoded = self._real.decode([stream.real for stream in streams], **again, **arguments)

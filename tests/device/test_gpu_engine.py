@@ -235,7 +235,7 @@ ONE = 3 * 50 * 70
         ({"budget": 4 * ONE}, [4, 4, 1]),
         ({"budget": 1}, [1] * 9),
         ({"threads": 1}, [3, 3, 3]),
-        ({"threads": 4}, [4, 4, 1]),
+        ({"threads": 4}, [5, 4]),
     ],
     ids=str,
 )
@@ -251,9 +251,10 @@ def test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap(g
     ("damage", "count", "sizes"),
     [
         ("structural", 10, [10]),
+        ("structural", 17, [9, 8]),
         ("structural", 40, [20, 20]),
         ("structural", 600, [128, 128, 128, 128, 88]),
-        ("strict", 40, [16, 16, 8]),
+        ("strict", 40, [20, 20]),
         ("strict", 100, [25] * 4),
     ],
 )
@@ -712,11 +713,22 @@ def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
     assert len(gpu.codec.Decoder.made) == at_first + 1
 
 
+def test_nvimagecodec_is_called_on_the_engines_gpu_alone(gpu):
+    """When it is made, compared with the CPU, at work, and made anew; outside it would be the first GPU."""
+    gpu.codec.Decoder.hardware = 7
+    with on_gpu() as engine:
+        engine.run_batch(baseline(40))
+        engine.trim()
+    assert gpu.codec.Decoder.outside == 0
+    decoder_of(gpu)
+    assert gpu.codec.Decoder.outside > 0  # the negative control
+
+
 def test_warm_up_fills_both_lanes(gpu):
     with on_gpu() as engine:
         gpu.codec.Decoder.shares = ()
         warm_up(engine)
-    assert gpu.codec.Decoder.shares == ((0, 16), (0, 16))
+    assert gpu.codec.Decoder.shares == ((0, 8), (0, 8))
 
 
 def test_a_gpu_decoder_that_is_not_there_or_decodes_nothing_stops_the_engine(gpu):

@@ -50,8 +50,9 @@ _LOSSY_HUFFMAN = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; the othe
 _JPEG = b"\xff\xd8\xff"
 _CHUNKS, _CHECKED_CHUNKS = 2, 4
 """Of a large batch: one for each lane; more where the cores of the host read every image's data first."""
-_LEAST = 16
-"""Images of a chunk, where there are as many: a call takes its time, however few they are."""
+_LEAST = 8
+"""Images of a chunk: a call takes its time, however few they are. In a simulation (benchmarks/simulation.py) 16 gave a
+sixth less for a batch of 16, and more chunks gave nothing."""
 MOST = 128
 """Images of a chunk. The hardware engine decodes as many images of a call as there were in the first call (rounded up
 to what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who
@@ -167,8 +168,9 @@ class GpuDecoder:
         many, as long as each core has an image of one.
         """
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._readers else (_LEAST, _CHUNKS)
-        most = min(max(least, -(-len(encoded) // parts)), MOST)
-        for begin in range(0, len(encoded), most):
+        count = len(encoded)
+        most = min(-(-count // max(1, min(parts, count // least))), MOST)
+        for begin in range(0, count, most):
             images = self._read(encoded[begin : begin + most])
             start = used = 0
             for index, image in enumerate(images):

@@ -6,8 +6,8 @@ from pixprep.decoders.cpu import sample_jpeg
 from pixprep.engine import Engine
 from pixprep.pipeline import MAX_OUTPUT_BYTES
 
-LEAST = 32
-"""Images: on a GPU a chunk has 16, and there are two lanes. On the CPU they take 80 ms of one core."""
+LEAST = 16
+"""Images: on a GPU a chunk has 8, and there are two lanes. On the CPU they take 40 ms of one core."""
 
 
 def warm_up(engine: Engine) -> None:
