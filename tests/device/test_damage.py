@@ -180,6 +180,14 @@ def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
         assert engine.run_batch([photo()]).recovered == 0
 
 
+def test_on_the_cpu_the_structure_is_not_all_that_is_looked_at():
+    """Its decode warns of everything, and costs no more for that."""
+    for encoded in (*DAMAGED.values(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_IN_THE_HEADER):
+        (ours, _), (theirs, _) = decode(encoded, "structural"), decode(encoded, "strict")
+        assert isinstance(ours, pp.ImageError) == isinstance(theirs, pp.ImageError)
+        assert str(ours) == str(theirs) if isinstance(ours, pp.ImageError) else np.array_equal(ours, theirs)
+
+
 def lying(height, width, **options):
     """A JPEG of 16 x 16 pixels whose header promises more."""
     encoded = bytearray(jpeg(noise(16, 16), **options))

@@ -211,7 +211,7 @@ def test_times_are_told_for_each_image(engine):
     ("options", "message"),
     [
         ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
-        ({"damage": "x"}, "damage is one of strict, lenient, not 'x'"),
+        ({"damage": "x"}, "damage is one of strict, structural, lenient, not 'x'"),
         ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cpu, not ['cpu']"),
         (
             {"device": "gpu"},

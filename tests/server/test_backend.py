@@ -29,6 +29,7 @@ DETECTOR = pp.Pipeline(
     [pp.decode(), pp.original_size(), pp.letterbox(96, 128), pp.transform(), pp.tensor(dtype="uint8", layout="hwc")]
 )
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
+STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
 RAGGED = (
     'backend: "pixprep"\nmax_batch_size: 8\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 2000000 }\n"
@@ -48,7 +49,7 @@ def repository(tmp_path_factory):
     write_model(repository, "pre.pixprep", PIPELINE)
     write_model(repository, "ragged", DETECTOR, RAGGED)
     write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
-    write_model(repository, "plain", PIPELINE, 'backend: "python"\n')
+    write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}')
     shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
     return repository
 
@@ -140,11 +141,13 @@ def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
     assert np.array_equal(tensors, np.stack(engine.run(images)))
 
 
-def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton):
+@pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
+def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
+    """On the CPU, damage is damage with ``structural``, too."""
     images = eight_sizes()
     images[4] = images[4][: len(images[4]) // 2]
     with pytest.raises(InferenceServerException) as caught:
-        ask(triton, "pre.pixprep", images)
+        ask(triton, model, images)
     size = f"{len(images[4]):,}"
     assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
