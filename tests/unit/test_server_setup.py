@@ -55,6 +55,10 @@ def test_a_port_in_use_is_named_with_its_flag(tmp_path):
         ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
         ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
         ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
+        (
+            {"host": "192.0.2.1", "allow_remote": True, "allow_shared_memory": True},
+            "host 192.0.2.1 is open to other machines, and shared memory is for clients on this one: use 127.0.0.1",
+        ),
     ],
 )
 def test_a_place_that_cannot_be_listened_on_is_named(tmp_path, arguments, words):
@@ -77,7 +81,7 @@ def test_a_listener_is_found_by_its_port():
 
 def test_other_machines_are_let_in_only_on_purpose(tmp_path):
     assert refusal(tmp_path, host="0.0.0.0") == (  # noqa: S104  (it is refused)
-        "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+        "host 192.0.2.1 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
         "use 127.0.0.1, or say --allow-remote"
     )
 

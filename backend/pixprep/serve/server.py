@@ -39,10 +39,10 @@ _logger = logging.getLogger(__name__)
 
 # Ends the process group $1 as soon as nobody holds the other end of its stdin, and removes what that group left.
 _GUARD = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"* "$3"'
-# What lets a client write files or load code on this machine; shared memory is for clients that live on it.
+# What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
+_SHARED_MEMORY = "shared-memory"
 _KEY_HEADER = "admin-key"
-_ADMIN_FROM_AFAR = f"{_ADMIN},shared-memory"
 
 
 class Server:
@@ -52,6 +52,8 @@ class Server:
         model_repository: what to serve; every model in it must load.
         host: the address to listen on.
         allow_remote: let ``host`` be more than this machine.
+        allow_shared_memory: let clients on this machine register shared memory, and with it end Triton: reading what
+            its owner has cut off is SIGBUS.
         http_port, grpc_port, metrics_port: 0: any free one.
         log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
         backend_directory: in place of the one that is assembled.
@@ -65,6 +67,7 @@ class Server:
         *,
         host: str = "127.0.0.1",
         allow_remote: bool = False,
+        allow_shared_memory: bool = False,
         http_port: int = 8000,
         grpc_port: int = 8001,
         metrics_port: int = 8002,
@@ -77,6 +80,7 @@ class Server:
         self._host = host
         self._address = ""
         self._allow_remote = allow_remote
+        self._allow_shared_memory = allow_shared_memory
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
         self._images_in_flight = images_in_flight
@@ -204,7 +208,7 @@ class Server:
         """The command line of tritonserver."""
         is_ipv6 = ":" in self._address
         http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
-        admin = _ADMIN if is_loopback(self._address) else _ADMIN_FROM_AFAR
+        admin = _ADMIN if self._allow_shared_memory else f"{_ADMIN},{_SHARED_MEMORY}"
         restricted = f"{admin}:{_KEY_HEADER}={self._key}"
         return [
             str(wheel.server),
@@ -233,6 +237,11 @@ class Server:
             raise SetupError(
                 f"host {self._host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
                 "use 127.0.0.1, or say --allow-remote"
+            )
+        if not is_loopback(self._address) and self._allow_shared_memory:
+            raise SetupError(
+                f"host {self._host} is open to other machines, and shared memory is for clients on this one: "
+                "use 127.0.0.1, or leave --allow-shared-memory out"
             )
         self._ports = check_ports(self._address, self._ports)
 
