@@ -329,13 +329,11 @@ class Clients:
         last_error_at: when the last error came; 0 without.
     """
 
-    def __init__(self, serve, oracle, *, is_closing=False):
-        """``is_closing``: the server ends meanwhile; that it closes a connection is then a clear answer."""
+    def __init__(self, serve, oracle):
         self.serve = serve
         self.oracle = oracle
         self.counts, self.codes, self.notes = Counter(), Counter(), []
         self.last_error_at = 0.0
-        self._is_closing = is_closing
         self._lock = threading.Lock()
         self._local = threading.local()
         self._opened = []
@@ -371,8 +369,6 @@ class Clients:
                 return self.note("right")
             return self.error(error.code, str(error))
         except (OSError, http.client.HTTPException) as error:
-            if self._is_closing and not isinstance(error, TimeoutError):
-                return self.error("closed", repr(error))
             return self.note("lost", f"{protocol} {model}: {error!r}")
         if isinstance(expected, pp.ImageError):
             return self.note("wrong", f"{protocol} {model}: accepted, but the engine says {expected}")

@@ -203,6 +203,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
+    grace = "seconds from Ctrl-C or SIGTERM to the end; all but the last 3 for what is in flight; default: %(default)g"
+    serve.add_argument("--grace", **_SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **_COUNT, default=512, help=f"{in_flight}; {_DEFAULT}")
 
     send, health, bench = (
