@@ -29,7 +29,7 @@ from pixprep.serve import cuda_pool
 from pixprep.serve.failure import failure, still_loading
 from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve, unsent
 from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
-from pixprep.triton import pool
+from pixprep.triton import pool, probe
 from pixprep.triton.config import pipeline_files
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Server:
         self._images_in_flight = images_in_flight
         self._grace_s = grace_s
         self._extra_args = extra_args
-        self._key = uuid.uuid4().hex
+        self._key, self._probe = uuid.uuid4().hex, uuid.uuid4().hex
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
         self._given_log_file = log_file
         self._log_file = log_file
@@ -172,7 +172,7 @@ class Server:
             with self._open_log() as log:
                 self._process = subprocess.Popen(
                     [*self.command(wheel, repository, backends), *pool_options],
-                    env=environment(wheel) | variables,
+                    env=environment(wheel) | variables | {probe.VARIABLE: self._probe},
                     cwd=working,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -232,6 +232,7 @@ class Server:
             "--allow-sagemaker=false",
             f"--http-restricted-api={restricted}",
             f"--grpc-restricted-protocol={restricted}",
+            f"--http-header-forward-pattern={probe.HEADER}",
             *self._extra_args,
         ]
 
@@ -291,8 +292,15 @@ class Server:
         return dict(json.loads(text)) if status == 200 else {}
 
     def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
-        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time."""
-        headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
+        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time.
+
+        The backend knows it for no client's.
+        """
+        headers = {
+            "Inference-Header-Content-Length": "0",
+            "Content-Type": "application/octet-stream",
+            probe.HEADER: self._probe,
+        }
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s=timeout_s)[0]
 
     def _ask(

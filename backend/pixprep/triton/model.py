@@ -20,6 +20,7 @@ from pixprep.pipeline import Pipeline
 from pixprep.triton import config as model_config
 from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
+from pixprep.triton.probe import is_probe
 from pixprep.triton.warm_up import warm_up
 from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
 
@@ -58,6 +59,7 @@ class _Part:
     start: int = 0
     stop: int = 0
     outputs: tuple[str, ...] = ()
+    is_probe: bool = False
     refusal: Any = None
 
 
@@ -141,7 +143,7 @@ class TritonPythonModel:
                 continue
             start = len(encoded)
             encoded.extend(images)
-            parts.append(_Part(start, len(encoded), tuple(request.requested_output_names())))
+            parts.append(_Part(start, len(encoded), tuple(request.requested_output_names()), is_probe(request)))
         return parts, encoded
 
     def _images(self, request: Any) -> list[Any]:
@@ -154,16 +156,18 @@ class TritonPythonModel:
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any]) -> Batch | None:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
+        clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
+        limit_s = BATCH_S + IMAGE_S * len(encoded)
         try:
-            with self._metrics.pause, self._watchdog.limit(BATCH_S + IMAGE_S * len(encoded)):
+            with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
                 batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
             if not self._engine.is_working():  # every later request would fail, for ever
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
-        if encoded:
-            self._metrics.record(sum(map(len, encoded)), batch)
+        if clients:
+            self._metrics.record(sum(len(encoded[index]) for index in clients), batch, clients)
         return batch
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:
