@@ -25,8 +25,9 @@ from pixprep.triton.probe import is_probe
 from pixprep.triton.warm_up import warm_up
 from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
 
-_MALLOPT = ((-3, 32 << 20), (-1, 64 << 20))
-"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, and what glibc raises them to by itself."""
+_MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
+"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
+50 MB stay after a trim."""
 
 
 def _elements(tensor: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
@@ -57,7 +58,7 @@ def _replace_tritons_reader() -> None:
 
 
 def _keep_blocks() -> None:
-    """Let the C library keep large blocks for the next batch in this process.
+    """Let the C library keep large blocks for the next batch in this process, until a trim.
 
     `pixprep serve` has Triton give them back, which this process inherits: it made a batch of 8 cost a fifth more CPU.
     """
