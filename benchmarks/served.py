@@ -139,7 +139,7 @@ def serve(interpreters: dict[str, Path], classifier: Classifier = "onnxruntime")
             config = CONFIG.format(name=peer, threads=threads, count=cores // threads, folder=here, libraries=libraries)
             (folder.parent / "config.pbtxt").write_text(config, encoding="utf-8")
         ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
-        with Server(models, **ports, images_in_flight=IMAGES_IN_FLIGHT) as server:
+        with Server(models, **ports, images_in_flight=IMAGES_IN_FLIGHT, allow_shared_memory=True) as server:
             yield server
 
 

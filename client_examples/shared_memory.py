@@ -1,5 +1,6 @@
 """One photo in and its tensor out through system shared memory: the request itself carries neither.
 
+pixprep serve --allow-shared-memory
 python shared_memory.py photo.jpg --url localhost:8000
 """
 
@@ -51,5 +52,9 @@ if __name__ == "__main__":
         main()
     except (ConnectionError, HTTPException) as error:
         sys.exit(f"shared_memory.py: {error}: is `pixprep serve` running at --url, its HTTP port?")
-    except (OSError, InferenceServerException, shared_memory.SharedMemoryException) as error:
+    except InferenceServerException as error:
+        is_closed = error.status() == "403"
+        hint = ": `pixprep serve` opens it with --allow-shared-memory, and Triton without the key" if is_closed else ""
+        sys.exit(f"shared_memory.py: {error}{hint}")
+    except (OSError, shared_memory.SharedMemoryException) as error:
         sys.exit(f"shared_memory.py: {error}")

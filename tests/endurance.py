@@ -1,5 +1,6 @@
 """What a server holds after thousands of requests, and after its models were loaded anew and killed under load."""
 
+import io
 import logging
 import os
 import random
@@ -8,20 +9,24 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
+from PIL import Image
 
 from images import jpegs, others
 from pixprep.serve.server import Server
 from pixprep.serve.supervisor import LOOK_S, stubs, watch
-from serving import BAD, GOOD, MODELS, Clients, body_of, wait_until, write_repository
+from serving import BAD, GOOD, LARGE, MODELS, Clients, Serve, body_of, wait_until, write_repository
 
 CONCURRENCY = 16
 SHM = Path("/dev/shm")
+HUNDREDS = 200
 IMAGES = [*GOOD, *GOOD, *jpegs().values(), *others().values(), *BAD]
 
 
@@ -49,6 +54,15 @@ class Held:
             f"{memory} MiB private, {self.shared_mib:.1f} MiB in {self.regions} regions, {self.files} files, "
             f"{self.threads} threads"
         )
+
+
+def of_all_sizes():
+    """Images and what is none, from 5 kB to 15 MB."""
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (2300, 2170, 3), np.uint8)).save(
+        file, "PNG", compress_level=0
+    )
+    return [*GOOD * 4, LARGE, file.getvalue(), *(bytes(size) for size in (5_000, 50_000, 10**6, 3 * 10**6, 15 * 10**6))]
 
 
 def _private_mib(pid):
@@ -94,7 +108,10 @@ class Endurance:
     def regions(self):
         return list(SHM.glob(f"{self.server._prefix}*"))
 
-    def steady(self, count, *, concurrency=CONCURRENCY, images=IMAGES, models=MODELS, sizes=(1, 1, 1, 2, 4)):
+    def steady(
+        self, count, *, concurrency=CONCURRENCY, images=IMAGES, models=MODELS, sizes=(1, 1, 1, 2, 4),
+        protocols=("http", "grpc"),
+    ):  # fmt: skip
         """So many requests of 1 to 4 images, good and bad, at concurrency 16."""
         turns = iter(range(count))
         lock = threading.Lock()
@@ -106,10 +123,15 @@ class Endurance:
                         return
                     chosen = self._rng.choices(images, k=self._rng.choice(sizes))
                     model = self._rng.choice(models)
-                self.clients.ask(chosen, model=model, protocol=("http", "grpc")[number % 2])
+                self.clients.ask(chosen, model=model, protocol=protocols[number % 2])
 
         with ThreadPoolExecutor(concurrency) as pool:
             list(pool.map(work, range(concurrency)))
+
+    def mixed(self, count):
+        """So many requests from 5 kB to 15 MB over hundreds of connections that stay open."""
+        protocols = ("http, kept alive", "grpc")
+        self.steady(count, concurrency=HUNDREDS, images=of_all_sizes(), sizes=(1,), protocols=protocols)
 
     def reload(self, times):
         """Unload and load preprocess under load; seconds of the slowest time."""
@@ -197,3 +219,36 @@ def endurance(folder, oracle, models=None, *, extra_args=()):
         it = Endurance(server, oracle)
         with it.clients:
             yield it
+
+
+def drain(folder, oracle, protocol, *, count=8):
+    """End `pixprep serve` while clients ask for large images without a pause.
+
+    Returns:
+        What became of the requests that had been begun, the outcomes of all, and the seconds to the end.
+    """
+    ended, in_flight = threading.Event(), Counter()
+    with (
+        Serve(write_repository(folder / "models"), triton_log=folder / "triton.log") as serve,
+        Clients(serve, oracle) as clients,
+        ThreadPoolExecutor(count) as pool,
+    ):
+
+        def work(_):
+            is_answered = True
+            while is_answered:
+                was_ended = ended.is_set()
+                outcome = clients.ask([LARGE], protocol=protocol)
+                if ended.is_set() and not was_ended:
+                    in_flight[outcome] += 1
+                is_answered = outcome == "right"
+
+        done = pool.map(work, range(count))
+        wait_until(lambda: clients.counts["right"] >= 2 * count, lambda: clients.notes, within_s=90)
+        ended.set()
+        start = time.monotonic()
+        code = serve.stop()
+        took_s = time.monotonic() - start
+        list(done)
+    assert (code, serve.left()) == (0, [])
+    return dict(in_flight), dict(clients.counts), took_s

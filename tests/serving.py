@@ -9,6 +9,7 @@ import http.client
 import inspect
 import io
 import json
+import queue
 import re
 import subprocess
 import sys
@@ -80,6 +81,7 @@ ensemble_scheduling {
 }
 """
 MODELS = ("preprocess", "ensemble")
+PROTOCOLS = ("http", "http, kept alive", "grpc", "grpc, streamed")
 
 
 def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
@@ -269,19 +271,22 @@ def body_of(images, *, output="tensor"):
     return {"Inference-Header-Content-Length": str(len(header))}, header + data
 
 
-def post(address, path, headers, body, *, timeout_s=TIMEOUT_S):
+def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
     """Any request: status, headers and body of the answer.
+
+    ``kept``: a connection to take and to keep.
 
     Raises:
         OSError, HTTPException: there was none.
     """
-    connection = http.client.HTTPConnection(address, timeout=timeout_s)
+    connection = kept or http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
         return response.status, response.headers, response.read()
     finally:
-        connection.close()
+        if connection is not kept:
+            connection.close()
 
 
 def said(body):
@@ -292,11 +297,11 @@ def said(body):
         return body.decode(errors="replace")
 
 
-def ask_http(address, model, images, *, timeout_s=TIMEOUT_S):
+def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
     """The output of a model. Raises ClientError, or OSError or HTTPException where there was no answer."""
     name = output_of(model)
     headers, body = body_of(images, output=name)
-    status, headers, data = post(address, f"/v2/models/{model}/infer", headers, body, timeout_s=timeout_s)
+    status, headers, data = post(address, f"/v2/models/{model}/infer", headers, body, timeout_s=timeout_s, kept=kept)
     if status != 200:
         raise ClientError(status, said(data))
     split = int(headers["Inference-Header-Content-Length"])
@@ -304,15 +309,23 @@ def ask_http(address, model, images, *, timeout_s=TIMEOUT_S):
     return np.frombuffer(data[split:], np.float32).reshape(output["shape"])
 
 
-def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S):
-    """The same over a gRPC client."""
+def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
+    """The same over a gRPC client; ``answers``: of its stream, by which to ask."""
     name = output_of(model)
     rows = np.empty((len(images), 1), np.object_)
     rows[:, 0] = images
     tensor = tritonclient.grpc.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
     wanted = [tritonclient.grpc.InferRequestedOutput(name)]
     try:
-        return client.infer(model, [tensor], outputs=wanted, client_timeout=timeout_s).as_numpy(name)
+        if answers is None:
+            return client.infer(model, [tensor], outputs=wanted, client_timeout=timeout_s).as_numpy(name)
+        client.async_stream_infer(model, [tensor], outputs=wanted)
+        result, error = answers.get(timeout=timeout_s)
+        if error is not None:
+            raise error
+        return result.as_numpy(name)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {timeout_s:g} s") from None
     except InferenceServerException as error:
         if error.status() == "StatusCode.DEADLINE_EXCEEDED":
             raise TimeoutError(error.message()) from None
@@ -329,13 +342,11 @@ class Clients:
         last_error_at: when the last error came; 0 without.
     """
 
-    def __init__(self, serve, oracle, *, is_closing=False):
-        """``is_closing``: the server ends meanwhile; that it closes a connection is then a clear answer."""
+    def __init__(self, serve, oracle):
         self.serve = serve
         self.oracle = oracle
         self.counts, self.codes, self.notes = Counter(), Counter(), []
         self.last_error_at = 0.0
-        self._is_closing = is_closing
         self._lock = threading.Lock()
         self._local = threading.local()
         self._opened = []
@@ -358,12 +369,33 @@ class Clients:
             self._opened.append(self._local.client)
         return self._local.client
 
+    def _kept(self):
+        """This thread's connection over HTTP."""
+        if not hasattr(self._local, "kept"):
+            self._local.kept = http.client.HTTPConnection(self.serve.address, timeout=TIMEOUT_S)
+            self._opened.append(self._local.kept)
+        return self._local.kept
+
+    def _stream(self):
+        """This thread's stream: a gRPC client of its own, and its answers."""
+        if not hasattr(self._local, "stream"):
+            client, answers = tritonclient.grpc.InferenceServerClient(self.serve.grpc), queue.SimpleQueue()
+            client.start_stream(lambda result, error: answers.put((result, error)))
+            self._opened.append(client)
+            self._local.stream = client, answers
+        return self._local.stream
+
     def ask(self, images, *, model="preprocess", protocol="http", timeout_s=TIMEOUT_S):
-        """One request; its outcome."""
+        """One request by one of ``PROTOCOLS``; its outcome."""
         expected = self.oracle.tensors(model, images)
         try:
             if protocol == "http":
                 got = ask_http(self.serve.address, model, images, timeout_s=timeout_s)
+            elif protocol == "http, kept alive":
+                got = ask_http(self.serve.address, model, images, kept=self._kept())
+            elif protocol == "grpc, streamed":
+                client, answers = self._stream()
+                got = ask_grpc(client, model, images, timeout_s=timeout_s, answers=answers)
             else:
                 got = ask_grpc(self.grpc(), model, images, timeout_s=timeout_s)
         except ClientError as error:
@@ -371,8 +403,8 @@ class Clients:
                 return self.note("right")
             return self.error(error.code, str(error))
         except (OSError, http.client.HTTPException) as error:
-            if self._is_closing and not isinstance(error, TimeoutError):
-                return self.error("closed", repr(error))
+            if protocol == "http, kept alive":
+                self._kept().close()  # and it is opened again
             return self.note("lost", f"{protocol} {model}: {error!r}")
         if isinstance(expected, pp.ImageError):
             return self.note("wrong", f"{protocol} {model}: accepted, but the engine says {expected}")

@@ -1,6 +1,7 @@
 """Ask a live server for hours, if you like: load it anew, kill it, hang up on it; then look at what it still holds.
 
-    PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 30000] [--reloads 50] [--kills 10] [--hang-ups 200]
+    PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 30000] [--mixed 4000] [--reloads 50] [--kills 10]
+        [--hang-ups 200] [--drains 3]
 
 Exit status 1 if a request was lost or answered wrongly, or the server holds more than it should.
 """
@@ -14,13 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from endurance import CONCURRENCY, endurance
+from endurance import CONCURRENCY, HUNDREDS, drain, endurance
 from pixprep.serve.supervisor import GRACE_S
 from pixprep.triton.watchdog import IDLE_S
-from serving import Oracle
+from serving import PROTOCOLS, Oracle
 
 GROWTH = 0.02
 TRITONS_GROWTH = 0.10  # its own memory goes up and down by an eighth, and gives nothing back
+TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
+IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
 SAMPLES = 20
 
 
@@ -33,7 +36,8 @@ def growth(values: list[float]) -> float:
 def main() -> int:
     """The phases one after the other, each with what the server holds after it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    for name, default in (("warm-up", 5000), ("requests", 30_000), ("reloads", 50), ("kills", 10), ("hang-ups", 200)):
+    defaults = {"warm-up": 5000, "requests": 30_000, "mixed": 4000, "reloads": 50, "kills": 10, "hang-ups": 200}
+    for name, default in (defaults | {"drains": 3}).items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
     arguments = parser.parse_args()
     logging.basicConfig(format="pixprep: %(message)s", level=logging.WARNING)
@@ -65,6 +69,20 @@ def main() -> int:
                 problems.append(f"{name} grew by {grew:.1%}")
         if (samples[-1].regions, samples[-1].files) != (before.regions, before.files):
             problems.append(f"regions or files: {before}, then {samples[-1]}")
+        if arguments.mixed:
+            with it.looked_after():  # whose probes must not keep a model from being idle
+                before_load = it.held()
+                phase(f"requests of 5 kB to 15 MB at concurrency {HUNDREDS}", it.mixed, arguments.mixed)
+                after_load, idle = it.held(), it.held(idle_s=2 * IDLE_S)
+            sys.stdout.write(f"    after the load {after_load}\n    idle {idle}\n")
+            if (held := idle.private_mib["tritonserver"]) > TRITONS_MIB:
+                problems.append(f"Triton holds {held:.0f} MiB after requests of up to 15 MB")
+            more = {name: held - before_load.private_mib[name] for name, held in idle.private_mib.items()}
+            problems += [
+                f"{name} holds {mib:.0f} MiB more than before the load, and is idle"
+                for name, mib in more.items()
+                if name != "tritonserver" and mib > IDLE_MIB
+            ]
         phase("hang-ups", it.hang_up, arguments.hang_ups)
         phase("reloads", it.reload, arguments.reloads)
         settle_s = GRACE_S + 5 if arguments.kills else 0
@@ -74,6 +92,13 @@ def main() -> int:
             problems.append(f"{last.regions} regions in place of {before.regions}")
         counts = it.clients.counts
         problems += it.clients.notes[:10]
+    for protocol in PROTOCOLS:
+        for _ in range(arguments.drains):
+            with tempfile.TemporaryDirectory() as folder:
+                in_flight, outcomes, took_s = drain(Path(folder), oracle, protocol)
+            sys.stdout.write(f"drain, {protocol}: in flight {in_flight}, of all {outcomes}, {took_s:.1f} s\n")
+            if in_flight.keys() - {"right", "error"} or "wrong" in outcomes:  # an error: it came just too late
+                problems.append(f"a drain over {protocol}: in flight {in_flight}, of all {outcomes}")
     oracle.close()
     sys.stdout.write(f"{dict(counts)}\n" + "".join(f"PROBLEM: {problem}\n" for problem in problems))
     return 1 if problems or counts["lost"] or counts["wrong"] else 0

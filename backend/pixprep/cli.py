@@ -195,6 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
     serve.add_argument("--host", default="127.0.0.1", help=_DEFAULT)
     serve.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
+    shared = "let clients on this machine register shared memory, with which they can end Triton"
+    serve.add_argument("--allow-shared-memory", action="store_true", help=shared)
     for name, port in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):
         serve.add_argument(
             f"--{name}-port", type=_whole(0), default=port, metavar="N", help=f"{_DEFAULT}; 0: any that is free"
@@ -202,6 +204,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
+    grace = "seconds from Ctrl-C or SIGTERM to the end; all but the last 3 for what is in flight; default: %(default)g"
+    serve.add_argument("--grace", **_SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **_COUNT, default=512, help=f"{in_flight}; {_DEFAULT}")
 
     send, health, bench = (

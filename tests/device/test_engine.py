@@ -22,6 +22,8 @@ from compare import EQUAL, assert_close
 from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.decoders.cpu import CpuDecoder
+from pixprep.kernels import compiled
+from pixprep.kernels.resampling import RECENT
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
 SEVERAL = pp.Pipeline(
@@ -358,6 +360,15 @@ def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
         engine.trim()
         assert kept > 40  # 12 million pixels of four bytes are 46 MiB
         assert _private_mib() - before < kept - 40
+
+
+def test_a_trim_forgets_the_windows_of_the_last_axes():
+    sizes = [(3 + index, 900 - index) for index in range(2 * RECENT)]
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
+        engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
+        assert compiled.grouped.cache_info().currsize == RECENT
+        engine.trim()
+        assert compiled.grouped.cache_info().currsize == 0
 
 
 def test_a_trim_while_others_work_changes_nothing():

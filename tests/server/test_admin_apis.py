@@ -1,14 +1,24 @@
 """Attack: a client that unloads models, moves the log or switches traces on; a user who looks for the key in `ps`.
 
 Defence: Triton's restricted APIs, with a key that is new at every start and written over in the process list.
-Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference, health and shared memory stay open.
+Outcome: 403 for everyone but ``pixprep serve``, over HTTP and gRPC; inference and health stay open. Shared memory, by
+which a client can end Triton, is open where ``--allow-shared-memory`` says so.
 """
 
 import http.client
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import tritonclient.grpc
+
+from pixprep.errors import PixprepError
+from pixprep.serve import perf
+from pixprep.serve.server import Server
+from serving import PHOTO, PIPELINE, write_model
+
+EXAMPLE = Path(__file__).parents[2] / "client_examples" / "shared_memory.py"
 
 CLOSED = {
     "/v2/repository/index": "POST",
@@ -59,7 +69,7 @@ def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(dem
 
 
 @pytest.mark.server
-def test_health_metadata_and_shared_memory_are_open(demo):
+def test_health_metadata_and_the_shared_memory_that_was_allowed_are_open(demo):
     for path in (
         "/v2/health/ready",
         "/v2/models/ensemble",
@@ -67,3 +77,40 @@ def test_health_metadata_and_shared_memory_are_open(demo):
         "/v2/systemsharedmemory/status",
     ):
         assert status(demo, "GET", path) == 200
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    """A server that was not told to allow shared memory."""
+    models = tmp_path_factory.mktemp("closed")
+    write_model(models, "preprocess", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield server
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["systemsharedmemory", "cudasharedmemory"])
+def test_shared_memory_is_closed_unless_asked_for(closed, kind):
+    paths = {"status": "GET", "region/x/status": "GET", "region/x/register": "POST", "unregister": "POST"}
+    assert {path: status(closed, method, f"/v2/{kind}/{path}") for path, method in paths.items()} == dict.fromkeys(
+        paths, 403
+    )
+    name = kind.replace("shared", "_shared_")
+    with tritonclient.grpc.InferenceServerClient(closed.grpc_url) as client:
+        for call in (getattr(client, f"get_{name}_status"), getattr(client, f"unregister_{name}")):
+            with pytest.raises(tritonclient.grpc.InferenceServerException, match="restricted"):
+                call()
+
+
+@pytest.mark.server
+def test_who_needs_shared_memory_is_told_how_it_is_opened(closed):
+    url = closed.http_url.removeprefix("http://")
+    command = [sys.executable, str(EXAMPLE), "--url", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "shared_memory.py: [403] This API is restricted, expecting header 'admin-key': `pixprep serve` opens it with "
+        "--allow-shared-memory, and Triton without the key\n"
+    )
+    with pytest.raises(PixprepError, match=r"does the server allow it \(`pixprep serve --allow-shared-memory`\)\?$"):
+        perf.measure([PHOTO], url=url, protocol="http", model="preprocess", concurrency=[1], shared_memory=True)

@@ -5,7 +5,6 @@ import mmap
 import os
 import re
 import signal
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +21,6 @@ from serving import (
     PIPELINE,
     Clients,
     Serve,
-    body_of,
     post,
     wait_until,
     write_model,
@@ -246,74 +244,6 @@ def test_a_killed_triton_is_one_line_and_exit_code_1_and_nothing_is_left(own, tm
     assert own.log == [f"pixprep: Triton ended by itself with exit code -9; its log: {own.triton_log}"]
     wait_until(lambda: not own.left(), own.left)
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def send_and_wait_until_sent(serve, pool, count, images):
-    """Start requests; return when the server has read them, all but what the kernel keeps: their futures."""
-    futures, connections = [], []
-    headers, body = body_of(images)
-    for _ in range(count):
-        connection = socket.create_connection(serve.address.split(":"), timeout=60)
-        words = {"Host": serve.address, "Content-Length": str(len(body)), "Connection": "close", **headers}
-        head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
-        connection.sendall(f"POST /v2/models/preprocess/infer HTTP/1.1\r\n{head}\r\n".encode() + body)
-        connections.append(connection)
-        futures.append(pool.submit(read_all, connection))
-    return futures
-
-
-def read_all(connection):
-    with connection, connection.makefile("rb") as file:
-        return file.read()
-
-
-def test_sigterm_answers_what_is_in_flight_over_http_and_refuses_what_comes_later(own, oracle, tmp_path):
-    expected = oracle.tensors("preprocess", [LARGE] * 4)
-    with ThreadPoolExecutor(4) as pool:
-        futures = send_and_wait_until_sent(own, pool, 4, [LARGE] * 4)
-        own.process.terminate()
-        wait_until(lambda: "Signal (15) received" in own.triton_log.read_text())
-        with Clients(own, oracle, is_closing=True) as later:
-            assert later.ask([PHOTO]) == "error"
-            later.ask([PHOTO], protocol="grpc")  # Triton 2.51 closes this port after the other
-        own.process.terminate()  # a second signal changes nothing
-        answers = [future.result() for future in futures]
-    assert_one_answer_each(later)
-    for answer in answers:
-        assert answer.startswith(b"HTTP/1.1 200 "), answer[:200]
-        assert answer.endswith(expected.tobytes())
-    assert (own.end(), own.log) == (0, ["stopped"])
-    assert own.left() == []
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_sigterm_answers_what_is_in_flight_over_grpc_or_says_unavailable(own, oracle):
-    with Clients(own, oracle) as clients, ThreadPoolExecutor(4) as pool:
-        oracle.tensors("preprocess", [LARGE])
-        stub = own.stub("preprocess")
-        idle_s = stub.cpu_s
-        futures = [pool.submit(clients.ask, [LARGE] * 4, protocol="grpc") for _ in range(4)]
-        wait_until(lambda: stub.cpu_s > idle_s + 0.1)
-        own.process.terminate()
-        for future in futures:
-            future.result()
-        assert own.end() == 0
-        assert clients.sent == 4
-        assert_one_answer_each(clients)
-        assert set(clients.codes) <= {"UNAVAILABLE"}
-    assert own.left() == []
-
-
-def test_sigterm_with_a_dead_process_ends_in_ten_seconds(own, oracle):
-    os.kill(own.stub("preprocess").pid, signal.SIGKILL)
-    with Clients(own, oracle, is_closing=True) as clients, ThreadPoolExecutor(4) as pool:
-        for _ in range(4):
-            pool.submit(clients.ask, [PHOTO])
-        start = time.monotonic()
-        assert own.stop() == 0
-    assert time.monotonic() - start < 10 + BUSY
-    assert_one_answer_each(clients)
-    assert own.left() == []
 
 
 # health

@@ -13,7 +13,7 @@ import pytest
 from images import checkerboard, noise
 from pixprep.kernels import compiled
 from pixprep.kernels.resample import resample
-from pixprep.kernels.resampling import axes
+from pixprep.kernels.resampling import RECENT, axes
 from pixprep.profiles import PROFILES, Method
 from pixprep.profiles.formula import windows as in_numpy
 from pixprep.profiles.windows import Axis
@@ -50,6 +50,17 @@ def both(image, like, method, resized_size, *, region=None, vertical_first=False
     )
     how = windows(like, name, size, resized_size, antialias=antialias, region=region)
     return f"{size} {resized_size} {region}", mine, resample(image, replace(how, vertical_first=vertical_first))
+
+
+def test_the_windows_that_are_remembered_have_a_bound():
+    """Whatever the images are: axes of up to 16,384 positions, as the limits have them, before and after."""
+    lengths = (1, 100, 10_923, 16_383, 16_384)
+    largest = max(
+        compiled.grouped.__wrapped__(formula, Axis(before, after, before / after, 0, after), 16).memory.nbytes
+        for formula, before, after in product(FORMULAS, lengths, (224, 16_384))
+        if before != after
+    )
+    assert RECENT * largest < 20 << 20
 
 
 def random_axes(count, seed):

@@ -42,7 +42,7 @@ verify.originals
 verify.comparison
 verify
 triton triton.config
-triton.metrics triton.pool triton.warm_up triton.watchdog
+triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.pbtxt
 repository.lookahead repository.ports

@@ -52,6 +52,11 @@ class FakeRequest:
     outputs: tuple = ("tensor",)
     name: str = "image"
 
+    word: str = ""
+
+    def parameters(self):
+        return json.dumps({"pixprep-probe": self.word} if self.word else {})
+
     def requested_output_names(self):
         return set(self.outputs)  # as in Triton
 
@@ -319,6 +324,23 @@ def test_everything_is_counted(start):
     assert len(by_name["pixprep_decode_seconds", None].values) == 2
     assert min(by_name["pixprep_transform_seconds", None].values) > 0
     assert by_name["pixprep_images_total", "ok"].labels == {"model": "pre", "version": "1", "result": "ok"}
+
+
+def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, monkeypatch):
+    monkeypatch.setenv("PIXPREP_PROBE", "0123abcd")
+    model = start()
+    limits, limit = [], model._watchdog.limit
+    monkeypatch.setattr(model._watchdog, "limit", lambda *args, **options: limits.append(options) or limit(*args))
+    probe, forged = (FakeRequest([jpeg(level=level)], word=word) for level, word in ((9, "0123abcd"), (60, "0123")))
+    for requests in ([probe], [forged, probe, FakeRequest([jpeg(), b"junk"])], [probe]):
+        assert [response.error is None for response in model.execute(requests)] == [True, True, False][: len(requests)]
+    model._metrics.close()
+    by_name = {(m.family, m.labels.get("result")): m.values for m in FakeFamily.made}
+    assert by_name["pixprep_images_total", "ok"] == [2]
+    assert by_name["pixprep_images_total", "UNKNOWN_FORMAT"] == [1]
+    assert by_name["pixprep_encoded_bytes_total", None] == [len(forged.images[0]) + len(jpeg()) + 4]
+    assert by_name["pixprep_batch_images", None] == [3]
+    assert limits == [{"is_work": False}, {"is_work": True}, {"is_work": False}]
 
 
 def test_a_wrong_configuration_stops_the_model_from_loading(start):

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pixprep.serve import wheel as wheel_module
 from pixprep.serve.failure import failure, still_loading
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import find_wheel
+from serving import wait_until
 
 # Lines of Triton 2.51.0, times and paths shortened.
 NOISE = """\
@@ -55,6 +57,10 @@ def test_a_port_in_use_is_named_with_its_flag(tmp_path):
         ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
         ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
         ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
+        (
+            {"host": "192.0.2.1", "allow_remote": True, "allow_shared_memory": True},
+            "host 192.0.2.1 is open to other machines, and shared memory is for clients on this one: use 127.0.0.1",
+        ),
     ],
 )
 def test_a_place_that_cannot_be_listened_on_is_named(tmp_path, arguments, words):
@@ -77,7 +83,7 @@ def test_a_listener_is_found_by_its_port():
 
 def test_other_machines_are_let_in_only_on_purpose(tmp_path):
     assert refusal(tmp_path, host="0.0.0.0") == (  # noqa: S104  (it is refused)
-        "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+        "host 192.0.2.1 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
         "use 127.0.0.1, or say --allow-remote"
     )
 
@@ -233,3 +239,21 @@ def test_models_that_are_still_loading_are_named():
 def test_this_python_comes_first_for_tritons_stub():
     environment = wheel_module.environment(find_wheel())
     assert environment["PATH"].split(":")[0] == str(Path(sys.executable).parent)
+
+
+def test_what_a_client_has_not_taken_yet_is_seen():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert ports.unsent(port) == 0
+        with socket.create_connection(server.getsockname()) as client, server.accept()[0] as served:
+            client.sendall(b"x" * 1000)  # what the server has not taken is not meant
+            assert ports.unsent(port) == 0
+            served.settimeout(0)
+            with suppress(BlockingIOError):
+                while True:
+                    served.send(bytes(1 << 20))
+            assert ports.unsent(port) > 0
+            served.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 20):
+                pass
+            wait_until(lambda: ports.unsent(port) == 0)

@@ -43,6 +43,28 @@ def test_it_ends_the_process_for_a_reason_of_somebody_else():
     assert done.stdout == "no GPU: its process ends, and must be started again\n"
 
 
+def test_who_is_asked_for_his_health_alone_is_idle():
+    """The supervisor's probes are no work at all; those of others are next to none."""
+    said = threading.Semaphore(0)
+    watchdog = Watchdog(print, said.release, idle_s=1.0, period_s=0.01)
+    with watchdog.limit(60, is_work=False):
+        pass
+    assert not said.acquire(timeout=1.5)
+    ended = threading.Event()
+
+    def ask():
+        while not ended.wait(0.2):
+            with watchdog.limit(60):
+                pass
+
+    asks = threading.Thread(target=ask)
+    asks.start()
+    assert said.acquire(timeout=30)
+    ended.set()
+    asks.join()
+    watchdog.close()
+
+
 def test_it_says_once_that_no_batch_comes_and_again_after_another():
     times, said = [], threading.Semaphore(0)
 

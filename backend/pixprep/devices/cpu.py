@@ -17,6 +17,7 @@ from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
+from pixprep.kernels.resampling import forget
 from pixprep.plan import Plan, TensorPlan
 from pixprep.spec import DType
 
@@ -50,6 +51,7 @@ class Cpu:
         """See ``Device``; the C library's own reserves too, where it has a call for that."""
         if self._decoder is not None:
             self._decoder.trim()
+        forget()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
         if trim is not None:
             trim(0)

@@ -20,6 +20,7 @@ from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, launch
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel
+from pixprep.kernels.resampling import forget
 from pixprep.plan import Placement, Plan, TensorPlan
 from pixprep.spec import DType
 
@@ -147,6 +148,7 @@ class Gpu:
                 self._decoder.trim()
         for kernel in self._kernels:
             kernel.trim()
+        forget()
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()

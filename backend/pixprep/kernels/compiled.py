@@ -86,6 +86,12 @@ def windows(formula: Formula, axis: Axis) -> Windows:
     return Windows(first, count, weights.reshape(made.size, made.taps), made.bits)
 
 
+def forget() -> None:
+    """Give the memory of the remembered windows back."""
+    grouped.cache_clear()
+    windows.cache_clear()
+
+
 def pack(windows: Windows, length: int, *, align: int, flip: bool, mirror: bool) -> tuple[Int32, int, int]:
     """``launch.pack`` of windows that stay inside the axis: the array, and the input positions that they read."""
     size = len(windows.first)

@@ -91,7 +91,7 @@ def measure(
         rate: Poisson arrivals, each of this number of requests a second.
         batch: images a request; their sizes may differ.
         seconds: that each measurement takes, about; 4 or 16 times as long where no request ends in a third of it.
-        shared_memory: images and tensors do not travel: as for a client on the server's machine.
+        shared_memory: images and tensors do not travel: as for a client on the server's machine, which must allow it.
         on_progress: called with each measurement when it is there.
 
     Raises:
@@ -234,10 +234,12 @@ def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float)
     except subprocess.TimeoutExpired:
         raise PixprepError(f"{_PROGRAM} was still running after {limit_s:g} s: does the server still answer?") from None
     if ended.returncode:
-        hint = "; one failed request ends a measurement: `pixprep send` says which images fail"
-        raise PixprepError(
-            f"{_PROGRAM}: {reason_in(ended.stderr or ended.stdout)}{hint * (_OF_A_REQUEST in ended.stderr)}"
-        )
+        reason, hint = reason_in(ended.stderr or ended.stdout), ""
+        if _OF_A_REQUEST in ended.stderr:
+            hint = "; one failed request ends a measurement: `pixprep send` says which images fail"
+        elif "shared memory" in reason:
+            hint = ": does the server allow it (`pixprep serve --allow-shared-memory`)?"
+        raise PixprepError(f"{_PROGRAM}: {reason}{hint}")
     return ended.stdout
 
 

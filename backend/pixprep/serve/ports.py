@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 
+_LISTENS = "0A"  # a socket's state
+
 
 def resolve(host: str) -> str:
     """The address of a name: Triton takes addresses only, and would listen nowhere for ``localhost``."""
@@ -70,15 +72,24 @@ def _by_whom(port: int) -> str:
 
 def listeners(port: int) -> set[int]:
     """The processes that listen on a TCP port of this machine, as far as this user may see."""
-    sockets = set()
+    sockets = {f"socket:[{inode}]" for state, _, inode in _sockets(port) if state == _LISTENS}
+    return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
+
+
+def unsent(port: int) -> int:
+    """Bytes that were written to the connections of a TCP port of this machine, and not taken by the other side yet."""
+    return sum(int(queues.partition(":")[0], 16) for state, queues, _ in _sockets(port) if state != _LISTENS)
+
+
+def _sockets(port: int) -> Iterator[tuple[str, str, str]]:
+    """State, queues (``sent:received``) and inode of each socket of a port: proc(5), ``/proc/net/tcp``."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         if not table.exists():  # a kernel without IPv6
             continue
         for line in table.read_text().splitlines()[1:]:
-            _, local, _, state, *_, inode = line.split()[:10]
-            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
-                sockets.add(f"socket:[{inode}]")
-    return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
+            _, local, _, state, queues, _, _, _, _, inode = line.split()[:10]
+            if int(local.rpartition(":")[2], 16) == port:
+                yield state, queues, inode
 
 
 def _open_files(process: Path) -> Iterator[str]:

@@ -27,9 +27,9 @@ from urllib.parse import quote
 from pixprep.errors import SetupError
 from pixprep.serve import cuda_pool
 from pixprep.serve.failure import failure, still_loading
-from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve
+from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve, unsent
 from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
-from pixprep.triton import pool
+from pixprep.triton import pool, probe
 from pixprep.triton.config import pipeline_files
 
 if TYPE_CHECKING:
@@ -39,10 +39,13 @@ _logger = logging.getLogger(__name__)
 
 # Ends the process group $1 as soon as nobody holds the other end of its stdin, and removes what that group left.
 _GUARD = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"* "$3"'
-# What lets a client write files or load code on this machine; shared memory is for clients that live on it.
+# What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
+_SHARED_MEMORY = "shared-memory"
 _KEY_HEADER = "admin-key"
-_ADMIN_FROM_AFAR = f"{_ADMIN},shared-memory"
+GRACE_S = 10.0
+_END_S = 3.0
+"""Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
 
 
 class Server:
@@ -52,10 +55,13 @@ class Server:
         model_repository: what to serve; every model in it must load.
         host: the address to listen on.
         allow_remote: let ``host`` be more than this machine.
+        allow_shared_memory: let clients on this machine register shared memory, and with it end Triton: reading what
+            its owner has cut off is SIGBUS.
         http_port, grpc_port, metrics_port: 0: any free one.
         log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
         backend_directory: in place of the one that is assembled.
         images_in_flight: on a GPU: sizes the CUDA memory pool for them; default: Triton's own 64 MiB.
+        grace_s: how long ``stop`` takes at most; all but the last 3 s are for requests in flight.
         extra_args: further options for tritonserver; its three endpoints must stay on.
     """
 
@@ -65,23 +71,27 @@ class Server:
         *,
         host: str = "127.0.0.1",
         allow_remote: bool = False,
+        allow_shared_memory: bool = False,
         http_port: int = 8000,
         grpc_port: int = 8001,
         metrics_port: int = 8002,
         log_file: Path | None = None,
         backend_directory: Path | None = None,
         images_in_flight: int | None = None,
+        grace_s: float = GRACE_S,
         extra_args: Sequence[str] = (),
     ) -> None:
         self._repository = model_repository
         self._host = host
         self._address = ""
         self._allow_remote = allow_remote
+        self._allow_shared_memory = allow_shared_memory
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
         self._images_in_flight = images_in_flight
+        self._grace_s = grace_s
         self._extra_args = extra_args
-        self._key = uuid.uuid4().hex
+        self._key, self._probe = uuid.uuid4().hex, uuid.uuid4().hex
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
         self._given_log_file = log_file
         self._log_file = log_file
@@ -162,7 +172,7 @@ class Server:
             with self._open_log() as log:
                 self._process = subprocess.Popen(
                     [*self.command(wheel, repository, backends), *pool_options],
-                    env=environment(wheel) | variables,
+                    env=environment(wheel) | variables | {probe.VARIABLE: self._probe},
                     cwd=working,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -204,7 +214,7 @@ class Server:
         """The command line of tritonserver."""
         is_ipv6 = ":" in self._address
         http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
-        admin = _ADMIN if is_loopback(self._address) else _ADMIN_FROM_AFAR
+        admin = _ADMIN if self._allow_shared_memory else f"{_ADMIN},{_SHARED_MEMORY}"
         restricted = f"{admin}:{_KEY_HEADER}={self._key}"
         return [
             str(wheel.server),
@@ -217,11 +227,12 @@ class Server:
             *(f"--{name}-port={port}" for name, port in self._ports.items()),
             "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
             "--load-model=*",
-            "--exit-timeout-secs=8",
+            "--exit-timeout-secs=1",  # for connections that idle: ``stop`` has waited for requests before
             "--allow-vertex-ai=false",
             "--allow-sagemaker=false",
             f"--http-restricted-api={restricted}",
             f"--grpc-restricted-protocol={restricted}",
+            f"--http-header-forward-pattern={probe.HEADER}",
             *self._extra_args,
         ]
 
@@ -233,6 +244,11 @@ class Server:
             raise SetupError(
                 f"host {self._host} is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
                 "use 127.0.0.1, or say --allow-remote"
+            )
+        if not is_loopback(self._address) and self._allow_shared_memory:
+            raise SetupError(
+                f"host {self._host} is open to other machines, and shared memory is for clients on this one: "
+                "use 127.0.0.1, or leave --allow-shared-memory out"
             )
         self._ports = check_ports(self._address, self._ports)
 
@@ -276,8 +292,15 @@ class Server:
         return dict(json.loads(text)) if status == 200 else {}
 
     def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
-        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time."""
-        headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
+        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time.
+
+        The backend knows it for no client's.
+        """
+        headers = {
+            "Inference-Header-Content-Length": "0",
+            "Content-Type": "application/octet-stream",
+            probe.HEADER: self._probe,
+        }
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s=timeout_s)[0]
 
     def _ask(
@@ -303,18 +326,24 @@ class Server:
         assert self._process is not None
         return self._process.wait()
 
-    def stop(self, *, timeout_s: float = 10) -> None:
+    def stop(self, *, timeout_s: float | None = None) -> None:
         """End Triton: requests in flight are answered, then no process, shared memory or temporary file is left.
 
-        An idle Triton needs 3 to 4 s: it looks once a second whether its connections and models have ended.
+        An idle Triton needs 2 to 4 s: it looks once a second whether its connections and models have ended.
+
+        Args:
+            timeout_s: at most; what is not answered by then is cut. Default: the grace period.
         """
         if self._process is not None:
             group = self._process.pid
             self._has_failed |= self._process.poll() is not None
+            timeout_s = self._grace_s if timeout_s is None else timeout_s
+            end_at = time.monotonic() + timeout_s
             try:
+                self._drain(end_at - min(_END_S, timeout_s / 2))
                 self._process.terminate()
                 with suppress(subprocess.TimeoutExpired):  # the kill below is for this case
-                    self._process.wait(timeout_s)
+                    self._process.wait(max(0.0, end_at - time.monotonic()))
             finally:
                 with suppress(ProcessLookupError):  # it has ended, which is what we want
                     os.killpg(group, signal.SIGKILL)
@@ -331,6 +360,23 @@ class Server:
             self._folder = None
         if self._given_log_file is None and self._log_file is not None and not self._has_failed:
             self._log_file.unlink(missing_ok=True)
+
+    def _drain(self, until: float) -> None:
+        """Have every model unloaded: Triton refuses what comes, and keeps a model until its last request is answered.
+
+        Triton 2.51 by itself goes on taking requests from connections that are open, and cuts the last ones. A model
+        whose process has died is never quite unloaded.
+        """
+        while (left_s := until - time.monotonic()) > 0:
+            status, text = self.control("index", timeout_s=left_s)
+            states = {model["name"]: model.get("state") for model in json.loads(text)} if status == 200 else {}
+            for model, state in states.items():
+                if state == "READY":
+                    self.control(f"models/{model}/unload", timeout_s=left_s)
+            is_done = not any(state in ("LOADING", "READY", "UNLOADING") for state in states.values())
+            if is_done and not any(map(unsent, self._ports.values())):
+                return
+            time.sleep(0.05)
 
     def __enter__(self) -> Self:
         self.start()

@@ -72,16 +72,17 @@ class Metrics:
         self._thread = Thread(target=self._work, name="pixprep-metrics", daemon=True)
         self._thread.start()
 
-    def record(self, n_bytes: int, batch: Batch) -> None:
+    def record(self, n_bytes: int, batch: Batch, images: Sequence[int]) -> None:
         """Count one batch, within a period.
 
         Args:
-            n_bytes: encoded bytes in the batch.
+            n_bytes: encoded bytes of these images.
             batch: the results.
+            images: which of its images count.
         """
         # not the batch itself: its tensors would live as long as the queue is behind
-        images = list(zip(batch.errors, batch.decode_s, batch.transform_s, strict=True))
-        self._queue.put(_Record(n_bytes, batch.fallbacks, batch.recovered, images))
+        counted = [(batch.errors[index], batch.decode_s[index], batch.transform_s[index]) for index in images]
+        self._queue.put(_Record(n_bytes, batch.fallbacks, batch.recovered, counted))
 
     def close(self) -> None:
         """Count what is waiting, then end."""

@@ -1,7 +1,7 @@
-"""What a clock says of a model's process: its batch takes for ever, or none has come for a while.
+"""What a clock says of a model's process: its batch takes for ever, or it has had nothing to do for a while.
 
 A hung decoder is worse than one that crashed, so the process ends, and is started anew. Memory that is kept for the
-next batch is given back when none comes.
+next batch is given back when hardly any comes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import NoReturn
 BATCH_S, IMAGE_S = 30.0, 10.0
 """The slowest image that the limits let in, 50 megapixels in 100 scans, takes 3 s on one core."""
 IDLE_S = 10.0
+IDLE_SHARE = 0.01
+"""A process is idle that works for less than this share of the time: whoever asks for its health sends images, too."""
 
 
 class Watchdog:
@@ -25,8 +27,9 @@ class Watchdog:
 
     Args:
         log: takes the last words of the process; where its threads were follows on stderr.
-        on_idle: called once when no batch has come for ``idle_s``, after at least one; a batch may come meanwhile.
-        idle_s: how long.
+        on_idle: called at the end of a period in which there was next to nothing to do, if a batch has come since it
+            was called last; another may come meanwhile.
+        idle_s: the period.
         period_s: between two looks.
     """
 
@@ -42,20 +45,25 @@ class Watchdog:
         self._on_idle = on_idle
         self._idle_s = idle_s
         self._period_s = period_s
-        self._deadline = self._idle_at = math.inf
+        self._deadline = math.inf
+        self._period_ends = time.monotonic() + idle_s
+        self._busy_s = 0.0  # within the period
+        self._has_worked = False
         self._closing = Event()
         Thread(target=self._watch, name="pixprep-watchdog", daemon=True).start()
 
     @contextmanager
-    def limit(self, seconds: float) -> Iterator[None]:
-        """A batch: end the process unless the block ends in time."""
-        self._idle_at = math.inf
-        self._deadline = time.monotonic() + seconds
+    def limit(self, seconds: float, *, is_work: bool = True) -> Iterator[None]:
+        """A batch: end the process unless the block ends in time. One that is no work leaves the process idle."""
+        start = time.monotonic()
+        self._deadline = start + seconds
         try:
             yield
         finally:
             self._deadline = math.inf
-            self._idle_at = time.monotonic() + self._idle_s
+            if is_work:
+                self._busy_s += time.monotonic() - start
+                self._has_worked = True
 
     def end(self, reason: str) -> NoReturn:
         """End the process; whoever watches it starts it anew."""
@@ -72,6 +80,9 @@ class Watchdog:
             now = time.monotonic()
             if now > self._deadline:
                 self.end("a batch has not ended in time")
-            if now > self._idle_at:
-                self._idle_at = math.inf
-                self._on_idle()
+            if now > self._period_ends and self._deadline == math.inf:
+                is_idle = self._busy_s < IDLE_SHARE * self._idle_s
+                self._period_ends, self._busy_s = now + self._idle_s, 0.0
+                if is_idle and self._has_worked:
+                    self._has_worked = False
+                    self._on_idle()

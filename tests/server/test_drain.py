@@ -1,0 +1,246 @@
+"""From SIGTERM on what is in flight is answered and what comes is refused, however it comes; then nothing is left."""
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection, HTTPException
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+from tritonclient.utils import InferenceServerException
+
+from serving import TIMEOUT_S, Serve, said, wait_until, write_model
+
+pytestmark = pytest.mark.server
+
+# It is busy while it waits, as a model is that computes; its answer is too large for the buffers of a connection.
+GATED = """\
+from pathlib import Path
+import numpy as np
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        while Path({gate!r}).exists():
+            pass
+        numbers = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy()[0] for request in requests]
+        tensors = [pb_utils.Tensor("y", np.full({length}, number, np.float32)) for number in numbers]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in tensors]
+"""
+SAME = """\
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        values = [pb_utils.get_input_tensor_by_name(request, "y").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("z", value)]) for value in values]
+"""
+LENGTH = 1_000_000
+CONFIG = """\
+{backend}
+input {{ name: "{given}" data_type: TYPE_FP32 dims: [ {length} ] }}
+output {{ name: "{gives}" data_type: TYPE_FP32 dims: [ {out_length} ] }}
+"""
+STEPS = """\
+ensemble_scheduling {
+  step { model_name: "gated" model_version: -1
+    input_map { key: "x" value: "x" } output_map { key: "y" value: "y" } }
+  step { model_name: "same" model_version: -1
+    input_map { key: "y" value: "y" } output_map { key: "z" value: "z" } }
+}
+"""
+ASKED = {"gated": "y", "both": "z"}  # models, and their outputs
+
+
+def config(backend, given, length, gives, out_length=LENGTH):
+    return CONFIG.format(backend=backend, given=given, length=length, gives=gives, out_length=out_length)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """A file: while it is there, the model `gated` answers nobody."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def serving(tmp_path, gate, monkeypatch):
+    """What starts `pixprep serve` with options; its temporary files lie in ``tmp_path / "tmp"``."""
+    models = tmp_path / "models"
+    gated = {"model.py": GATED.format(gate=str(gate), length=LENGTH)}
+    write_model(models, "gated", config('backend: "python"', "x", 1, "y"), gated)
+    write_model(models, "same", config('backend: "python"', "y", LENGTH, "z"), {"model.py": SAME})
+    write_model(models, "both", config('platform: "ensemble"', "x", 1, "z") + STEPS, {".gitkeep": ""})
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+
+    @contextmanager
+    def start(*options):
+        with Serve(models, *options, triton_log=tmp_path / "triton.log") as serve:
+            yield serve
+
+    return start
+
+
+class Http:
+    """A connection, and requests over it one after the other."""
+
+    def __init__(self, serve, *, stays=True):
+        self._connection = HTTPConnection(serve.address, timeout=TIMEOUT_S)
+        self._stays = stays
+
+    def ask(self, number, model="gated", *, version=""):
+        """``right``, or what is wrong."""
+        given = {"name": "x", "shape": [1], "datatype": "FP32", "data": [number]}
+        wanted = {"name": ASKED[model], "parameters": {"binary_data": True}}
+        try:
+            body = json.dumps({"inputs": [given], "outputs": [wanted]})
+            self._connection.request("POST", f"/v2/models/{model}{version}/infer", body)
+            answer = self._connection.getresponse()
+            data = answer.read()
+        except (OSError, HTTPException) as error:
+            return f"cut: {error!r}"
+        finally:
+            if not self._stays:
+                self.close()
+        if answer.status != 200:
+            return f"{answer.status} {said(data)}"
+        return "right" if data.endswith(np.full(LENGTH, number, np.float32).tobytes()) else "wrong"
+
+    def close(self):
+        self._connection.close()
+
+
+class Grpc:
+    """A channel, and requests over it, each by itself or in a stream."""
+
+    def __init__(self, serve, *, streams):
+        self._client = tritonclient.grpc.InferenceServerClient(serve.grpc)
+        self._streams = streams
+        self._answers = SimpleQueue()
+        if streams:
+            self._client.start_stream(lambda result, error: self._answers.put((result, error)))
+
+    def ask(self, number, model="gated"):
+        """``right``, or what is wrong."""
+        given = tritonclient.grpc.InferInput("x", [1], "FP32").set_data_from_numpy(np.float32([number]))
+        try:
+            if self._streams:
+                self._client.async_stream_infer(model, [given])
+                result, error = self._answers.get(timeout=TIMEOUT_S)
+                if error is not None:
+                    raise error
+            else:
+                result = self._client.infer(model, [given], client_timeout=TIMEOUT_S)
+        except InferenceServerException as error:
+            return f"{error.status()} {error.message()}"
+        return "right" if np.array_equal(result.as_numpy(ASKED[model]), np.full(LENGTH, number)) else "wrong"
+
+    def close(self):
+        if self._streams:
+            self._client.stop_stream(cancel_requests=True)
+        self._client.close()
+
+
+STREAM = "grpc, streamed"
+WAYS = {
+    "http": lambda serve: Http(serve, stays=False),
+    "http, kept alive": Http,
+    "grpc": lambda serve: Grpc(serve, streams=False),
+    STREAM: lambda serve: Grpc(serve, streams=True),
+}
+REFUSALS = {"http": "404 ", "http, kept alive": "404 ", "grpc": "StatusCode.NOT_FOUND ", STREAM: "None "}
+
+
+def waiting(serve):
+    """How many requests wait for the model `gated`."""
+    with urllib.request.urlopen(f"http://{serve.metrics}/metrics", timeout=TIMEOUT_S) as answer:
+        text = answer.read().decode()
+    return int(re.search(r'^nv_inference_pending_request_count{model="gated".*} (\d+)', text, re.MULTILINE)[1])
+
+
+def is_refused(serve, model):
+    """Whether Triton takes no more requests for a model."""
+    with closing(HTTPConnection(serve.address, timeout=TIMEOUT_S)) as connection:
+        connection.request("GET", f"/v2/models/{model}/ready")
+        return connection.getresponse().status == 400
+
+
+@contextmanager
+def clients(serve, ways=WAYS):
+    """For each way a client that asks `gated`, and one that asks the ensemble; each has had an answer."""
+    with ExitStack() as stack:
+        made = {
+            (way, model): stack.enter_context(closing(WAYS[way](serve))) for way in ways for model in ASKED
+        }  # fmt: skip
+        for (_, model), client in made.items():
+            assert client.ask(0, model) == "right"
+        yield made
+
+
+@contextmanager
+def in_flight(serve, gate, ways=WAYS):
+    """Requests of such clients, of which the first runs and the others wait: their answers to come."""
+    with clients(serve, ways) as made, ThreadPoolExecutor(len(made)) as pool:
+        gate.touch()
+        try:
+            answers = {
+                key: pool.submit(client.ask, number, key[1]) for number, (key, client) in enumerate(made.items())
+            }
+            wait_until(lambda: waiting(serve) == len(answers) - 1)
+            yield answers
+        finally:
+            gate.unlink(missing_ok=True)  # or the end of the server would wait for it
+
+
+def assert_all_right(answers):
+    assert {key: answer.result() for key, answer in answers.items()} == dict.fromkeys(answers, "right")
+
+
+def assert_refused(others):
+    for (way, model), client in others.items():
+        words = f"Request for unknown model: '{model}' has no available versions"
+        assert client.ask(9, model) == REFUSALS[way] + words
+
+
+def test_what_is_in_flight_is_answered_and_what_comes_is_refused(serving, gate, tmp_path):
+    ways = WAYS.keys() - {STREAM}
+    with serving("--grace", "60") as serve, clients(serve, ways) as others, in_flight(serve, gate, ways) as answers:
+        serve.process.terminate()
+        wait_until(lambda: all(is_refused(serve, model) for model in ASKED))
+        assert_refused(others)
+        refusal = others["http", "gated"].ask(9, "gated", version="/versions/1")
+        assert refusal == "503 Request for unknown model: 'gated' version 1 is not at ready state"
+        serve.process.terminate()  # a second signal changes nothing
+        assert not any(answer.done() for answer in answers.values())
+        gate.unlink()
+        assert_all_right(answers)
+        assert (serve.end(), serve.log) == (0, ["stopped"])
+    assert serve.left() == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_open_streams_and_a_dead_process_take_the_grace_period_and_cost_no_other_answer(serving, gate):
+    """Triton 2.51 keeps a model that a stream has asked until the stream ends, and one that has failed so for ever."""
+    with serving("--grace", "20") as serve, clients(serve, [STREAM]) as others, in_flight(serve, gate) as answers:
+        os.kill(serve.stub("same").pid, signal.SIGKILL)
+        serve.process.terminate()
+        wait_until(lambda: is_refused(serve, "gated"))
+        gate.unlink()
+        assert_all_right({key: answer for key, answer in answers.items() if key[1] == "gated"})
+        errors = {answer.result() for (_, model), answer in answers.items() if model == "both"}
+        assert not any(error.startswith(("wrong", "cut")) for error in errors), errors
+        assert_refused(others)
+        assert serve.end() == 0
+    assert serve.left() == []
+
+
+def test_what_is_not_answered_in_the_grace_period_is_cut(serving, gate):
+    with serving("--grace", "4") as serve, in_flight(serve, gate) as answers:
+        serve.process.terminate()
+        assert (serve.end(), serve.log) == (0, ["stopped"])
+        assert "right" not in {answer.result() for answer in answers.values()}
+    assert serve.left() == []

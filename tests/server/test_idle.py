@@ -1,0 +1,45 @@
+"""A model under `pixprep serve` that no client asks: it gives its memory back, and its metrics stand still."""
+
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from serving import LARGE, PIPELINE, TIMEOUT_S, Clients, Serve, wait_until, write_model
+
+pytestmark = pytest.mark.server
+
+KEPT_MIB = 40  # 12 million pixels of four bytes are 46
+
+
+@pytest.fixture
+def serve(tmp_path):
+    write_model(tmp_path / "models", "preprocess", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
+    with Serve(tmp_path / "models", triton_log=tmp_path / "triton.log") as serve:
+        yield serve
+
+
+def private_mib(pid):
+    return int(re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+def counted(serve, name):
+    """A counter of preprocess, over all its labels."""
+    with urllib.request.urlopen(f"http://{serve.metrics}/metrics", timeout=TIMEOUT_S) as answer:
+        found = re.findall(rf'^{name}{{.*model="preprocess".*}} (\d+)', answer.read().decode(), re.MULTILINE)
+    return sum(map(int, found))
+
+
+def test_a_model_that_is_only_probed_gives_memory_back_and_counts_nothing(serve, oracle):
+    stub = serve.stub("preprocess")
+    before = private_mib(stub.pid)
+    with Clients(serve, oracle) as clients:
+        assert clients.ask([LARGE]) == "right", clients.notes
+    held = private_mib(stub.pid)
+    assert held > before + KEPT_MIB
+    wait_until(lambda: private_mib(stub.pid) < held - KEPT_MIB, lambda: private_mib(stub.pid), within_s=90)
+    wait_until(lambda: counted(serve, "nv_inference_request_success") >= 4)
+    assert counted(serve, "pixprep_images_total") == 1
+    assert counted(serve, "pixprep_encoded_bytes_total") == len(LARGE)
+    assert serve.log == []
