@@ -100,6 +100,7 @@ _IMAGES: dict[str, Any] = {**_FILE, "nargs": "+", "help": "an image, or a folder
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
 _FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}
+_ODD_RANGE: dict[str, Any] = {"action": "store_true", "help": "values are meant that no usual classifier takes"}
 _DEFAULT = "default: %(default)s"
 
 
@@ -148,10 +149,12 @@ def _parser() -> argparse.ArgumentParser:
     on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
     build.add_argument("--on-error", **_one_of(("fail", "zero")), help=f"{on_error}; {_DEFAULT}")
     build.add_argument("--max-batch-size", **_COUNT, default=64, help=_DEFAULT)
+    build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)
 
     check = command("check", commands.check_path)
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
+    check.add_argument("--odd-range", **_ODD_RANGE)
     check.add_argument("--json", **_json("a list of objects: where, what, remedy"))
 
     import_ = command("import", commands.import_pipeline)

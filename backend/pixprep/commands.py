@@ -45,7 +45,7 @@ def write_repository(*, output: Path, pipeline: Path | None, preset: str | None,
     return 0
 
 
-def check_path(*, path: Path, as_json: bool) -> int:
+def check_path(*, path: Path, odd_range: bool, as_json: bool) -> int:
     """Check a model repository or a pipeline file, without a server.
 
     pixprep check models
@@ -54,7 +54,7 @@ def check_path(*, path: Path, as_json: bool) -> int:
 
     if not path.exists():
         raise PixprepError(f"{path}: no such file or folder")
-    problems = check(path) if path.is_dir() else check_pipeline(path)
+    problems = check(path) if path.is_dir() else check_pipeline(path, odd_range=odd_range)
     if as_json:
         print(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:

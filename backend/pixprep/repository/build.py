@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Literal
 
 from pixprep import presets
+from pixprep.doubts import black_margins, odd_ranges
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import read_bytes
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ONNX_CLASSIFIER
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor
 from pixprep.repository.pbtxt import CLASSIFIER, ENSEMBLE, LABELS_FILE, MARK, PREPROCESS, Runtime
@@ -61,6 +62,7 @@ def build(
     classifier_io: Sequence[str] | None = None,
     on_error: Literal["fail", "zero"] = "fail",
     max_batch_size: int = model_config.DEFAULT_MAX_BATCH_SIZE,
+    odd_range: bool = False,
     force: bool = False,
 ) -> Built:
     """Write the models ``preprocess``, ``classifier`` and ``ensemble``.
@@ -76,6 +78,7 @@ def build(
         classifier_io: what a plan without its ONNX file takes and gives, as ``NAME:TYPE:DIMS``.
         on_error: what a bad image does: fail its request; or become zeros, with the reason in ``status``.
         max_batch_size: of all three models.
+        odd_range: values are meant that no usual classifier takes.
         force: replace models that pixprep did not write, and files that were put beside those it did.
 
     Raises:
@@ -97,7 +100,9 @@ def build(
         raise SetupError(f"{output}: is a file: --output takes a folder")
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = pipeline or demo_pipeline
-    notes: list[str] = []
+    if (odd := odd_ranges(pipeline)) and not odd_range:
+        raise PipelineError("\n".join(f"{text}; or say {ODD_RANGE}" for text in odd))
+    notes = black_margins(pipeline)
     try:
         parent = output.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +121,9 @@ def build(
             # where the classifier's file leaves a length free, the pipeline knows it
             inputs = [_declared(port, pipeline.outputs[pairs[port.name]].spec.shape) for port in model.inputs]
             outputs = [_declared(port, (port.shape or ())[1:]) for port in model.outputs]
-            parameters = {} if on_error == "fail" else {"on_error": {"string_value": on_error}}
+            chosen = {"on_error": f"{on_error}"} if on_error != "fail" else {}
+            chosen |= {"odd_range": "meant"} if odd else {}
+            parameters = {name: {"string_value": value} for name, value in chosen.items()}
             config = model_config.complete({"max_batch_size": max_batch_size, "parameters": parameters}, pipeline)
             runs = pbtxt.classifier(classifier, max_batch_size, inputs, outputs, has_labels=bool(labels))
             files: dict[str, str | Path] = {

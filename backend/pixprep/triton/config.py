@@ -37,6 +37,7 @@ _CHOICES = {
     "damage": DAMAGES,
     "decoder": CODECS,
     "outputs": ("gpu", "cpu"),
+    "odd_range": ("refused", "meant"),
 }
 _PARAMETERS = (*_CHOICES, "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
@@ -57,6 +58,7 @@ class Options:
         damage: ``strict``: a damaged JPEG is a bad image. ``lenient``: what libjpeg-turbo can recover is its tensor.
         decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder alone. ``fastest``: the hardware's too. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
+        odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
         limits: what is refused from the header.
@@ -66,6 +68,7 @@ class Options:
     damage: Damage
     decoder: Codec
     outputs: Literal["gpu", "cpu"]
+    odd_range: Literal["refused", "meant"]
     threads: int
     max_request_bytes: int
     limits: Limits
