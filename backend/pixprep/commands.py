@@ -19,9 +19,9 @@ import numpy as np
 
 from pixprep import presets
 from pixprep.engine import Engine
-from pixprep.errors import ImageError, PixprepError
+from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.explain import explain
-from pixprep.files import expand, named, npy_names, read
+from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
 from pixprep.printing import Progress, print_answer, print_row, summary
 
@@ -92,6 +92,7 @@ def verify_pipeline(*, pipeline: Path, images: Sequence[Path], as_json: bool) ->
     from pixprep.verify import verify
 
     paths = expand(images)
+    _say_skipped(images)
     with Progress("images") as progress:
         certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
     print(certificate.to_json() if as_json else certificate)
@@ -109,40 +110,60 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int]) -> int:
 
 
 def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_json: bool, **options: Any) -> int:
-    """Run a pipeline on files, without a server: a summary, or one .npy a file.
+    """Run a pipeline on files, without a server: a summary of each output, or one .npy an output.
 
     pixprep run pipeline.json cat.jpg dog.jpg --output tensors
     """
     paths = expand(files)
+    _say_skipped(files)
     failed = 0
     with Engine(Pipeline.load(pipeline), **options) as engine:
         if output:
             with named(output, "cannot be written"):
                 output.mkdir(parents=True, exist_ok=True)
-        for path, name, result in zip(paths, npy_names(paths), _results(engine, paths), strict=True):
-            row: dict[str, Any] = {"file": str(path)}
-            if isinstance(result, str | ImageError):
-                failed += 1
-                row["error"] = str(result)
-            else:
-                row |= summary(result)
-                if output:
-                    row["output"] = str(output / name)
-                    with named(output / name, "cannot be written"):
-                        np.save(row["output"], result)
-            print_row(row, as_json=as_json)
+        for path, stem, result in zip(paths, npy_stems(paths), _results(engine, paths), strict=True):
+            failed += not isinstance(result, dict)
+            for row in _rows(result, output / stem if output else None):
+                print_row({"file": str(path), **row}, as_json=as_json)
     return 1 if failed else 0
 
 
-def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[Any]:
-    """For each file its tensor, or why there is none; a few at once, so that every thread has work."""
+def _say_skipped(paths: Sequence[Path]) -> None:
+    for text in skipped(paths):
+        print(printable(text), file=sys.stderr)
+
+
+def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[dict[str, Any] | str | ImageError]:
+    """For each file its outputs, or why there are none; a few at once, so that every thread has work."""
     several = 2 * engine.lanes
     for start in range(0, len(paths), several):
         contents = [read(path) for path in paths[start : start + several]]
-        results = iter(engine.run([content for content in contents if isinstance(content, bytes)]))
+        batch = engine.run_batch([content for content in contents if isinstance(content, bytes)])
+        indices = count()
         for content in contents:
-            result: Any = content if isinstance(content, str) else next(results)
-            yield result.get() if hasattr(result, "get") else result  # a tensor that the engine left on a GPU
+            if isinstance(content, str):
+                yield content
+                continue
+            index = next(indices)
+            rows = {name: array[index] for name, array in batch.outputs.items()}
+            # a tensor may lie on a GPU
+            yield batch.errors[index] or {name: row.get() if hasattr(row, "get") else row for name, row in rows.items()}
+
+
+def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
+    """What is printed of a file: a row for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    if not isinstance(result, dict):
+        yield {"error": str(result)}
+        return
+    for name, array in result.items():
+        row = {"name": name} if len(result) > 1 else {}
+        row |= summary(array)
+        if stem:
+            path = stem.with_name(f"{stem.name}.{name}.npy" if row.get("name") else f"{stem.name}.npy")
+            with named(path, "cannot be written"):
+                np.save(path, array)
+            row["output"] = str(path)
+        yield row
 
 
 def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> int:
@@ -179,6 +200,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:
     from pixprep.serve import client
 
     failed = 0
+    _say_skipped(paths)
     with Progress("images") as progress:
         for answer in client.send(paths, on_progress=progress.to, **options):
             failed += answer.error is not None
@@ -219,6 +241,7 @@ def measure_server(
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
     images = []
+    _say_skipped(paths)
     for path in expand(paths):
         with named(path, "cannot be read"):
             images.append(path.read_bytes())

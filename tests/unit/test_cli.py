@@ -265,6 +265,31 @@ def test_run_writes_what_the_engine_gives_bit_for_bit_and_prints_a_summary(pixpr
     assert not np.array_equal(flower, china)
 
 
+def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder):
+    several = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(), pp.transform(name="where")])
+    several.save(folder / "several.json")
+    code, out, err = pixprep("run", "several.json", "flower.jpg", "--output", "tensors")
+    with pp.Engine(several) as engine:
+        batch = engine.run_batch([photo("flower")])
+    assert (code, err) == (0, "")
+    for line, name in zip(out.splitlines(), ("tensor", "where"), strict=True):
+        assert line.startswith(f"flower.jpg: {name}  float32 [")
+        assert line.endswith(f"  -> tensors/flower.{name}.npy")
+        written = np.load(folder / "tensors" / f"flower.{name}.npy")
+        assert written.tobytes() == batch.outputs[name][0].tobytes()
+    rows = pixprep("run", "several.json", "flower.jpg", "--json")[1]
+    assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
+
+
+def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
+    (folder / "photos").mkdir()
+    (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
+    (folder / "photos" / "notes.txt").write_text("x")
+    code, out, err = pixprep("run", "pipeline.json", "photos")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert err == "photos: skipped, as no image by name: notes.txt\n"
+
+
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):
     before = sorted(folder.iterdir())
     code, out, err = pixprep("run", "pipeline.json", "flower.jpg")
