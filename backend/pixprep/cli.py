@@ -61,6 +61,13 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as threads=2")
+    return name, value
+
+
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
@@ -146,9 +153,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("INPUT", "OUTPUT"),
         help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
     )
+    labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
+    build.add_argument("--labels", **_FILE, help=f"{labels}; default: what the ONNX file holds")
+    build.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
+    how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
+    build.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
     on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
-    build.add_argument("--on-error", **_one_of(("fail", "zero")), help=f"{on_error}; {_DEFAULT}")
-    build.add_argument("--max-batch-size", **_COUNT, default=64, help=_DEFAULT)
+    build.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
+    build.add_argument("--max-batch-size", **_COUNT, help="default: 64")
+    parameter = "of the preprocess model, such as threads=2; may be repeated"
+    build.add_argument(
+        "--parameter", type=_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
+    )
     build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)
 

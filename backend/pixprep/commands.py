@@ -37,6 +37,8 @@ def write_repository(*, output: Path, pipeline: Path | None, preset: str | None,
     from pixprep.repository import build
 
     given = Pipeline.load(pipeline) if pipeline else None
+    if options["parameters"] is not None:
+        options["parameters"] = dict(options["parameters"])
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:
         print(path)

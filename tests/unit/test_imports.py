@@ -45,6 +45,7 @@ triton triton.config
 triton.metrics triton.pool triton.warm_up triton.watchdog
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.pbtxt
+repository.labels
 repository.lookahead repository.ports
 repository.wiring
 repository.check
