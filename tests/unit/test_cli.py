@@ -130,6 +130,11 @@ def test_help_names_every_command(pixprep):
     assert commands == list(COMMANDS)
 
 
+def test_python_m_pixprep_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "pixprep", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"pixprep {pp.__version__}\n"
+
+
 def test_the_version_is_the_packages(pixprep):
     assert pixprep("--version") == (0, f"pixprep {pp.__version__}\n", "")
 
@@ -175,6 +180,7 @@ def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, a
 MISTAKES = {
     "check gone": "gone: no such file or folder",
     "explain gone.json": "gone.json: cannot be read: No such file or directory",
+    "explain empty": "empty: cannot be read: Is a directory",
     "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: Expecting value",
     "run gone.json flower.jpg --output tensors": "gone.json: cannot be read: No such file or directory",
     "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
@@ -183,6 +189,7 @@ MISTAKES = {
     "build --pipeline gone.json": "gone.json: cannot be read: No such file or directory",
     "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
     "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
+    "build --preset clip --onnx empty": "empty: is a folder: name the file in it",
     "build --preset clip --onnx flower.jpg": "flower.jpg: not an ONNX file",
     "build --onnx flower.jpg": (
         "a classifier of your own needs its --pipeline: what its images went through in training"

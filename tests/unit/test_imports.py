@@ -57,7 +57,7 @@ serve.doctor serve.supervisor
 printing
 commands
 cli
-demo
+__main__ demo
 """
 RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in row.split()}
 
