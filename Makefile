@@ -27,7 +27,7 @@ help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
 
 demo: .venv/.demo
-	@$(VENV)/python -m pixprep.demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
+	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
 test: .venv/.dev lint
 	$(VENV)/pytest tests

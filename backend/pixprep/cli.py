@@ -138,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
+    demo = command("demo", commands.show_demo)
+    photos = "files or folders; default: two that pixprep brings along"
+    demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
+    demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
+    demo.add_argument("--stay", action="store_true", help="keep serving on ports 8000, 8001, 8002 until Ctrl-C")
+
     build = command("build", commands.write_repository)
     build.add_argument("--output", **_DIRECTORY, default=Path("model_repository"), help=f"the repository; {_DEFAULT}")
     either = build.add_mutually_exclusive_group()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -19,7 +20,7 @@ import numpy as np
 
 from pixprep import presets
 from pixprep.engine import Engine
-from pixprep.errors import ImageError, PixprepError, printable
+from pixprep.errors import ImageError, PixprepError, SetupError, printable
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
@@ -44,6 +45,8 @@ def write_repository(*, output: Path, pipeline: Path | None, preset: str | None,
         print(path)
     for note in built.notes:
         print(note, file=sys.stderr)
+    if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
+        print(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
@@ -83,6 +86,7 @@ def import_pipeline(*, source: str, file: Path, option: Sequence[tuple[str, Any]
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
     print(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    print(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
@@ -264,6 +268,62 @@ def measure_server(
         with named(path, "cannot be written"):
             path.write_text(text(rows), encoding="utf-8")
     return 0
+
+
+def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> int:
+    """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
+
+    pixprep demo cat.jpg holiday_photos --stay
+    """
+    from pixprep.repository import build, lite0
+    from pixprep.serve import supervisor
+    from pixprep.serve.server import Server
+
+    paths = photos or [_sample_photos()]
+    expand(paths)
+    http, grpc, metrics = (8000, 8001, 8002) if stay else (0, 0, 0)
+    server = Server(model_repository, http_port=http, grpc_port=grpc, metrics_port=metrics)
+    codes = []
+
+    def send() -> None:
+        _say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
+        for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
+            words = ["pixprep", "send", *map(str, paths), "--protocol", protocol, "--url", url]
+            _say(f"\n$ {shlex.join(words)}")
+            codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
+        if stay:
+            _say(f"\nserving until Ctrl-C; try\n$ {server.curl}")
+
+    _say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
+    try:
+        lite0.find_checkpoint()
+    except SetupError:
+        _say("fetching  the weights of the classifier (16 MB, once)")
+        lite0.fetch_checkpoint()
+    build(model_repository, force=True)
+    _say("starting  Triton")
+    if stay:
+        logging.basicConfig(format="pixprep: %(message)s")
+        supervisor.serve(server, on_ready=send)
+    else:
+        with server:
+            send()
+    _say("\nstopped")
+    if not stay:
+        _say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
+    return max(codes)
+
+
+def _sample_photos() -> Path:
+    """The photos in the wheel, or else those of the checkout."""
+    here = Path(__file__).parent
+    return next(
+        folder for folder in (here / "photos", here.parents[1] / "client_examples" / "images") if folder.is_dir()
+    )
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # at once, so that a slow step is seen to be under way
 
 
 def look_for_traps(*, as_json: bool) -> int:

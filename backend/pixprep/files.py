@@ -11,6 +11,7 @@ from pathlib import Path
 from pixprep.errors import PixprepError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+_TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 
 
@@ -35,10 +36,11 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 
 def skipped(paths: Sequence[Path]) -> Iterator[str]:
-    """For each folder among the paths what ``expand`` leaves out of it, by the names: files that are no images."""
+    """For each folder among the paths what ``expand`` leaves out of it, by the names; texts are no news."""
     for path in filter(Path.is_dir, paths):
         files = (file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-        if names := sorted(file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES):
+        known = (*IMAGE_SUFFIXES, *_TEXT_SUFFIXES)
+        if names := sorted(file.name for file in files if file.suffix.lower() not in known):
             others = f", and {len(names) - _NAMED} more" * (len(names) > _NAMED)
             yield f"{path}: skipped, as no image by name: {', '.join(names[:_NAMED])}{others}"
 

@@ -23,7 +23,7 @@ from pixprep.cli import main
 from pixprep.explain import explain
 
 COMMANDS = (
-    *("build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
     "install-backend",
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
@@ -100,7 +100,7 @@ def models(pixprep, folder):
         "models/ensemble/config.pbtxt\n"
         "models/preprocess/1/pipeline.json\n"
         "models/preprocess/config.pbtxt\n",
-        "",
+        "next  pixprep serve --model-repository models\n",
     )
     return folder / "models"
 
@@ -291,10 +291,10 @@ def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder)
 def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
     (folder / "photos").mkdir()
     (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
-    (folder / "photos" / "notes.txt").write_text("x")
+    (folder / "photos" / "cat.heic").write_text("x")
     code, out, err = pixprep("run", "pipeline.json", "photos")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert err == "photos: skipped, as no image by name: notes.txt\n"
+    assert err == "photos: skipped, as no image by name: cat.heic\n"
 
 
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):

@@ -24,9 +24,9 @@ def test_a_file_that_is_named_is_taken_whatever_its_suffix(folder):
 def test_what_is_left_out_of_a_folder_is_named(folder):
     (folder / ".DS_Store").write_bytes(b"x")
     assert list(files.skipped([folder, folder / "notes.txt"])) == [
-        f"{folder}: skipped, as no image by name: e.jpeg.part, notes.txt"
+        f"{folder}: skipped, as no image by name: e.jpeg.part"
     ]
     for number in range(6):
-        (folder / f"f{number}.txt").write_bytes(b"x")
+        (folder / f"f{number}.HEIC").write_bytes(b"x")
     (text,) = files.skipped([folder])
-    assert text.endswith(": e.jpeg.part, f0.txt, f1.txt, f2.txt, f3.txt, and 3 more")
+    assert text.endswith(": e.jpeg.part, f0.HEIC, f1.HEIC, f2.HEIC, f3.HEIC, and 2 more")

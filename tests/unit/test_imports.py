@@ -57,7 +57,7 @@ serve.doctor serve.supervisor
 printing
 commands
 cli
-__main__ demo
+__main__
 """
 RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in row.split()}
 
