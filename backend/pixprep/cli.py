@@ -61,6 +61,13 @@ def _option(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _parameter(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as threads=2")
+    return name, value
+
+
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
@@ -100,6 +107,7 @@ _IMAGES: dict[str, Any] = {**_FILE, "nargs": "+", "help": "an image, or a folder
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
 _FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}
+_ODD_RANGE: dict[str, Any] = {"action": "store_true", "help": "values are meant that no usual classifier takes"}
 _DEFAULT = "default: %(default)s"
 
 
@@ -130,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
+    demo = command("demo", commands.show_demo)
+    photos = "files or folders; default: two that pixprep brings along"
+    demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
+    demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
+    demo.add_argument("--stay", action="store_true", help="keep serving on ports 8000, 8001, 8002 until Ctrl-C")
+
     build = command("build", commands.write_repository)
     build.add_argument("--output", **_DIRECTORY, default=Path("model_repository"), help=f"the repository; {_DEFAULT}")
     either = build.add_mutually_exclusive_group()
@@ -145,13 +159,24 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("INPUT", "OUTPUT"),
         help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
     )
+    labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
+    build.add_argument("--labels", **_FILE, help=f"{labels}; default: what the ONNX file holds")
+    build.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
+    how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
+    build.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
     on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
-    build.add_argument("--on-error", **_one_of(("fail", "zero")), help=f"{on_error}; {_DEFAULT}")
-    build.add_argument("--max-batch-size", **_COUNT, default=64, help=_DEFAULT)
+    build.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
+    build.add_argument("--max-batch-size", **_COUNT, help="default: 64")
+    parameter = "of the preprocess model, such as threads=2; may be repeated"
+    build.add_argument(
+        "--parameter", type=_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
+    )
+    build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)
 
     check = command("check", commands.check_path)
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
+    check.add_argument("--odd-range", **_ODD_RANGE)
     check.add_argument("--json", **_json("a list of objects: where, what, remedy"))
 
     import_ = command("import", commands.import_pipeline)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -19,9 +20,9 @@ import numpy as np
 
 from pixprep import presets
 from pixprep.engine import Engine
-from pixprep.errors import ImageError, PixprepError
+from pixprep.errors import ImageError, PixprepError, SetupError, printable
 from pixprep.explain import explain
-from pixprep.files import expand, named, npy_names, read
+from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
 from pixprep.printing import Progress, print_answer, print_row, summary
 
@@ -37,15 +38,19 @@ def write_repository(*, output: Path, pipeline: Path | None, preset: str | None,
     from pixprep.repository import build
 
     given = Pipeline.load(pipeline) if pipeline else None
+    if options["parameters"] is not None:
+        options["parameters"] = dict(options["parameters"])
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:
         print(path)
     for note in built.notes:
         print(note, file=sys.stderr)
+    if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
+        print(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
-def check_path(*, path: Path, as_json: bool) -> int:
+def check_path(*, path: Path, odd_range: bool, as_json: bool) -> int:
     """Check a model repository or a pipeline file, without a server.
 
     pixprep check models
@@ -54,7 +59,7 @@ def check_path(*, path: Path, as_json: bool) -> int:
 
     if not path.exists():
         raise PixprepError(f"{path}: no such file or folder")
-    problems = check(path) if path.is_dir() else check_pipeline(path)
+    problems = check(path) if path.is_dir() else check_pipeline(path, odd_range=odd_range)
     if as_json:
         print(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
@@ -81,6 +86,7 @@ def import_pipeline(*, source: str, file: Path, option: Sequence[tuple[str, Any]
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
     print(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    print(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
@@ -92,6 +98,7 @@ def verify_pipeline(*, pipeline: Path, images: Sequence[Path], as_json: bool) ->
     from pixprep.verify import verify
 
     paths = expand(images)
+    _say_skipped(images)
     with Progress("images") as progress:
         certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
     print(certificate.to_json() if as_json else certificate)
@@ -109,40 +116,60 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int]) -> int:
 
 
 def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_json: bool, **options: Any) -> int:
-    """Run a pipeline on files, without a server: a summary, or one .npy a file.
+    """Run a pipeline on files, without a server: a summary of each output, or one .npy an output.
 
     pixprep run pipeline.json cat.jpg dog.jpg --output tensors
     """
     paths = expand(files)
+    _say_skipped(files)
     failed = 0
     with Engine(Pipeline.load(pipeline), **options) as engine:
         if output:
             with named(output, "cannot be written"):
                 output.mkdir(parents=True, exist_ok=True)
-        for path, name, result in zip(paths, npy_names(paths), _results(engine, paths), strict=True):
-            row: dict[str, Any] = {"file": str(path)}
-            if isinstance(result, str | ImageError):
-                failed += 1
-                row["error"] = str(result)
-            else:
-                row |= summary(result)
-                if output:
-                    row["output"] = str(output / name)
-                    with named(output / name, "cannot be written"):
-                        np.save(row["output"], result)
-            print_row(row, as_json=as_json)
+        for path, stem, result in zip(paths, npy_stems(paths), _results(engine, paths), strict=True):
+            failed += not isinstance(result, dict)
+            for row in _rows(result, output / stem if output else None):
+                print_row({"file": str(path), **row}, as_json=as_json)
     return 1 if failed else 0
 
 
-def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[Any]:
-    """For each file its tensor, or why there is none; a few at once, so that every thread has work."""
+def _say_skipped(paths: Sequence[Path]) -> None:
+    for text in skipped(paths):
+        print(printable(text), file=sys.stderr)
+
+
+def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[dict[str, Any] | str | ImageError]:
+    """For each file its outputs, or why there are none; a few at once, so that every thread has work."""
     several = 2 * engine.lanes
     for start in range(0, len(paths), several):
         contents = [read(path) for path in paths[start : start + several]]
-        results = iter(engine.run([content for content in contents if isinstance(content, bytes)]))
+        batch = engine.run_batch([content for content in contents if isinstance(content, bytes)])
+        indices = count()
         for content in contents:
-            result: Any = content if isinstance(content, str) else next(results)
-            yield result.get() if hasattr(result, "get") else result  # a tensor that the engine left on a GPU
+            if isinstance(content, str):
+                yield content
+                continue
+            index = next(indices)
+            rows = {name: array[index] for name, array in batch.outputs.items()}
+            # a tensor may lie on a GPU
+            yield batch.errors[index] or {name: row.get() if hasattr(row, "get") else row for name, row in rows.items()}
+
+
+def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
+    """What is printed of a file: a row for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    if not isinstance(result, dict):
+        yield {"error": str(result)}
+        return
+    for name, array in result.items():
+        row = {"name": name} if len(result) > 1 else {}
+        row |= summary(array)
+        if stem:
+            path = stem.with_name(f"{stem.name}.{name}.npy" if row.get("name") else f"{stem.name}.npy")
+            with named(path, "cannot be written"):
+                np.save(path, array)
+            row["output"] = str(path)
+        yield row
 
 
 def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> int:
@@ -179,6 +206,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:
     from pixprep.serve import client
 
     failed = 0
+    _say_skipped(paths)
     with Progress("images") as progress:
         for answer in client.send(paths, on_progress=progress.to, **options):
             failed += answer.error is not None
@@ -219,6 +247,7 @@ def measure_server(
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
     images = []
+    _say_skipped(paths)
     for path in expand(paths):
         with named(path, "cannot be read"):
             images.append(path.read_bytes())
@@ -239,6 +268,62 @@ def measure_server(
         with named(path, "cannot be written"):
             path.write_text(text(rows), encoding="utf-8")
     return 0
+
+
+def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> int:
+    """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
+
+    pixprep demo cat.jpg holiday_photos --stay
+    """
+    from pixprep.repository import build, lite0
+    from pixprep.serve import supervisor
+    from pixprep.serve.server import Server
+
+    paths = photos or [_sample_photos()]
+    expand(paths)
+    http, grpc, metrics = (8000, 8001, 8002) if stay else (0, 0, 0)
+    server = Server(model_repository, http_port=http, grpc_port=grpc, metrics_port=metrics)
+    codes = []
+
+    def send() -> None:
+        _say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
+        for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
+            words = ["pixprep", "send", *map(str, paths), "--protocol", protocol, "--url", url]
+            _say(f"\n$ {shlex.join(words)}")
+            codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
+        if stay:
+            _say(f"\nserving until Ctrl-C; try\n$ {server.curl}")
+
+    _say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
+    try:
+        lite0.find_checkpoint()
+    except SetupError:
+        _say("fetching  the weights of the classifier (16 MB, once)")
+        lite0.fetch_checkpoint()
+    build(model_repository, force=True)
+    _say("starting  Triton")
+    if stay:
+        logging.basicConfig(format="pixprep: %(message)s")
+        supervisor.serve(server, on_ready=send)
+    else:
+        with server:
+            send()
+    _say("\nstopped")
+    if not stay:
+        _say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
+    return max(codes)
+
+
+def _sample_photos() -> Path:
+    """The photos in the wheel, or else those of the checkout."""
+    here = Path(__file__).parent
+    return next(
+        folder for folder in (here / "photos", here.parents[1] / "client_examples" / "images") if folder.is_dir()
+    )
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # at once, so that a slow step is seen to be under way
 
 
 def look_for_traps(*, as_json: bool) -> int:

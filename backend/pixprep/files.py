@@ -11,6 +11,8 @@ from pathlib import Path
 from pixprep.errors import PixprepError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+_TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
+_NAMED = 5
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
@@ -31,6 +33,16 @@ def expand(paths: Sequence[Path]) -> list[Path]:
             raise PixprepError(f"{path}: no image in this folder ({' '.join(IMAGE_SUFFIXES)})")
         files += found
     return files
+
+
+def skipped(paths: Sequence[Path]) -> Iterator[str]:
+    """For each folder among the paths what ``expand`` leaves out of it, by the names; texts are no news."""
+    for path in filter(Path.is_dir, paths):
+        files = (file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        known = (*IMAGE_SUFFIXES, *_TEXT_SUFFIXES)
+        if names := sorted(file.name for file in files if file.suffix.lower() not in known):
+            others = f", and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+            yield f"{path}: skipped, as no image by name: {', '.join(names[:_NAMED])}{others}"
 
 
 def read(path: Path) -> bytes | str:
@@ -54,12 +66,12 @@ def named(path: Path, what: str) -> Iterator[None]:
         raise PixprepError(f"{path}: {what}: {error.strerror or error}") from None
 
 
-def npy_names(files: Sequence[Path]) -> Iterator[str]:
-    """For each file ``cat.npy``; ``cat.jpg.npy`` if there is another cat; ``cat.jpg-2.npy`` if it is a cat.jpg, too."""
+def npy_stems(files: Sequence[Path]) -> Iterator[str]:
+    """For each file ``cat``; ``cat.jpg`` if there is another cat; ``cat.jpg-2`` if it is a cat.jpg, too."""
     stems = Counter(file.stem for file in files)
     taken: set[str] = set()
     for file in files:
         first = file.stem if stems[file.stem] == 1 else file.name
         name = next(name for name in chain([first], (f"{first}-{n}" for n in count(2))) if name not in taken)
         taken.add(name)
-        yield f"{name}.npy"
+        yield name

@@ -28,6 +28,7 @@ MAX_BYTES = 1 << 20
 MAX_OPS = 256
 MAX_DIGITS = 20
 FIELDS = ("format", "origin", "ops")
+SCHEMA_FIELD = "$schema"  # for editors, which look there for the JSON Schema; nothing here reads it
 
 _SERVING = "; it is about serving: an argument of Engine, and a parameter of the Triton model"
 _MOVED = {
@@ -101,10 +102,12 @@ def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Origin | None]:
         raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
     _check_format(document.get("format"))
     for key in document:
-        if key not in FIELDS:
+        if key not in (*FIELDS, SCHEMA_FIELD):
             raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, FIELDS)}")
     origin = _origin(document["origin"]) if "origin" in document else None
     ops = document.get("ops")
+    if not isinstance(document.get(SCHEMA_FIELD, ""), str):
+        raise PipelineError(f"$.{SCHEMA_FIELD}: must be a string")
     if not isinstance(ops, list) or not ops:
         raise PipelineError("$.ops: must be a list of at least one op")
     if len(ops) > MAX_OPS:
@@ -169,6 +172,7 @@ def schema() -> dict[str, Any]:
         "required": ["format", "ops"],
         "additionalProperties": False,
         "properties": {
+            SCHEMA_FIELD: {"type": "string"},
             "format": {"const": FORMAT},
             "origin": origin,
             "ops": ops | {"minItems": 1, "maxItems": MAX_OPS},

@@ -34,14 +34,18 @@ def _summary_text(summary: dict[str, Any]) -> str:
 
 
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
-    """Print what ``run`` made of a file: its ``summary``, or ``error``; ``output`` is where the tensor was written."""
+    """Print what ``run`` made of a file: the ``summary`` of an output, or ``error``.
+
+    ``name`` is of the output, where there are several; ``output`` is where it was written.
+    """
     if as_json:
         print(json.dumps(row))
     elif "error" in row:
         print(f"{printable(row['file'])}: {row['error']}", file=sys.stderr)
     else:
         where = f"  -> {printable(row['output'])}" if "output" in row else ""
-        print(f"{printable(row['file'])}: {_summary_text(row)}{where}")
+        name = f"{row['name']}  " if "name" in row else ""
+        print(f"{printable(row['file'])}: {name}{_summary_text(row)}{where}")
 
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:

@@ -23,7 +23,7 @@ from pixprep.cli import main
 from pixprep.explain import explain
 
 COMMANDS = (
-    *("build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
     "install-backend",
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
@@ -100,7 +100,7 @@ def models(pixprep, folder):
         "models/ensemble/config.pbtxt\n"
         "models/preprocess/1/pipeline.json\n"
         "models/preprocess/config.pbtxt\n",
-        "",
+        "next  pixprep serve --model-repository models\n",
     )
     return folder / "models"
 
@@ -128,6 +128,11 @@ def test_the_example_of_each_command_is_right_usage(pixprep, command):
 def test_help_names_every_command(pixprep):
     commands = re.findall(r"^    (\S+)", pixprep("--help")[1], re.MULTILINE)
     assert commands == list(COMMANDS)
+
+
+def test_python_m_pixprep_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "pixprep", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"pixprep {pp.__version__}\n"
 
 
 def test_the_version_is_the_packages(pixprep):
@@ -175,6 +180,7 @@ def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, a
 MISTAKES = {
     "check gone": "gone: no such file or folder",
     "explain gone.json": "gone.json: cannot be read: No such file or directory",
+    "explain empty": "empty: cannot be read: Is a directory",
     "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: Expecting value",
     "run gone.json flower.jpg --output tensors": "gone.json: cannot be read: No such file or directory",
     "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
@@ -183,6 +189,7 @@ MISTAKES = {
     "build --pipeline gone.json": "gone.json: cannot be read: No such file or directory",
     "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
     "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
+    "build --preset clip --onnx empty": "empty: is a folder: name the file in it",
     "build --preset clip --onnx flower.jpg": "flower.jpg: not an ONNX file",
     "build --onnx flower.jpg": (
         "a classifier of your own needs its --pipeline: what its images went through in training"
@@ -263,6 +270,31 @@ def test_run_writes_what_the_engine_gives_bit_for_bit_and_prints_a_summary(pixpr
         expected += f"{name}.jpg: float32 [3, 224, 224]  {numbers}  -> out/tensors/{name}.npy\n"
     assert done == (0, expected, "")
     assert not np.array_equal(flower, china)
+
+
+def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder):
+    several = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(), pp.transform(name="where")])
+    several.save(folder / "several.json")
+    code, out, err = pixprep("run", "several.json", "flower.jpg", "--output", "tensors")
+    with pp.Engine(several) as engine:
+        batch = engine.run_batch([photo("flower")])
+    assert (code, err) == (0, "")
+    for line, name in zip(out.splitlines(), ("tensor", "where"), strict=True):
+        assert line.startswith(f"flower.jpg: {name}  float32 [")
+        assert line.endswith(f"  -> tensors/flower.{name}.npy")
+        written = np.load(folder / "tensors" / f"flower.{name}.npy")
+        assert written.tobytes() == batch.outputs[name][0].tobytes()
+    rows = pixprep("run", "several.json", "flower.jpg", "--json")[1]
+    assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
+
+
+def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
+    (folder / "photos").mkdir()
+    (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
+    (folder / "photos" / "cat.heic").write_text("x")
+    code, out, err = pixprep("run", "pipeline.json", "photos")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert err == "photos: skipped, as no image by name: cat.heic\n"
 
 
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):

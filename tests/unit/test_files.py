@@ -19,3 +19,14 @@ def test_a_folder_means_its_image_files_sorted(folder):
 
 def test_a_file_that_is_named_is_taken_whatever_its_suffix(folder):
     assert files.expand([folder / "notes.txt", folder / "a.png"]) == [folder / "notes.txt", folder / "a.png"]
+
+
+def test_what_is_left_out_of_a_folder_is_named(folder):
+    (folder / ".DS_Store").write_bytes(b"x")
+    assert list(files.skipped([folder, folder / "notes.txt"])) == [
+        f"{folder}: skipped, as no image by name: e.jpeg.part"
+    ]
+    for number in range(6):
+        (folder / f"f{number}.HEIC").write_bytes(b"x")
+    (text,) = files.skipped([folder])
+    assert text.endswith(": e.jpeg.part, f0.HEIC, f1.HEIC, f2.HEIC, f3.HEIC, and 2 more")

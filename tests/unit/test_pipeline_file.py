@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
 from pixprep import pipeline_file
+from pixprep.errors import PipelineError
 from pixprep.ops import OPS
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
@@ -28,6 +29,15 @@ def test_the_bytes_of_a_file_are_pinned(name, tmp_path):
 
 def test_the_json_schema_in_the_docs_is_that_of_the_code():
     assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(pipeline_file.schema(), indent=2)}\n", REMAKE
+
+
+def test_a_file_may_name_a_schema_for_editors():
+    text = pp.presets.imagenet().to_json()
+    named = text.replace("{\n", '{\n  "$schema": "pipeline.schema.json",\n', 1)
+    assert pp.Pipeline.from_json(named) == pp.presets.imagenet()
+    with pytest.raises(PipelineError) as caught:
+        pp.Pipeline.from_json(text.replace("{\n", '{\n  "$schema": {},\n', 1))
+    assert str(caught.value) == "$.$schema: must be a string"
 
 
 def test_every_op_and_field_stands_in_the_schema():

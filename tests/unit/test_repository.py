@@ -119,7 +119,8 @@ def test_classifiers_differ_in_what_runs_them_and_in_nothing_else(demo, tmp_path
     out = tmp_path / "models"
     notes = build(out, classifier=classifier).notes
     ours, theirs = files(folder(demo)), files(out)
-    texts = (entry.pop("classifier/config.pbtxt").decode().splitlines() for entry in (ours, theirs))
+    # the first line has a checksum of the others
+    texts = (entry.pop("classifier/config.pbtxt").decode().splitlines()[1:] for entry in (ours, theirs))
     changed = [line for line in difflib.ndiff(*texts) if line[0] in "-+"]
     assert sorted(changed) == sorted(f"{line[0]} {line[1:]}" for line in lines)
     onnx_files = [root / "classifier" / "1" / "model.onnx" for root in (folder(demo), out)]
@@ -484,7 +485,7 @@ def test_building_again_replaces_what_build_wrote_and_keeps_other_models(model, 
     build(out, pipeline=PIPELINE, onnx=out / "classifier" / "1" / "model.onnx", classifier="tensorrt")
     assert not (out / "classifier" / "1" / "model.py").exists()
     assert (out / "classifier" / "1" / "model.onnx").read_bytes() == model.read_bytes()
-    assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
+    assert "max_batch_size: 8" in (out / "preprocess" / "config.pbtxt").read_text()
     assert sorted(path.name for path in out.iterdir()) == [*sorted([*MODELS, "other"])]
 
 
@@ -499,6 +500,136 @@ def test_a_folder_of_someone_else_is_not_touched_unless_forced(model, tmp_path):
     assert (out / "classifier" / "config.pbtxt").read_text() == "mine"
     build(out, pipeline=PIPELINE, onnx=model, force=True)
     assert check(out) == []
+
+
+def test_a_config_that_was_changed_by_hand_is_not_written_over(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model)
+    config = out / "classifier" / "config.pbtxt"
+    replace(config, "count: 1", "count: 2")
+    before = files(out)
+    with pytest.raises(SetupError) as caught:
+        build(out, pipeline=PIPELINE, onnx=model)
+    assert str(caught.value) == (
+        f"{config}: was changed since `pixprep build` wrote it: say the change as an option "
+        "(--max-batch-size, --input, --parameter), or --force writes over it"
+    )
+    assert files(out) == before
+    build(out, pipeline=PIPELINE, onnx=model, force=True)
+    assert "count: 1" in config.read_text()
+
+
+def test_a_build_repeats_the_options_of_the_last_one_and_says_so(model, tmp_path):
+    out = tmp_path / "out"
+    first = build(
+        out,
+        pipeline=PIPELINE,
+        onnx=model,
+        input_="dali",
+        max_batch_size=8,
+        parameters={"threads": "2", "formats": "jpeg png"},
+    )
+    assert first.notes == ()
+    text = (out / "preprocess" / "config.pbtxt").read_text()
+    again = build(out, pipeline=PIPELINE, onnx=model)
+    assert (out / "preprocess" / "config.pbtxt").read_text() == text
+    assert again.notes == (
+        "repeated from the last build: --input dali --max-batch-size 8 --parameter threads=2 "
+        "--parameter 'formats=jpeg png'; --force repeats nothing",
+    )
+    for line in ('name: "DALI_INPUT_0"', "data_type: TYPE_UINT8", "max_batch_size: 8", 'key: "threads"'):
+        assert line in text
+    assert check(out) == []
+    (note,) = build(out, pipeline=PIPELINE, onnx=model, max_batch_size=4, parameters={}).notes
+    assert note == "repeated from the last build: --input dali; --force repeats nothing"
+    assert build(out, pipeline=PIPELINE, onnx=model, force=True).notes == ()
+    assert "max_batch_size: 64" in (out / "preprocess" / "config.pbtxt").read_text()
+
+
+def test_a_parameter_that_is_none_is_refused_with_what_is_meant(model, tmp_path):
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=model, parameters={"thread": "2"})
+    assert str(caught.value) == 'parameters: no such parameter "thread"; did you mean "threads"?'
+
+
+def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, name="cats")
+    build(out, pipeline=PIPELINE, onnx=model, name="dogs", max_batch_size=2)
+    build(out, pipeline=PIPELINE, onnx=model, name="cats")
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("cats", "cats_classifier", "cats_preprocess"),
+        *("dogs", "dogs_classifier", "dogs_preprocess"),
+    ]
+    assert 'model_name: "dogs_preprocess"' in (out / "dogs" / "config.pbtxt").read_text()
+    assert check(out) == []
+    with pytest.raises(PipelineError) as caught:
+        build(out, pipeline=PIPELINE, onnx=model, name="../x")
+    assert str(caught.value) == 'name: "../x" is not up to 64 letters, digits, _ and -'
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat\ndog\r\n fish \nbird",
+        '["cat", "dog", "fish", "bird"]',
+        '{"0": "cat", "2": "fish", "1": "dog", "3": "bird"}',
+        '{"architectures": ["ViT"], "id2label": {"0": "cat", "1": "dog", "2": "fish", "3": "bird"}}',
+    ],
+)
+def test_labels_are_read_as_people_have_them(model, tmp_path, text):
+    (tmp_path / "labels").write_text(text)
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels")
+    assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+    assert 'label_filename: "labels.txt"' in (out / "classifier" / "config.pbtxt").read_text()
+    assert check(out) == []
+    (note,) = build(out, pipeline=PIPELINE, onnx=model).notes
+    assert note == f"{out}/classifier/labels.txt: kept from the last build; --labels gives others"
+    assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+
+
+FORMS = (
+    "no labels: a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's "
+    "config.json"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cat\ndog", '2 labels, but no output has one score for each: the model gives "logits" [4]'),
+        (b"", f"labels.txt: {FORMS}"),
+        (b"cat\n\ndog", f"labels.txt: {FORMS}"),
+        (b"\xff\xd8\xff", f"labels.txt: {FORMS}"),
+        (b'{"0": "cat", "2": "dog"}', f"labels.txt: {FORMS}"),
+        (b'{"cat": 0}', f"labels.txt: {FORMS}"),
+        (b"[[[", f"labels.txt: {FORMS}"),
+        (b"[" * 100_000, f"labels.txt: {FORMS}"),
+    ],
+)
+def test_what_is_no_label_file_of_this_model_is_refused(model, tmp_path, content, message):
+    (tmp_path / "labels.txt").write_bytes(content)
+    with pytest.raises(PipelineError) as caught:
+        build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=tmp_path / "labels.txt")
+    assert str(caught.value) == message
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_ultralytics_wrote_into_the_model_become_its_labels(model, tmp_path):
+    file = onnx.load(model)
+    onnx.helper.set_model_props(file, {"task": "classify", "names": "{0: 'cat', 1: 'dog', 2: 'fish', 3: 'b\\x1b[31m'}"})
+    onnx.save(file, model)
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model)
+    assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nb\\x1b[31m\n"
+    onnx.helper.set_model_props(file, {"names": "{0: 'person', 1: 'car'}"})  # a detector's: no score for each
+    onnx.save(file, model)
+    build(tmp_path / "boxes", pipeline=PIPELINE, onnx=model)
+    assert not (tmp_path / "boxes" / "classifier" / "labels.txt").exists()
 
 
 def test_a_plan_that_trtexec_left_is_not_lost_by_building_again(model, tmp_path):

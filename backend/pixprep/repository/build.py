@@ -6,29 +6,38 @@ image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime 
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pixprep import presets
+from pixprep.doubts import black_margins, odd_ranges
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import read_bytes
+from pixprep.pipeline_file import quoted, read_bytes
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ONNX_CLASSIFIER
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER
+from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor
-from pixprep.repository.pbtxt import CLASSIFIER, ENSEMBLE, LABELS_FILE, MARK, PREPROCESS, Runtime
+from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names, Runtime
 from pixprep.repository.ports import Classifier, connect, parse_io, read_onnx
 from pixprep.triton import config as model_config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
-_MODELS = (PREPROCESS, CLASSIFIER, ENSEMBLE)
-_OURS = ("config.pbtxt", LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", f"1/{ONNX_FILE}")
+_CONFIG = "config.pbtxt"
+_OURS = (_CONFIG, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", f"1/{ONNX_FILE}")
+_MAX_CONFIG_BYTES = 1 << 20
+Input = Literal["bytes", "dali"]
+_INPUTS: dict[str, list[model_config.Config]] = {
+    "bytes": [],
+    "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
+}
 _GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
@@ -59,13 +68,19 @@ def build(
     plan: Path | None = None,
     classifier: Runtime = "onnxruntime",
     classifier_io: Sequence[str] | None = None,
-    on_error: Literal["fail", "zero"] = "fail",
-    max_batch_size: int = model_config.DEFAULT_MAX_BATCH_SIZE,
+    labels: Path | None = None,
+    name: str = "",
+    input_: Input | None = None,
+    on_error: Literal["fail", "zero"] | None = None,
+    max_batch_size: int | None = None,
+    parameters: Mapping[str, str] | None = None,
+    odd_range: bool = False,
     force: bool = False,
 ) -> Built:
     """Write the models ``preprocess``, ``classifier`` and ``ensemble``.
 
-    Nothing is written unless everything fits. Each model's directory then appears at once.
+    Nothing is written unless everything fits. Each model's directory then appears at once. A build over an earlier one
+    repeats its ``input_``, ``on_error``, ``max_batch_size``, ``parameters`` and ``odd_range`` where they are not given.
 
     Args:
         output: the repository; made if it is missing.
@@ -74,78 +89,165 @@ def build(
         plan: the same classifier as TensorRT made it on the machine that will serve it.
         classifier: what runs it. The models' names, inputs and outputs are the same for each.
         classifier_io: what a plan without its ONNX file takes and gives, as ``NAME:TYPE:DIMS``.
-        on_error: what a bad image does: fail its request; or become zeros, with the reason in ``status``.
-        max_batch_size: of all three models.
-        force: replace models that pixprep did not write, and files that were put beside those it did.
+        labels: the names of the classes, see ``read_labels``; default: those that the ONNX file holds.
+        name: of the ensemble; the others are then ``NAME_preprocess`` and ``NAME_classifier``.
+        input_: how images come. ``bytes``: a BYTES tensor ``image``; ``dali``: a UINT8 one ``DALI_INPUT_0``, as
+            clients of dali_backend send them.
+        on_error: what a bad image does: fail its request, by default; or become zeros, with the reason in ``status``.
+        max_batch_size: of all three models; default: 64.
+        parameters: of the preprocess model, such as ``{"threads": "2"}``.
+        odd_range: values are meant that no usual classifier takes.
+        force: replace models that pixprep did not write, or that were changed since, and files that were put beside
+            those it did; repeat nothing.
 
     Raises:
         PipelineError: pipeline and classifier do not fit each other, or the arguments do not.
         SetupError: ``output`` must not or cannot be written, or a package or a file is missing.
     """
-    if max_batch_size < 1:
-        raise PipelineError(f"max_batch_size must be at least 1, not {max_batch_size}")
     if plan and classifier != "tensorrt":
         raise PipelineError("a plan runs in TensorRT only: --classifier tensorrt")
     if (onnx or plan) and not pipeline:
         raise PipelineError("a classifier of your own needs its --pipeline: what its images went through in training")
     if bool(classifier_io) != bool(plan and not onnx):
         raise PipelineError(_GIVE_IO)
-    for file in (onnx, plan):
+    if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise PipelineError(f"name: {quoted(name)} is not up to 64 letters, digits, _ and -")
+    for file in (onnx, plan, labels):
         if file and not file.is_file():
-            raise SetupError(f"{file}: no such file")
+            raise SetupError(f"{file}: {'is a folder: name the file in it' if file.is_dir() else 'no such file'}")
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output}: is a file: --output takes a folder")
+    names = Names.of(name)
+    given = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
+    chosen = {key: value for key, value in (given | {"odd_range": odd_range or None}).items() if value is not None}
+    earlier = {} if force else _earlier(output, names)
+    repeated = {key: value for key, value in earlier.items() if key not in chosen}
+    chosen |= repeated
+    notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if repeated else []
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = pipeline or demo_pipeline
-    notes: list[str] = []
+    if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
+        raise PipelineError("\n".join(f"{text}; or say {ODD_RANGE}" for text in odd))
+    notes += black_margins(pipeline)
+    config = _config(pipeline, chosen)
     try:
         parent = output.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)
         # beside the repository, not in it: Triton takes every directory of a repository for a model
         with tempfile.TemporaryDirectory(prefix=".pixprep-build-", dir=parent) as folder:
             work = Path(folder)
-            labels: list[str] = []
+            words = read_labels(labels) if labels else []
             if not onnx and not plan:
                 from pixprep.repository import lite0  # noqa: PLC0415  (needs onnx; who brings a plan does not)
 
-                onnx, labels = work / ONNX_FILE, lite0.labels()
+                onnx, words = work / ONNX_FILE, words or lite0.labels()
                 lite0.export(lite0.find_checkpoint(), onnx)
                 notes += [_OTHER_PIPELINE] * (pipeline != demo_pipeline)
             model = read_onnx(onnx) if onnx else parse_io(classifier_io or (), source=f"{plan}")
-            pairs = connect(model, pipeline, max_batch_size=max_batch_size)
+            pairs = connect(model, pipeline, max_batch_size=config["max_batch_size"])
             # where the classifier's file leaves a length free, the pipeline knows it
-            inputs = [_declared(port, pipeline.outputs[pairs[port.name]].spec.shape) for port in model.inputs]
+            specs = {port.name: pipeline.outputs[pairs[port.name]].spec for port in model.inputs}
+            inputs = [
+                {**_declared(port, specs[port.name].shape), "layout": specs[port.name].layout} for port in model.inputs
+            ]
             outputs = [_declared(port, (port.shape or ())[1:]) for port in model.outputs]
-            parameters = {} if on_error == "fail" else {"on_error": {"string_value": on_error}}
-            config = model_config.complete({"max_batch_size": max_batch_size, "parameters": parameters}, pipeline)
-            runs = pbtxt.classifier(classifier, max_batch_size, inputs, outputs, has_labels=bool(labels))
+            kept = output / names.classifier / LABELS_FILE
+            if not words and not model.labels and not force and kept.is_file():
+                words = read_labels(kept)
+                notes.append(f"{kept}: kept from the last build; --labels gives others")
+            named = _labelled(model, words)
+            runs = pbtxt.classifier(
+                classifier,
+                config["max_batch_size"],
+                inputs,
+                [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named[0])} for entry in outputs],
+            )
             files: dict[str, str | Path] = {
-                f"{PREPROCESS}/config.pbtxt": pbtxt.preprocess(config),
-                f"{PREPROCESS}/1/{model_config.PIPELINE_FILE}": pipeline.to_json(),
-                f"{CLASSIFIER}/config.pbtxt": runs,
-                f"{ENSEMBLE}/config.pbtxt": pbtxt.ensemble(config, pairs, outputs),
-                f"{ENSEMBLE}/1/.gitkeep": "",  # Triton wants a version directory even here, and git keeps no empty one
+                f"{names.preprocess}/{_CONFIG}": pbtxt.preprocess(config, chosen),
+                f"{names.preprocess}/1/{model_config.PIPELINE_FILE}": pipeline.to_json(),
+                f"{names.classifier}/{_CONFIG}": runs,
+                f"{names.ensemble}/{_CONFIG}": pbtxt.ensemble(names, config, pairs, outputs),
+                # Triton wants a version directory even here, and git keeps no empty one
+                f"{names.ensemble}/1/.gitkeep": "",
             }
-            if labels:
-                files[f"{CLASSIFIER}/{LABELS_FILE}"] = "".join(f"{label}\n" for label in labels)
+            if named[1]:
+                files[f"{names.classifier}/{LABELS_FILE}"] = "".join(f"{label}\n" for label in named[1])
             if classifier != "tensorrt":
-                files[f"{CLASSIFIER}/1/model.py"] = ONNX_CLASSIFIER
+                files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
             if onnx:
                 notes += look_ahead(onnx, pipeline, pairs)
-                files[f"{CLASSIFIER}/1/{ONNX_FILE}"] = onnx
-                files |= {f"{CLASSIFIER}/1/{name}": onnx.parent / name for name in model.data_files}
+                files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx
+                files |= {f"{names.classifier}/1/{file}": onnx.parent / file for file in model.data_files}
             if plan:
-                files[f"{CLASSIFIER}/1/{PLAN_FILE}"] = plan
+                files[f"{names.classifier}/1/{PLAN_FILE}"] = plan
             if not force:
-                _refuse_foreign(output, files)
+                _refuse_foreign(output, names, files)
             _replace(output, files, work)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""  # a full disk comes without
         raise SetupError(f"{output}: not written: {where}{error.strerror or error}") from None
     if classifier == "tensorrt" and not plan:
-        command = _trtexec(output / CLASSIFIER / "1", model, inputs, max_batch_size)
+        command = _trtexec(output / names.classifier / "1", model, inputs, config["max_batch_size"])
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
-    return Built(tuple(sorted(output / name for name in files)), tuple(notes))
+    return Built(tuple(sorted(output / file for file in files)), tuple(notes))
+
+
+def _config(pipeline: Pipeline, chosen: Mapping[str, Any]) -> model_config.Config:
+    """The configuration of the preprocess model.
+
+    Raises:
+        PipelineError: a choice is none.
+    """
+    max_batch_size = chosen.get("max_batch_size", model_config.DEFAULT_MAX_BATCH_SIZE)
+    if max_batch_size < 1:
+        raise PipelineError(f"max_batch_size must be at least 1, not {max_batch_size}")
+    parameters = {**chosen.get("parameters", {})}
+    if chosen.get("on_error", "fail") != "fail":
+        parameters["on_error"] = chosen["on_error"]
+    if chosen.get("odd_range"):
+        parameters["odd_range"] = "meant"
+    config = {
+        "max_batch_size": max_batch_size,
+        "parameters": {key: {"string_value": value} for key, value in parameters.items()},
+        "input": _INPUTS[chosen.get("input", "bytes")],
+    }
+    return model_config.complete(config, pipeline)
+
+
+def _earlier(output: Path, names: Names) -> dict[str, Any]:
+    """The choices of the build that is there."""
+    path = output / names.preprocess / _CONFIG
+    return pbtxt.choices(_text(path)) if path.is_file() else {}
+
+
+def _text(config: Path) -> str:
+    return read_bytes(config, most=_MAX_CONFIG_BYTES).decode(errors="replace")
+
+
+def _as_options(chosen: Mapping[str, Any]) -> str:
+    """Choices as they are given on the command line."""
+    words = []
+    for key, value in chosen.items():
+        option = f"--{key.replace('_', '-')}"
+        if key == "parameters":
+            words += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]
+        else:
+            words += [option] if value is True else [option, str(value)]
+    return shlex.join(words)
+
+
+def _labelled(model: Classifier, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The output that has labels, and these; those of the model's file only where an output has a score for each.
+
+    Raises:
+        PipelineError: labels were given, and fit no output.
+    """
+    if words:
+        return labelled(model.outputs, words), words
+    try:
+        return (labelled(model.outputs, model.labels), model.labels) if model.labels else ("", ())
+    except PipelineError:  # boxes, say
+        return "", ()
 
 
 def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:
@@ -162,19 +264,30 @@ def _trtexec(folder: Path, model: Classifier, inputs: Sequence[model_config.Conf
     return shlex.join(command)
 
 
-def _refuse_foreign(output: Path, files: Iterable[str]) -> None:
-    """Refuse to write where something lies that ``build`` did not write.
+def _refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:
+    """Refuse to write where something lies that ``build`` did not write, or that was changed since.
 
     Raises:
         SetupError: it names the first such thing.
     """
     if not output.exists() or not any(output.iterdir()):
         return
-    ensemble = output / ENSEMBLE / "config.pbtxt"
-    if not ensemble.is_file() or not read_bytes(ensemble, most=len(MARK)).startswith(MARK.encode()):
+    texts = {
+        path: read_bytes(path, most=_MAX_CONFIG_BYTES).decode(errors="replace") for path in output.glob(f"*/{_CONFIG}")
+    }
+    ours = {path: text for path, text in texts.items() if path.parent.name in names}
+    if not any(text.startswith(MARK) for text in texts.values()):
         raise SetupError(f"{output}: holds what `pixprep build` did not write: take another folder, or --force")
-    known = {*files, *(f"{model}/{name}" for model in _MODELS for name in _OURS)}
-    for path in sorted(path for model in _MODELS for path in (output / model).rglob("*")):
+    for path, text in sorted(ours.items()):
+        if not text.startswith(MARK):
+            raise SetupError(f"{path}: was not written by `pixprep build`: say another --name, or --force")
+        if not pbtxt.is_as_written(text):
+            raise SetupError(
+                f"{path}: was changed since `pixprep build` wrote it: say the change as an option "
+                "(--max-batch-size, --input, --parameter), or --force writes over it"
+            )
+    known = {*files, *(f"{model}/{name}" for model in names for name in _OURS)}
+    for path in sorted(path for model in names for path in (output / model).rglob("*")):
         is_nobodys = path.is_dir() or path.parent.name == "__pycache__"
         if not is_nobodys and path.relative_to(output).as_posix() not in known:
             raise SetupError(f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force")

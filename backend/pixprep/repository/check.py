@@ -8,6 +8,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
+from pixprep.doubts import odd_ranges
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import read_bytes
@@ -16,6 +17,7 @@ from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble
 from pixprep.triton import config as model_config
 
+ODD_RANGE = "--odd-range if it is meant"
 _MAX_CONFIG_BYTES = 256 << 10  # of a larger one, parsing takes seconds
 _ONNX_FILE = "model.onnx"
 ONNX_CLASSIFIER = Path(__file__).with_name("onnx_classifier.py")
@@ -84,13 +86,18 @@ def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
             yield from _strays(entry, root, depth - 1)
 
 
-def check_pipeline(path: Path) -> list[Problem]:
-    """What is wrong with a pipeline file: at most one problem, the first."""
+def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
+    """What is wrong with a pipeline file: the first problem, or each range of values that is hardly meant.
+
+    Args:
+        path: of the file.
+        odd_range: such ranges are meant.
+    """
     try:
-        Pipeline.load(path)
+        pipeline = Pipeline.load(path)
     except PipelineError as error:
         return [_problem(path.name, error)]
-    return []
+    return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
 def _problem(where: str, error: PipelineError) -> Problem:
@@ -192,8 +199,12 @@ def _read_pixprep(
         where = path.relative_to(folder.parent).as_posix()
         try:
             pipeline = Pipeline.load(path)
-            where = f"{folder.name}/{CONFIG_FILE}"
+            odd = odd_ranges(pipeline)
+            file, where = where, f"{folder.name}/{CONFIG_FILE}"
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest
+            if model_config.options(config).odd_range == "refused":
+                remedy = f'or set the parameter odd_range to "meant" in {where}'
+                problems += [Problem(file, text, remedy) for text in odd]
         except PipelineError as error:
             problems.append(_problem(where, error))
     return model

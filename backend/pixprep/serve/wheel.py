@@ -17,6 +17,8 @@ from pixprep.errors import SetupError
 from pixprep.repository.backend import entry_point
 
 INSTALL = 'pip install "pixprep[server]"'
+_NEWEST_PYTHON = (3, 12)
+"""NumPy 1.26 ends there, and Triton 2.51 misreads tensors under NumPy 2."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend keeps its regions; no file of ours)
 STUB = "triton_python_backend_stub"
 # A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
@@ -42,11 +44,16 @@ def find_wheel() -> Wheel:
     Raises:
         SetupError: it is not installed, or has no stub for this version of Python.
     """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     spec = importlib.util.find_spec("pytriton")
     if spec is None or spec.origin is None:
+        if sys.version_info[:2] > _NEWEST_PYTHON:
+            raise SetupError(
+                f"the embedded Triton needs NumPy 1.26, which ends at Python 3.12, and this is {python}: make an "
+                f"environment of Python 3.12 (`uv venv --python 3.12`, pyenv, conda), and {INSTALL} in it"
+            )
         raise SetupError(f"the embedded Triton is not installed: {INSTALL}")
     root = Path(spec.origin).parent
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     triton = root / "tritonserver"
     wheel = Wheel(
         server=triton / "bin" / "tritonserver",

@@ -36,6 +36,7 @@ _CHOICES = {
     "on_error": ("fail", "zero"),
     "decoder": CODECS,
     "outputs": ("gpu", "cpu"),
+    "odd_range": ("refused", "meant"),
 }
 _PARAMETERS = (*_CHOICES, "damage", "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
@@ -58,6 +59,7 @@ class Options:
         decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder, and the hardware engine where it gives the same
             pixels. ``fastest``: both, in any case. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
+        odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
         limits: what is refused from the header.
@@ -67,6 +69,7 @@ class Options:
     damage: Damage | None
     decoder: Codec
     outputs: Literal["gpu", "cpu"]
+    odd_range: Literal["refused", "meant"]
     threads: int
     max_request_bytes: int
     limits: Limits

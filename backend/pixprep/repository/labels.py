@@ -1,0 +1,81 @@
+"""The names of a classifier's classes, out of the files in which people have them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.pipeline_file import read_bytes
+from pixprep.repository.models import Tensor
+
+_MAX_BYTES = 16 << 20
+_MAX_LETTERS = 1000
+_FORMS = "a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's config.json"
+
+
+def read_labels(path: Path) -> list[str]:
+    """The names in the order of the classes.
+
+    Args:
+        path: a text file with one name a line; or JSON: a list of names, an object of numbers and names, or one that
+            has such an object as ``id2label``.
+
+    Raises:
+        PipelineError: it is none of these.
+        SetupError: it cannot be read.
+    """
+    try:
+        data = read_bytes(path, most=_MAX_BYTES + 1)
+    except OSError as error:
+        raise SetupError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = data[:_MAX_BYTES].decode("utf-8-sig")
+        found = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text.splitlines()
+    except (ValueError, RecursionError):
+        raise PipelineError(f"{path.name}: no labels: {_FORMS}") from None
+    if isinstance(found, dict):
+        found = found.get("id2label", found)
+    labels = _in_order(found)
+    if labels is None or len(data) > _MAX_BYTES:
+        raise PipelineError(f"{path.name}: no labels: {_FORMS}")
+    return labels
+
+
+def from_metadata(text: str) -> list[str]:
+    """The names that Ultralytics' exporter writes into an ONNX file, as ``{0: 'cat', 1: 'dog'}``; empty if not."""
+    try:
+        return _in_order(ast.literal_eval(text[:_MAX_BYTES])) or []
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return []
+
+
+def _in_order(found: Any) -> list[str] | None:
+    """A list of names, from a list or from numbers and names; None if it is none."""
+    if isinstance(found, dict):
+        try:
+            numbered = {int(number): label for number, label in found.items()}
+        except (TypeError, ValueError):
+            return None
+        found = [numbered.get(number) for number in range(len(numbered))]
+    if not isinstance(found, list) or not found:
+        return None
+    if not all(isinstance(label, str) and label.strip() and len(label) <= _MAX_LETTERS for label in found):
+        return None
+    return [printable(label.strip()) for label in found]
+
+
+def labelled(outputs: Sequence[Tensor], labels: Sequence[str]) -> str:
+    """The output whose scores the labels name: one score a class, and nothing else.
+
+    Raises:
+        PipelineError: there is none of that length.
+    """
+    for output in outputs:
+        if output.shape is not None and output.shape[1:] in ((len(labels),), (-1,)):
+            return output.name
+    found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
+    raise PipelineError(f"{len(labels):,} labels, but no output has one score for each: the model gives {found}")

@@ -1,0 +1,59 @@
+"""The lock files are for the extras of today: a change of pyproject.toml that they do not know is found here."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    from pip._vendor import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REMAKE = "make lock"
+ENTRY = re.compile(r"^([\w.-]+)==(\S+?)(?: ; (.*?))? \\$", re.MULTILINE)
+
+
+def needed(extra):
+    """What an extra asks for on this Python, through the extras of ours that it names."""
+    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]:
+        requirement = Requirement(text)
+        if requirement.name == "pixprep":
+            for other in requirement.extras:
+                yield from needed(other)
+        elif requirement.marker is None or requirement.marker.evaluate():
+            yield requirement
+
+
+def locked(*names):
+    """The versions that the files name for this Python."""
+    found = {}
+    for name in names:
+        for package, version, marker in ENTRY.findall((ROOT / "requirements" / name).read_text()):
+            if not marker or Marker(marker).evaluate():
+                assert package not in found, f"{package} twice"
+                found[package] = version
+    return found
+
+
+@pytest.mark.parametrize(("extra", "names"), [("demo", ["demo.txt"]), ("dev", ["demo.txt", "dev.txt"])])
+def test_every_requirement_has_its_locked_version(extra, names):
+    versions = locked(*names)
+    wanted = list(needed(extra))
+    assert len(wanted) > 10
+    for requirement in wanted:
+        assert requirement.name in versions, f"{requirement.name}: {REMAKE}"
+        assert requirement.specifier.contains(versions[requirement.name]), f"{requirement}: {REMAKE}"
+
+
+def test_every_file_of_a_package_has_its_hash_and_none_names_a_host():
+    for name in ("demo.txt", "dev.txt"):
+        text = (ROOT / "requirements" / name).read_text()
+        for entry in re.split(r"\n(?=\S)", text)[1:]:
+            assert re.fullmatch(r"\S+==\S+( ; .*?)?( \\\n    --hash=sha256:[0-9a-f]{64})+\n?", entry), entry
+        assert "://" not in text
