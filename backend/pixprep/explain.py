@@ -92,6 +92,11 @@ def _plus(offset: float) -> str:
     return "" if offset == 0 else f" {'+' if offset > 0 else '-'} {abs(offset):.6g}"
 
 
+def geometry_words(geometry: Geometry) -> list[str]:
+    """Each step of a geometry, such as ``take the middle 224 x 224``."""
+    return list(_geometry(geometry))
+
+
 def _geometry(geometry: Geometry) -> Iterator[str]:
     for step in geometry.before:
         yield _step(step)

