@@ -196,6 +196,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--images", **_FILE, nargs="+", default=[], help="compare with these too: images, or folders of them"
     )
+    verify.add_argument("--output", **_FILE, help="write a PNG: the worst image, both results and their difference")
     verify.add_argument("--json", **_json("the certificate as JSON"))
 
     explain = command("explain", commands.explain_pipeline)

@@ -128,18 +128,27 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
         print(f"  not shown: {printable(error or 'out of memory')}; --image takes another photo", file=sys.stderr)
 
 
-def verify_pipeline(*, pipeline: Path, images: Sequence[Path], as_json: bool) -> int:
+def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | None, as_json: bool) -> int:
     """Compare a pipeline with the library whose pixels it claims to give, stage by stage.
 
-    pixprep verify pipeline.json --images photos
+    pixprep verify pipeline.json --images photos --output worst.png
     """
     from pixprep.verify import verify
 
+    _check_picture(output, images)
     paths = expand(images)
     _say_skipped(images)
     with Progress("images") as progress:
         certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
     print(certificate.to_json() if as_json else certificate)
+    if output:
+        from pixprep.verify.picture import worst
+
+        picture = worst(certificate)
+        if picture:
+            _write_picture(output, picture)
+        said = "the picture of the worst image" if picture else "not written: nothing differs"
+        print(f"{printable(output)}: {said}", file=sys.stderr)
     return 0 if certificate.holds else 1
 
 
@@ -148,10 +157,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
 
     pixprep explain pipeline.json --image photo.jpg --output stages.png
     """
-    if output and output.suffix.lower() != ".png":
-        raise PixprepError(f"{output}: the picture is a PNG file: name it .png")
-    if image and output and output.exists() and output.samefile(image):
-        raise PixprepError(f"{output}: is the photo itself: name another file")
+    _check_picture(output, [image] if image else [])
     loaded = Pipeline.load(pipeline)
     if not image and not output:
         print(explain(loaded, height=size[0], width=size[1]), end="")
@@ -165,15 +171,30 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
         for line in found.lines():
             print(line)
         if output:
-            from pixprep.pictures import stages, to_png
+            from pixprep.pictures import stages
 
-            picture = to_png(stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
-            with named(output, "cannot be written"):
-                output.write_bytes(picture)
-            print(f"{printable(output)}: the picture of its stages")
+            _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
+            print(f"{printable(output)}: the picture of its stages", file=sys.stderr)
     except ImageError as error:
         raise PixprepError(f"{name}: {error}") from None
     return 0
+
+
+def _check_picture(output: Path | None, photos: Sequence[Path]) -> None:
+    """Refuse a picture that no viewer would know, or that would take the place of a photo."""
+    if output is None:
+        return
+    if output.suffix.lower() != ".png":
+        raise PixprepError(f"{output}: the picture is a PNG file: name it .png")
+    if output.exists() and any(photo.exists() and photo.samefile(output) for photo in expand(photos)):
+        raise PixprepError(f"{output}: is one of the photos: name another file")
+
+
+def _write_picture(output: Path, picture: Any) -> None:
+    from pixprep.pictures import to_png
+
+    with named(output, "cannot be written"):
+        output.write_bytes(to_png(picture))
 
 
 def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_json: bool, **options: Any) -> int:

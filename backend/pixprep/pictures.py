@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from pixprep.preview import Preview, Shown, notes, preview
 Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
+Picture = Image.Image
 
 
 SIDE = 512
@@ -34,8 +35,8 @@ WIDTH = 3 * SIDE + 4 * MARGIN
 MOST = 4
 """Of the tensors of one pipeline that are drawn."""
 
-_PAPER, _INK, _FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
-_CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
+_PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
+CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
 _CHANNELS = {"red": "#e5484d", "green": "#30a46c", "blue": "#3e63dd", "gray": "#6e7781"}
 _DIMMED = 0.3
 _BARS = 128
@@ -46,7 +47,7 @@ _LARGE = ((0.0, 255.0, "0 to 255"), (-124.0, 152.0, "0 to 255 less a mean"))
 _FAR = 20.0
 
 
-def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str = "") -> Image.Image:
+def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str = "") -> Picture:
     """One photo through a pipeline: decoded, with what the model sees of it; cropped and resized; its values.
 
     Args:
@@ -62,15 +63,15 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
         ImageError: the photo cannot be decoded, or does not fit.
     """
     found = preview(pipeline, encoded)
-    photo = _photo(pipeline, encoded, found)
-    sheet = _Sheet()
+    photo = photo_of(pipeline, encoded, found)
+    sheet = Sheet()
     sheet.heading(title or "pipeline", f"{name or 'photo'}, {found.height} x {found.width} pixels")
     for shown in found.tensors[:MOST]:
         _tensor(sheet, pipeline, found, photo, shown)
     if len(found.tensors) > MOST:
-        sheet.text(f"{len(found.tensors) - MOST} more tensors are not shown", 18, _FAINT)
+        sheet.text(f"{len(found.tensors) - MOST} more tensors are not shown", 18, FAINT)
     for text in _other_outputs(pipeline, found):
-        sheet.text(text, 16, _INK)
+        sheet.text(text, 16, INK)
     for text in (*odd_ranges(pipeline), *black_margins(pipeline)):
         sheet.warning(text)
     return sheet.image()
@@ -88,19 +89,25 @@ def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
             yield f'output "{name}": {", ".join(f"{word} {number:.4g}" for word, number in numbers)}'
 
 
-def to_png(image: Image.Image) -> bytes:
-    """The bytes of a PNG file."""
+def to_png(image: Picture | U8) -> bytes:
+    """The bytes of a PNG file, of a picture or of uint8 (height, width, 3)."""
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(np.ascontiguousarray(image))
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
 
 
 def levels_of(values: Array, low: float, high: float) -> U8:
-    """Values as levels that can be shown: ``low`` is black, ``high`` white; all mid-gray where these are equal."""
+    """Values as levels that can be shown: ``low`` is black, ``high`` white; all mid-gray where these are equal.
+
+    What is no number is black.
+    """
     if high <= low:
         return np.full(values.shape, 128, np.uint8)
     scaled = (values.astype(np.float32) - np.float32(low)) * np.float32(255 / (high - low))
-    return np.rint(np.clip(scaled, 0, 255)).astype(np.uint8)
+    levels: U8 = np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
+    return levels
 
 
 def fitted(pixels: U8, side: int = SIDE) -> U8:
@@ -114,50 +121,67 @@ def fitted(pixels: U8, side: int = SIDE) -> U8:
         uint8 (height, width, 3).
     """
     pixels = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
-    longer = max(pixels.shape[:2])
-    if longer <= side:
-        factor = side // longer
-        return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
-    height, width = (max(1, round(length * side / longer)) for length in pixels.shape[:2])
+    height, width = fitted_size(pixels.shape, side)
+    if height >= pixels.shape[0] and width >= pixels.shape[1]:
+        return pixels.repeat(height // pixels.shape[0], axis=0).repeat(width // pixels.shape[1], axis=1)
     image = Image.fromarray(np.ascontiguousarray(pixels))
     return np.asarray(image.resize((width, height), Image.Resampling.BOX))
+
+
+def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
+    """The (height, width) that ``fitted`` gives."""
+    longer = max(shape[:2])
+    scale = side // longer if longer <= side else side / longer
+    return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
 # The stages of one tensor
 
 
 @dataclass(frozen=True)
-class _Panel:
-    """A picture with its words: a title, a line below it, and what the picture shows, below the picture."""
+class Panel:
+    """A picture with its words: a title, a line below it, and what the picture shows, below the picture.
+
+    Attributes:
+        frame: (top, left, bottom, right) of what is framed in the picture; the frame lies around it.
+        thickness: of the frame.
+    """
 
     title: str
     line: str
     pixels: U8
     words: Sequence[str]
-    draw: Callable[[ImageDraw.ImageDraw, int, int], None] | None = None
+    frame: Box | None = None
+    thickness: int = 3
 
 
-def _tensor(sheet: _Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> None:
+def _tensor(sheet: Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> None:
     spec = shown.plan.spec
     if len(found.tensors) > 1:
-        sheet.text(f'tensor "{shown.name}"', 26, _INK)
-    sheet.panels([_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)])
+        sheet.text(f'tensor "{shown.name}"', 26, INK)
+    sheet.panels(panels(pipeline, found, photo, shown))
     sheet.gap(8)
-    sheet.text("4  the values of the tensor", 22, _INK)
+    sheet.text("4  the values of the tensor", 22, INK)
     range_ = f"{spec.low:.4g} to {spec.high:.4g}"
     without = ", without the margin" if 0 < shown.margin < 1 else ""
     sheet.text(
         f"of the photo{without}; the pipeline can give {range_}; the bars below the axis are usual ranges",
         15,
-        _FAINT,
+        FAINT,
     )
+    sheet.gap(8)
     _histograms(sheet, shown)
     for note in notes(shown):
-        sheet.text(f"note: {note}", 16, _INK)
+        sheet.text(f"note: {note}", 16, INK)
     sheet.gap(16)
 
 
-def _photo(pipeline: Pipeline, encoded: Encoded, found: Preview) -> U8:
+def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[Panel]:
+    """The photo, the levels of one tensor, and the tensor; ``photo`` is what ``photo_of`` gives."""
+    return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
+
+
+def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview) -> U8:
     """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
     decode = pipeline.ops[0]
     assert isinstance(decode, Decode)
@@ -174,10 +198,11 @@ def _photo(pipeline: Pipeline, encoded: Encoded, found: Preview) -> U8:
         if isinstance(pixels, Exception):
             raise pixels
         height, width = engine.plan.place(found.height, found.width).placements["tensor"].resized
-    return pixels[:height, :width]  # type: ignore[no-any-return]
+    shown: U8 = pixels[:height, :width]
+    return shown
 
 
-def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> _Panel:
+def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Panel:
     """The photo, dark where the model does not look, with a frame around where it does."""
     pixels = fitted(photo)
     box = source_box(found, shown, pixels.shape[:2])
@@ -194,11 +219,8 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> _Pa
         edges = [round(edge) for edge in shown.source]
         words = [f"The model sees rows {edges[0]} to {edges[2]}, columns {edges[1]} to {edges[3]}: the frame."]
 
-    def frame(draw: ImageDraw.ImageDraw, y: int, x: int) -> None:
-        if not shown.is_empty:
-            draw.rectangle((x + left - 3, y + top - 3, x + right + 2, y + bottom + 2), outline=_CROP, width=3)
-
-    return _Panel(
+    frame = None if shown.is_empty else box
+    return Panel(
         "1  the photo, decoded",
         f"{found.height} x {found.width}, {color}, EXIF orientation {turned}",
         dimmed,
@@ -218,23 +240,22 @@ def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
     return top, left, max(bottom, top + 1), max(right, left + 1)
 
 
-def _placed(found: Preview, shown: Shown) -> _Panel:
+def _placed(found: Preview, shown: Shown) -> Panel:
     """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
     height, width = shown.placement.canvas
     levels = levels_of(shown.levels, 0, 255)[:, :, np.argsort(shown.plan.channels)]
     pixels = fitted(levels)
     words = [f"{text[0].upper()}{text[1:]}." for text in geometry_words(shown.plan.geometry)] or ["As it is."]
 
-    def frame(draw: ImageDraw.ImageDraw, y: int, x: int) -> None:
-        if shown.margin and not shown.is_empty:
-            scales = (pixels.shape[0] / height, pixels.shape[1] / width) * 2
-            top, left, bottom, right = (round(edge * scale) for edge, scale in zip(shown.window, scales, strict=True))
-            draw.rectangle((x + left, y + top, x + right - 1, y + bottom - 1), outline=_CROP, width=1)
-
+    frame = None
+    if shown.margin and not shown.is_empty:
+        scales = (pixels.shape[0] / height, pixels.shape[1] / width) * 2
+        top, left, bottom, right = (round(edge * scale) for edge, scale in zip(shown.window, scales, strict=True))
+        frame = (top, left, bottom, right)
     if shown.margin:
         fill = ", ".join(str(level) for level in dict.fromkeys(shown.plan.fill))
         words.append(f"The margin around the frame has level {fill}.")
-    return _Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame)
+    return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)
 
 
 def _done(found: Preview, shown: Shown) -> str:
@@ -255,7 +276,7 @@ def _is_whole(found: Preview, shown: Shown) -> bool:
     return (bottom - top, right - left) == (found.height, found.width)
 
 
-def _as_model_sees(shown: Shown) -> _Panel:
+def _as_model_sees(shown: Shown) -> Panel:
     """The tensor, its first channel shown as red, from its smallest value to its largest."""
     spec = shown.plan.spec
     low, high = float(shown.tensor.min()), float(shown.tensor.max())
@@ -264,15 +285,13 @@ def _as_model_sees(shown: Shown) -> _Panel:
         words.insert(0, "Blue comes first (BGR), and is shown as red: right only if the model was trained on BGR.")
     line = f"{spec.dtype} {list(spec.shape)} {spec.layout}"
     first = "" if len(shown.channels) == 1 else ", channel 0 shown as red"
-    return _Panel(
-        "3  the tensor, as the model sees it", line + first, fitted(levels_of(shown.tensor, low, high)), words
-    )
+    return Panel("3  the tensor, as the model sees it", line + first, fitted(levels_of(shown.tensor, low, high)), words)
 
 
 # The values
 
 
-def _histograms(sheet: _Sheet, shown: Shown) -> None:
+def _histograms(sheet: Sheet, shown: Shown) -> None:
     """For each channel where its values lie, on one axis, above the ranges that are usual."""
     spec = shown.plan.spec
     is_small = max(-spec.low, spec.high) <= _FAR
@@ -318,7 +337,7 @@ class _Plot:
 
     def caption(self, text: str) -> None:
         """What stands above."""
-        self._draw.text((self._x, self._y), text, _INK, _font(16))
+        self._draw.text((self._x, self._y), text, INK, _font(16))
 
     def span(self, low: float, high: float) -> None:
         """What the pipeline can give: from black to white, or the other way round."""
@@ -335,11 +354,11 @@ class _Plot:
 
     def ticks(self) -> None:
         """The axis and its numbers."""
-        self._draw.line((self._x, self._bottom, self._x + SIDE - 1, self._bottom), _FAINT)
+        self._draw.line((self._x, self._bottom, self._x + SIDE - 1, self._bottom), FAINT)
         for tick in _ticks(*self._axis):
             x = self._at(tick)
-            self._draw.line((x, self._bottom, x, self._bottom + 4), _FAINT)
-            self._draw.text((x, self._bottom + 6), f"{tick:g}", _FAINT, _font(14), anchor="ma")
+            self._draw.line((x, self._bottom, x, self._bottom + 4), FAINT)
+            self._draw.text((x, self._bottom + 6), f"{tick:g}", FAINT, _font(14), anchor="ma")
 
     def usual(self, ranges: Sequence[tuple[float, float, str]]) -> None:
         """The ranges that models are trained on, each a bar with its name in it, or beside it."""
@@ -349,7 +368,7 @@ class _Plot:
             self._draw.rectangle((left, y, right, y + 18), fill="#e3e7eb")
             is_inside = _font(13).getlength(name) < right - left - 4
             place, anchor = ((left + right) // 2, "mm") if is_inside else (right + 6, "lm")
-            self._draw.text((place, y + 10), name, _FAINT, _font(13), anchor=anchor)
+            self._draw.text((place, y + 10), name, FAINT, _font(13), anchor=anchor)
             y += 22
 
 
@@ -364,7 +383,7 @@ def _ticks(low: float, high: float) -> list[float]:
 # The sheet
 
 
-class _Sheet:
+class Sheet:
     """A page that grows downwards."""
 
     def __init__(self) -> None:
@@ -372,7 +391,7 @@ class _Sheet:
         self.draw = ImageDraw.Draw(self._image)
         self.y = MARGIN
 
-    def image(self) -> Image.Image:
+    def image(self) -> Picture:
         """What was drawn."""
         self._grow(self.y + MARGIN // 2)
         return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
@@ -390,13 +409,13 @@ class _Sheet:
 
     def heading(self, title: str, line: str) -> None:
         """The first words of the page."""
-        self.text(_shortened(title, 34, WIDTH - 2 * MARGIN), 34, _INK)
-        self.text(_shortened(line, 18, WIDTH - 2 * MARGIN), 18, _FAINT)
+        self.text(_shortened(title, 34, WIDTH - 2 * MARGIN), 34, INK)
+        self.text(_shortened(line, 18, WIDTH - 2 * MARGIN), 18, FAINT)
         self.gap(4)
         self.draw.line((MARGIN, self.y, WIDTH - MARGIN, self.y), _LINE, 2)
         self.gap(20)
 
-    def text(self, text: str, size: int, colour: str) -> None:
+    def text(self, text: str, size: int, colour: str = INK) -> None:
         """A paragraph of the whole width."""
         for line in _wrapped(text, size, WIDTH - 2 * MARGIN):
             self._grow(self.y + 2 * size)
@@ -414,22 +433,25 @@ class _Sheet:
             self.draw.text((2 * MARGIN, self.y + 14 + 30 * index), line, _WRONG, _font(20))
         self.gap(height + 16)
 
-    def panels(self, panels: Sequence[_Panel]) -> None:
+    def panels(self, panels: Sequence[Panel]) -> None:
         """Pictures side by side, with equal heights for what stands above and below them."""
         self._grow(self.y + SIDE + 400)
         top = self.y + 62
         ends = []
         for index, panel in enumerate(panels):
             x = MARGIN + index * (SIDE + MARGIN)
-            self.draw.text((x, self.y), _shortened(panel.title, 22, SIDE), _INK, _font(22))
-            self.draw.text((x, self.y + 31), _shortened(panel.line, 15, SIDE), _FAINT, _font(15))
+            self.draw.text((x, self.y), _shortened(panel.title, 22, SIDE), INK, _font(22))
+            self.draw.text((x, self.y + 31), _shortened(panel.line, 15, SIDE), FAINT, _font(15))
             self._image.paste(Image.fromarray(np.ascontiguousarray(panel.pixels)), (x, top))
-            if panel.draw:
-                panel.draw(self.draw, top, x)
+            if panel.frame is not None:
+                edges = [edge + start for edge, start in zip(panel.frame, (top, x) * 2, strict=True)]
+                thick = panel.thickness
+                corners = (edges[1] - thick, edges[0] - thick, edges[3] + thick - 1, edges[2] + thick - 1)
+                self.draw.rectangle(corners, outline=CROP, width=thick)
             y = top + panel.pixels.shape[0] + 14
             for words in panel.words:
                 for line in _wrapped(words, 16, SIDE):
-                    self.draw.text((x, y), line, _INK, _font(16))
+                    self.draw.text((x, y), line, INK, _font(16))
                     y += 23
             ends.append(y)
         self.gap(max(ends) - self.y)

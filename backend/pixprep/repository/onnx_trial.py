@@ -31,4 +31,7 @@ def main(onnx: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except Exception as error:  # noqa: BLE001  (ONNX Runtime's share no base)
+        sys.exit((str(error) or type(error).__name__).splitlines()[0])

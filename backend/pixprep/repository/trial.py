@@ -32,15 +32,17 @@ LIMIT_S = 30.0
 MAX_ONNX_BYTES = 1 << 30
 """A larger model takes longer to load than a preview is worth."""
 _BEST = 3
+_MOST_LETTERS = 300  # of what ONNX Runtime says
 
 
-def try_out(repository: Path, encoded: Encoded, *, name: str | None = None) -> Iterator[str]:
+def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
     """What becomes of one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
 
     Args:
         repository: as ``build`` writes it.
         encoded: the photo.
         name: of the ensemble, ``""`` for the one without a name of its own; None: every pipeline.
+        limit_s: that a classifier may take, its loading included.
 
     Raises:
         PixprepError: the photo is refused, or a file cannot be read.
@@ -56,10 +58,11 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None) -> I
         onnx = repository / names.classifier / path.parent.name / "model.onnx"
         if model == names.preprocess and onnx.is_file():
             labels = repository / names.classifier / LABELS_FILE
-            yield from _classes(onnx, read_labels(labels) if labels.is_file() else [], pipeline, encoded)
+            words = read_labels(labels) if labels.is_file() else []
+            yield from _classes(onnx, words, pipeline, encoded, limit_s)
 
 
-def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded) -> Iterator[str]:
+def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
     """What a classifier finds in the photo."""
     if find_spec("onnxruntime") is None:
         yield 'the classifier was not tried: pip install "pixprep[classifier]"'
@@ -69,7 +72,7 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
         return
     classifier = read_onnx(onnx)
     pairs = connect(classifier, pipeline, max_batch_size=1)
-    outputs = _run(onnx, _inputs(pipeline, pairs, encoded))
+    outputs = _run(onnx, _inputs(pipeline, pairs, encoded), limit_s)
     if isinstance(outputs, str):
         yield f"the classifier was not tried: {outputs}"
         return
@@ -78,10 +81,13 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
             yield f'"{tensor.name}": some of its values are not finite'
     index = _scored(classifier, outputs, labels)
     if index is not None:
-        sure = shares(outputs[index][0])
+        name, sure = classifier.outputs[index].name, shares(outputs[index][0])
+        if (sure == sure[0]).all():
+            yield f'"{name}": every class has the same score'
+            return
         best = np.argsort(-sure, kind="stable")[:_BEST]
         named = (f"{labels[number] if labels else f'class {number}'} {sure[number]:.2f}" for number in best)
-        yield f'"{classifier.outputs[index].name}": {", ".join(named)}'
+        yield f'"{name}": {", ".join(named)}'
 
 
 def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
@@ -92,19 +98,20 @@ def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> d
     return {port: batch.outputs[name] for port, name in pairs.items()}
 
 
-def _run(onnx: Path, inputs: Mapping[str, Array]) -> list[Array] | str:
+def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> list[Array] | str:
     """The outputs in the order of the file; or why there are none."""
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:
             np.savez(file, **inputs)
         command = [sys.executable, "-m", "pixprep.repository.onnx_trial", str(onnx.resolve())]
         try:  # in a folder that is ours: Python looks for modules there first
-            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=LIMIT_S, check=False)
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            return f"it takes over {LIMIT_S:g} s"
+            return f"it takes over {limit_s:g} s"
         if done.returncode:
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            return f"ONNX Runtime could not run it: {lines[-1] if lines else f'signal {-done.returncode}'}"
+            said = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
+            why = said.splitlines()[-1][:_MOST_LETTERS] if said else f"signal {-done.returncode}"
+            return f"ONNX Runtime could not run it: {why}"
         with np.load(Path(folder, "outputs.npz")) as found:
             return [found[str(index)] for index in range(len(found.files))]
 
