@@ -8,7 +8,7 @@
 #   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
-#   make docs                               write docs/operators.md from the code
+#   make docs                               write docs/operators.md and docs/explain.png from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
@@ -79,6 +79,7 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
+	$(VENV)/python tools/explain_picture.py
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \

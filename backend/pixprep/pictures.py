@@ -39,7 +39,7 @@ _PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
 CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
 _CHANNELS = {"red": "#e5484d", "green": "#30a46c", "blue": "#3e63dd", "gray": "#6e7781"}
 _DIMMED = 0.3
-_BARS = 128
+_BAR = 4  # about the width of a bar
 _SAMPLES = 1 << 20
 _PLOT = 170  # height of a histogram
 _SMALL = ((0.0, 1.0, "0 to 1"), (-1.0, 1.0, "-1 to 1"), (-2.12, 2.64, "ImageNet's mean and std"))
@@ -310,7 +310,7 @@ def _histograms(sheet: Sheet, shown: Shown) -> None:
         mean, std = tensor[:, :, index].mean(dtype=np.float64), tensor[:, :, index].std(dtype=np.float64)
         plot.caption(f"{label}, {values.min():.4g} to {values.max():.4g}, mean {mean:.3g}, std {std:.3g}")
         plot.span(*sorted(ends[index]))
-        plot.bars(values, _CHANNELS[name])
+        plot.bars(values, sorted(ends[index]), _CHANNELS[name])
         plot.ticks()
         plot.usual(usual)
 
@@ -343,14 +343,22 @@ class _Plot:
         """What the pipeline can give: from black to white, or the other way round."""
         self._draw.rectangle((self._at(low), self._top, self._at(high), self._bottom), fill="#f3f5f7")
 
-    def bars(self, values: npt.NDArray[np.float64], colour: str) -> None:
-        """How often each value comes; the highest bar fills the plot."""
-        counts, edges = np.histogram(values, _BARS, self._axis)
-        highest = counts.max()
-        for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True):
+    def bars(self, values: npt.NDArray[np.float64], ends: Sequence[float], colour: str) -> None:
+        """How often each value comes; the highest bar fills the plot.
+
+        A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more
+        than others, and the plot looks like a comb.
+        """
+        low, high = self._axis
+        level = (ends[1] - ends[0]) / 255 or (high - low) / SIDE
+        width = level * max(1, round(_BAR * (high - low) / SIDE / level))
+        edges = np.arange(ends[0] - level / 2, ends[1] + width, width)
+        counts, _ = np.histogram(values, edges)
+        for count, first, last in zip(counts, edges[:-1], edges[1:], strict=True):
             if count:
-                top = self._bottom - max(2, round(float(count / highest) * _PLOT))
-                self._draw.rectangle((self._at(low), top, max(self._at(high) - 1, self._at(low)), self._bottom), colour)
+                top = self._bottom - max(2, round(float(count / counts.max()) * _PLOT))
+                left, right = self._at(first), self._at(last)
+                self._draw.rectangle((left, top, max(right - 1, left), self._bottom), colour)
 
     def ticks(self) -> None:
         """The axis and its numbers."""

@@ -155,6 +155,22 @@ def test_whatever_the_sizes_the_picture_has_one_width_and_is_small(encoded, ops)
     assert len(to_png(image)) < 4 << 20
 
 
+@pytest.mark.parametrize(
+    ("normalize", "low", "high"), [(pp.normalize(), 0, 1), (pp.normalize(mean=0.5, std=0.5), -1, 1)]
+)
+def test_the_bars_stand_at_the_values_and_nowhere_else(normalize, low, high):
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels[:32, :, 0] = 255
+    page = drawn(pp.center_crop(64), normalize, pp.tensor(), encoded=png(pixels))
+    # the axis shows -2.12 to 2.64, and 3 % more on both sides
+    first, last = -2.12 - 0.03 * 4.76, 2.64 + 0.03 * 4.76
+    expected = {round((value - first) / (last - first) * 511) for value in (low, high)}
+    row = np.flatnonzero((page == (0xE5, 0x48, 0x4D)).all(axis=2).any(axis=1))[-2]
+    columns = np.flatnonzero((page[row] == (0xE5, 0x48, 0x4D)).all(axis=1)) - MARGIN
+    assert all(min(abs(column - at) for at in expected) <= 5 for column in columns)
+    assert all(min(abs(column - at) for column in columns) <= 5 for at in expected)
+
+
 def test_of_many_tensors_four_are_drawn_and_the_others_counted():
     ops = [pp.decode(), pp.resize(height=8, width=8), *(pp.tensor(name=f"t{index}") for index in range(9))]
     many, four = (stages(pp.Pipeline(ops[:count]), photo()) for count in (11, 6))
