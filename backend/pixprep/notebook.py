@@ -13,7 +13,7 @@ from pixprep.engine import Batch
 from pixprep.errors import printable
 from pixprep.explain import op_words
 from pixprep.ops import OutputOp, op_name
-from pixprep.pictures import fitted, levels_of, to_png
+from pixprep.pictures import shown_as, to_png
 from pixprep.pipeline import Pipeline
 
 THUMBNAILS = 8
@@ -68,7 +68,7 @@ def _thumbnail(tensor: npt.NDArray[Any], index: int) -> str:
         tensor = tensor.transpose(1, 2, 0)
     if tensor.shape[2] not in (1, 3):
         return ""
-    pixels = fitted(levels_of(tensor, float(tensor.min()), float(tensor.max())), _SIDE)
+    pixels = shown_as(tensor, float(tensor.min()), float(tensor.max()), _SIDE)
     return picture(to_png(pixels), f"image {index}")
 
 

@@ -110,6 +110,15 @@ def levels_of(values: Array, low: float, high: float) -> U8:
     return levels
 
 
+def shown_as(values: Array, low: float, high: float, side: int = SIDE) -> U8:
+    """Values (height, width, 1 or 3) as a picture in a square of ``side``: ``levels_of`` them, ``fitted``.
+
+    Of what is over four times as large only every second, third ... pixel is looked at: a tensor may have gigabytes.
+    """
+    step = max(1, max(values.shape[:2]) // (4 * side))
+    return fitted(levels_of(values[::step, ::step], low, high), side)
+
+
 def fitted(pixels: U8, side: int = SIDE) -> U8:
     """Pixels in a square of ``side``: enlarged by a whole factor, as they are, or reduced by averaging.
 
@@ -243,8 +252,7 @@ def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
 def _placed(found: Preview, shown: Shown) -> Panel:
     """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
     height, width = shown.placement.canvas
-    levels = levels_of(shown.levels, 0, 255)[:, :, np.argsort(shown.plan.channels)]
-    pixels = fitted(levels)
+    pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels)], 0, 255)
     words = [f"{text[0].upper()}{text[1:]}." for text in geometry_words(shown.plan.geometry)] or ["As it is."]
 
     frame = None
@@ -285,7 +293,7 @@ def _as_model_sees(shown: Shown) -> Panel:
         words.insert(0, "Blue comes first (BGR), and is shown as red: right only if the model was trained on BGR.")
     line = f"{spec.dtype} {list(spec.shape)} {spec.layout}"
     first = "" if len(shown.channels) == 1 else ", channel 0 shown as red"
-    return Panel("3  the tensor, as the model sees it", line + first, fitted(levels_of(shown.tensor, low, high)), words)
+    return Panel("3  the tensor, as the model sees it", line + first, shown_as(shown.tensor, low, high), words)
 
 
 # The values

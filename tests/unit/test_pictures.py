@@ -17,6 +17,7 @@ from pixprep.pictures import (
     levels_of,
     panels,
     photo_of,
+    shown_as,
     stages,
     to_png,
 )
@@ -220,6 +221,13 @@ def test_a_picture_is_enlarged_by_whole_factors_or_reduced(shape, size):
     assert fitted_size(shape) == size
     if size[0] >= shape[0]:
         assert np.array_equal(shown, larger(pixels, size[0] // shape[0]))
+
+
+def test_of_a_large_tensor_some_pixels_are_looked_at():
+    values = np.broadcast_to(np.linspace(-1, 1, 9000, dtype=np.float32)[None, :, None], (6000, 9000, 1))
+    shown = shown_as(values, -1, 1)
+    assert shown.shape == (341, 512, 3)
+    assert np.abs(shown[100, :, 0] - np.linspace(0, 255, 512)).max() <= 2
 
 
 def test_values_are_shown_from_black_to_white():

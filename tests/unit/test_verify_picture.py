@@ -68,6 +68,21 @@ def test_both_results_stand_side_by_side_and_the_difference_is_amplified_to_whit
         assert top_of(page[:, :], near[:200], column, after=top + 512)
 
 
+def test_a_single_pixel_of_a_large_photo_is_not_averaged_away():
+    expected = noise(900, 1500)
+    actual = expected.copy()
+    actual[610, 1201, 2] ^= 1
+    page = np.asarray(worst(Certificate([row(actual, expected)])))
+    shown = np.zeros((300, 500, 3), np.uint8)  # squares of 3 x 3
+    shown[610 // 3, 1201 // 3] = 255
+    framed = slice(610 // 3 - 9, 610 // 3 + 10), slice(1201 // 3 - 9, 1201 // 3 + 10)
+    shown[framed] = CROP
+    inner = slice(610 // 3 - 6, 610 // 3 + 7), slice(1201 // 3 - 6, 1201 // 3 + 7)
+    shown[inner] = 0
+    shown[610 // 3, 1201 // 3] = 255
+    top_of(page, shown, column=2)
+
+
 def test_a_worst_pixel_in_a_corner_is_framed_too():
     actual = noise(40, 30)
     expected = actual.copy()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.notebook import paragraph, picture, table
-from pixprep.pictures import Box, Panel, Picture, Sheet, fitted, fitted_size, levels_of, to_png
+from pixprep.pictures import SIDE, Box, Panel, Picture, Sheet, fitted_size, shown_as, to_png
 from pixprep.verify.report import Certificate, Row
 
 Array = npt.NDArray[Any]
@@ -39,19 +39,20 @@ def worst(certificate: Certificate) -> Picture | None:
     finite = theirs[np.isfinite(theirs)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     most = float(difference[y, x, channel])
-    amplified = levels_of(difference.max(axis=2, keepdims=True), 0, most)
+    amplified = difference.max(axis=2, keepdims=True)
+    pooled, step = _pooled(amplified)
     marked = _around(ours.shape, y, x)
     share = float(np.mean(difference.max(axis=2) > 0))
     sheet.panels(
         [
-            Panel("pixprep", _size(ours), fitted(levels_of(ours, low, high)), [], marked),
-            Panel(row.original, _size(theirs), fitted(levels_of(theirs, low, high)), [], marked),
+            Panel("pixprep", _size(ours), shown_as(ours, low, high), [], marked),
+            Panel(row.original, _size(theirs), shown_as(theirs, low, high), [], marked),
             Panel(
                 "the difference",
                 f"white is {most:.4g}, black is none",
-                fitted(amplified),
+                shown_as(pooled, 0, most),
                 [f"{share:.2%} of the pixels differ."],
-                marked,
+                _around(pooled.shape, y // step, x // step),
             ),
         ]
     )
@@ -61,9 +62,9 @@ def worst(certificate: Certificate) -> Picture | None:
     near = _around(ours[rows, columns].shape, y - rows.start, x - columns.start)
     sheet.panels(
         [
-            Panel("around the worst pixel: pixprep", size, fitted(levels_of(ours[rows, columns], low, high)), [], near),
-            Panel(f"the same: {row.original}", size, fitted(levels_of(theirs[rows, columns], low, high)), [], near),
-            Panel("the difference", "as above", fitted(amplified[rows, columns]), [], near),
+            Panel("around the worst pixel: pixprep", size, shown_as(ours[rows, columns], low, high), [], near),
+            Panel(f"the same: {row.original}", size, shown_as(theirs[rows, columns], low, high), [], near),
+            Panel("the difference", "as above", shown_as(amplified[rows, columns], 0, most), [], near),
         ]
     )
     sheet.gap(16)
@@ -91,6 +92,15 @@ def _difference(ours: Array, theirs: Array) -> Array:
     finite = difference[np.isfinite(difference)]
     most = 2 * float(finite.max(initial=0.5))
     return np.asarray(np.nan_to_num(difference, nan=most, posinf=most))
+
+
+def _pooled(difference: Array) -> tuple[Array, int]:
+    """The largest of each square of pixels, and the side of the squares: an average would hide a single pixel."""
+    step = -(-max(difference.shape[:2]) // SIDE)
+    height, width = (-(-length // step) for length in difference.shape[:2])
+    whole = np.zeros((height * step, width * step, 1))
+    whole[: difference.shape[0], : difference.shape[1]] = difference
+    return whole.reshape(height, step, width, step, 1).max(axis=(1, 3)), step
 
 
 def _size(values: Array) -> str:
