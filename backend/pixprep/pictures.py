@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 Picture = Image.Image
-
 
 SIDE = 512
 """Of the square that a picture is fitted into: 224 and 256 are shown with 2 x 2 pixels for each, larger ones as they
@@ -225,16 +225,14 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
     elif _is_whole(found, shown):
         words = ["The model sees all of it."]
     else:
-        edges = [round(edge) for edge in shown.source]
+        edges = source_box(found, shown, (found.height, found.width))
         words = [f"The model sees rows {edges[0]} to {edges[2]}, columns {edges[1]} to {edges[3]}: the frame."]
-
-    frame = None if shown.is_empty else box
     return Panel(
         "1  the photo, decoded",
         f"{found.height} x {found.width}, {color}, EXIF orientation {turned}",
         dimmed,
         words,
-        frame,
+        None if shown.is_empty else box,
     )
 
 
@@ -261,8 +259,8 @@ def _placed(found: Preview, shown: Shown) -> Panel:
         top, left, bottom, right = (round(edge * scale) for edge, scale in zip(shown.window, scales, strict=True))
         frame = (top, left, bottom, right)
     if shown.margin:
-        fill = ", ".join(str(level) for level in dict.fromkeys(shown.plan.fill))
-        words.append(f"The margin around the frame has level {fill}.")
+        fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
+        words.append(f"The margin has level {', '.join(map(str, fill))}.")
     return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)
 
 
@@ -281,7 +279,7 @@ def _done(found: Preview, shown: Shown) -> str:
 def _is_whole(found: Preview, shown: Shown) -> bool:
     """Whether all of the photo is seen, to the nearest pixel."""
     top, left, bottom, right = (round(edge) for edge in shown.source)
-    return (bottom - top, right - left) == (found.height, found.width)
+    return max(top, left) <= 0 and bottom >= found.height and right >= found.width
 
 
 def _as_model_sees(shown: Shown) -> Panel:
@@ -473,6 +471,7 @@ class Sheet:
         self.gap(max(ends) - self.y)
 
 
+@cache
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 

@@ -126,7 +126,12 @@ def test_a_margin_has_its_colour_and_a_line_around_the_photo():
     assert (page[row - 2, left : left + 512] == (10, 200, 30)).all()
     panel = panels_of(pp.letterbox(256, 256, fill=(10, 200, 30)), pp.tensor())[1]
     assert panel.title == "2  resized, padded"
-    assert panel.words[-1] == "The margin around the frame has level 10, 200, 30."
+    assert panel.words[-1] == "The margin has level 10, 200, 30."
+
+
+@pytest.mark.parametrize(("fill", "said"), [(114, "114"), ((9, 8, 9), "9, 8, 9"), ((7, 7, 7), "7")])
+def test_the_level_of_a_margin_is_said_once_where_the_channels_share_it(fill, said):
+    assert panels_of(pp.letterbox(64, 64, fill=fill), pp.tensor())[1].words[-1] == f"The margin has level {said}."
 
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])
