@@ -11,7 +11,7 @@
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
-#   make docs                               write docs/operators.md from the code
+#   make docs                               write docs/operators.md and docs/explain.png from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
@@ -94,6 +94,7 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
+	$(VENV)/python tools/explain_picture.py
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \

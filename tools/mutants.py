@@ -631,6 +631,48 @@ MUTANTS = (
         "is_near = resize.filter in profile.real",
         "unit/test_explain.py::test_it_says_how_exact_a_resize_is",
     ),
+    Mutant(
+        "BGR is drawn in its true colours, as if the model saw them",
+        "pictures.py",
+        "shown_as(shown.tensor, low, high)",
+        "shown_as(shown.tensor[:, :, np.argsort(shown.plan.channels)], low, high)",
+        "unit/test_pictures.py::test_the_third_picture_shows_the_first_channel_as_red",
+    ),
+    Mutant(
+        "the frame on the photo forgets the crop after the resize",
+        "preview.py",
+        "sorted((edge - offset) / scale for edge in edges)",
+        "sorted(edge / scale for edge in edges)",
+        "unit/test_preview.py::test_it_says_which_part_of_the_photo_is_seen",
+    ),
+    Mutant(
+        "a margin counts as photo",
+        "preview.py",
+        "return pixels if self.is_empty else pixels[top:bottom, left:right]",
+        "return pixels",
+        "unit/test_preview.py::test_a_margin_is_left_out_of_what_is_said_of_the_photo",
+    ),
+    Mutant(
+        "a name is HTML in a notebook",
+        "notebook.py",
+        "return escape(printable(text))",
+        "return printable(text)",
+        "attacks/test_notebook_html.py::test_a_name_is_text_wherever_it_stands",
+    ),
+    Mutant(
+        "a classifier that never ends holds a build up",
+        "repository/trial.py",
+        "timeout=limit_s",
+        "timeout=10 * limit_s + 60",
+        "unit/test_trial.py::test_a_model_that_takes_too_long_is_left",
+    ),
+    Mutant(
+        "ours is drawn where the original should be",
+        "verify/picture.py",
+        "shown_as(theirs, low, high)",
+        "shown_as(ours, low, high)",
+        "unit/test_verify_picture.py::test_both_results_stand_side_by_side_and_the_difference_is_amplified_to_white",
+    ),
     # the importers of other libraries
     Mutant(
         "any class may call itself a transform of torchvision",

@@ -104,6 +104,7 @@ _DIRECTORY: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipeline file"}
 _IMAGES: dict[str, Any] = {**_FILE, "nargs": "+", "help": "an image, or a folder of them"}
+_PHOTO: dict[str, Any] = {**_FILE, "help": "the photo of the preview; default: a small one that pixprep brings along"}
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
 _FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}
@@ -171,11 +172,13 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "--parameter", type=_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
     )
+    build.add_argument("--image", **_PHOTO)
     build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)
 
     check = command("check", commands.check_path)
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
+    check.add_argument("--image", **{**_PHOTO, "help": "preview what becomes of this photo, too"})
     check.add_argument("--odd-range", **_ODD_RANGE)
     check.add_argument("--json", **_json("a list of objects: where, what, remedy"))
 
@@ -191,6 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="of the library's importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
     )
+    import_.add_argument("--image", **_PHOTO)
     import_.add_argument("--force", **_FORCE)
 
     verify = command("verify", commands.verify_pipeline)
@@ -198,12 +202,17 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--images", **_FILE, nargs="+", default=[], help="compare with these too: images, or folders of them"
     )
+    verify.add_argument("--output", **_FILE, help="write a PNG: the worst image, both results and their difference")
     verify.add_argument("--json", **_json("the certificate as JSON"))
 
     explain = command("explain", commands.explain_pipeline)
     explain.add_argument("pipeline", **_PIPELINE)
     size = "height x width of the image in the example; default: 480x640"
-    explain.add_argument("--size", type=_size, default=(480, 640), metavar="HxW", help=size)
+    example = explain.add_mutually_exclusive_group()
+    example.add_argument("--size", type=_size, default=(480, 640), metavar="HxW", help=size)
+    example.add_argument("--image", **_FILE, help="a photo, for whose size and pixels it is explained")
+    picture = "write a PNG: the photo at every stage, with the crop, the tensor and its values"
+    explain.add_argument("--output", **_FILE, help=picture)
 
     run = command("run", commands.run_files)
     run.add_argument("pipeline", **_PIPELINE)

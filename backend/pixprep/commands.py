@@ -10,7 +10,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -28,15 +28,20 @@ from pixprep.printing import Progress, print_answer, print_row, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
+SAMPLE = Path(__file__).parent / "photo" / "china.jpg"
+"""A small photo to show what a pipeline does."""
 
 
-def write_repository(*, output: Path, pipeline: Path | None, preset: str | None, **options: Any) -> int:
+def write_repository(
+    *, output: Path, pipeline: Path | None, preset: str | None, image: Path | None, **options: Any
+) -> int:
     """Write a model repository: preprocess, classifier, ensemble. Without arguments, the demo.
 
     pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models
     """
-    from pixprep.repository import build
+    from pixprep.repository import build, try_out
 
+    photo = _photo(image)
     given = Pipeline.load(pipeline) if pipeline else None
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
@@ -45,18 +50,20 @@ def write_repository(*, output: Path, pipeline: Path | None, preset: str | None,
         print(path)
     for note in built.notes:
         print(note, file=sys.stderr)
+    _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
         print(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
-def check_path(*, path: Path, odd_range: bool, as_json: bool) -> int:
+def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool) -> int:
     """Check a model repository or a pipeline file, without a server.
 
     pixprep check models
     """
-    from pixprep.repository import check, check_pipeline
+    from pixprep.repository import check, check_pipeline, try_out
 
+    photo = _photo(image)
     if not path.exists():
         raise PixprepError(f"{path}: no such file or folder")
     problems = check(path) if path.is_dir() else check_pipeline(path, odd_range=odd_range)
@@ -67,10 +74,19 @@ def check_path(*, path: Path, odd_range: bool, as_json: bool) -> int:
             print(problem)
         if len(problems) != 1:  # one says it all
             print(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
+    if image and not problems:
+        try:
+            lines = try_out(path, photo[1]) if path.is_dir() else _lines(Pipeline.load(path), photo[1])
+            for line in lines:
+                print(printable(line), file=sys.stderr if as_json else sys.stdout)
+        except ImageError as error:
+            raise PixprepError(f"{image}: {error}") from None
     return 1 if problems else 0
 
 
-def import_pipeline(*, source: str, file: Path, option: Sequence[tuple[str, Any]], force: bool) -> int:
+def import_pipeline(
+    *, source: str, file: Path, option: Sequence[tuple[str, Any]], image: Path | None, force: bool
+) -> int:
     """Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...
 
     pixprep import timm:resnet50.a1_in1k pipeline.json
@@ -79,6 +95,7 @@ def import_pipeline(*, source: str, file: Path, option: Sequence[tuple[str, Any]
 
     if file.exists() and not force:
         raise PixprepError(f"{file}: exists already; --force writes over it")
+    photo = _photo(image)
     pipeline = importers.import_pipeline(source, **dict(option))
     with named(file, "cannot be written"):
         pipeline.save(file)
@@ -86,33 +103,102 @@ def import_pipeline(*, source: str, file: Path, option: Sequence[tuple[str, Any]
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
     print(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    _preview(photo, lambda encoded: _lines(pipeline, encoded))
     print(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
-def verify_pipeline(*, pipeline: Path, images: Sequence[Path], as_json: bool) -> int:
+def _photo(image: Path | None) -> tuple[str, bytes]:
+    """What a preview is of, and its bytes: the user's photo, or the small one that pixprep brings along."""
+    path = image or SAMPLE
+    with named(path, "cannot be read"):
+        return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
+
+
+def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
+    from pixprep.preview import preview
+
+    return preview(pipeline, encoded).lines()
+
+
+def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
+    """Say on stderr what one photo becomes. A hint: what cannot be shown fails nothing."""
+    name, encoded = photo
+    print(f"preview of {printable(name)}:", file=sys.stderr)
+    try:
+        for line in lines(encoded):
+            print(f"  {printable(line)}", file=sys.stderr)
+    except (PixprepError, OSError, MemoryError) as error:
+        print(f"  not shown: {printable(error or 'out of memory')}; --image takes another photo", file=sys.stderr)
+
+
+def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | None, as_json: bool) -> int:
     """Compare a pipeline with the library whose pixels it claims to give, stage by stage.
 
-    pixprep verify pipeline.json --images photos
+    pixprep verify pipeline.json --images photos --output worst.png
     """
     from pixprep.verify import verify
 
+    _check_picture(output, images)
     paths = expand(images)
     _say_skipped(images)
     with Progress("images") as progress:
         certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
     print(certificate.to_json() if as_json else certificate)
+    if output:
+        from pixprep.verify.picture import worst
+
+        picture = worst(certificate)
+        if picture:
+            _write_picture(output, picture)
+        said = "the picture of the worst image" if picture else "not written: nothing differs"
+        print(f"{printable(output)}: {said}", file=sys.stderr)
     return 0 if certificate.holds else 1
 
 
-def explain_pipeline(*, pipeline: Path, size: tuple[int, int]) -> int:
-    """Say what a pipeline does: ops, plan, shapes.
+def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | None, output: Path | None) -> int:
+    """Say what a pipeline does: ops, plan, shapes; and show it, as a picture of one photo at every stage.
 
-    pixprep explain pipeline.json --size 480x640
+    pixprep explain pipeline.json --image photo.jpg --output stages.png
     """
-    height, width = size
-    print(explain(Pipeline.load(pipeline), height=height, width=width), end="")
+    _check_picture(output, [image] if image else [])
+    loaded = Pipeline.load(pipeline)
+    if not image and not output:
+        print(explain(loaded, height=size[0], width=size[1]), end="")
+        return 0
+    from pixprep.preview import preview
+
+    name, encoded = _photo(image)
+    try:
+        found = preview(loaded, encoded)
+        print(explain(loaded, height=found.height, width=found.width), end="")
+        for line in found.lines():
+            print(line)
+        if output:
+            from pixprep.pictures import stages
+
+            _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
+            print(f"{printable(output)}: the picture of its stages", file=sys.stderr)
+    except ImageError as error:
+        raise PixprepError(f"{name}: {error}") from None
     return 0
+
+
+def _check_picture(output: Path | None, photos: Sequence[Path]) -> None:
+    """Refuse a picture that no viewer would know, or that would take the place of a photo."""
+    if output is None:
+        return
+    if output.suffix.lower() != ".png":
+        raise PixprepError(f"{output}: the picture is a PNG file: name it .png")
+    if output.exists() and any(photo.exists() and photo.samefile(output) for photo in expand(photos)):
+        raise PixprepError(f"{output}: is one of the photos: name another file")
+
+
+def _write_picture(output: Path, picture: Any) -> None:
+    from pixprep.pictures import to_png
+
+    with named(output, "cannot be written"):
+        output.write_bytes(to_png(picture))
 
 
 def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_json: bool, **options: Any) -> int:

@@ -38,6 +38,11 @@ class Batch:
     recovered: int = 0
     fallbacks: int = 0
 
+    def _repr_html_(self) -> str:
+        from pixprep.notebook import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
+
+        return batch_html(self)
+
 
 class Engine:
     """Runs a pipeline on batches of encoded images.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pixprep.compiler import Lowered, lower
 from pixprep.errors import ImageError
-from pixprep.ops import op_name
+from pixprep.ops import Decode, Normalize, OriginalSize, Tensor, Transform, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
 from pixprep.plan import (
@@ -90,6 +91,36 @@ def _times(scale: float) -> str:
 
 def _plus(offset: float) -> str:
     return "" if offset == 0 else f" {'+' if offset > 0 else '-'} {abs(offset):.6g}"
+
+
+def op_words(pipeline: Pipeline) -> list[str]:
+    """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    decode = pipeline.ops[0]
+    assert isinstance(decode, Decode)
+    words = []
+    for op, image in zip(pipeline.ops, pipeline.images, strict=True):
+        match op:
+            case Decode():
+                upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
+                words.append(f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}")
+            case Tensor():
+                words.append(f"give the image as {op.dtype} {op.layout}")
+            case OriginalSize():
+                words.append("give the height and width of the decoded image")
+            case Transform():
+                words.append("give where the image came from: here = decoded * scale + offset")
+            case Normalize():
+                steps = lower(op, Lowered(decode), image).arithmetic
+                formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
+                words.append("; ".join(formulas))
+            case _:
+                words.append(", ".join(_geometry(lower(op, Lowered(decode), image).geometry)))
+    return words
+
+
+def geometry_words(geometry: Geometry) -> list[str]:
+    """Each step of a geometry, such as ``take the middle 224 x 224``."""
+    return list(_geometry(geometry))
 
 
 def _geometry(geometry: Geometry) -> Iterator[str]:

@@ -165,6 +165,11 @@ class Pipeline:
         origin = f", origin={self.origin!r}" if self.origin else ""
         return f"Pipeline([{', '.join(map(repr, self.ops))}]{origin})"
 
+    def _repr_html_(self) -> str:
+        from pixprep.notebook import pipeline_html  # noqa: PLC0415  (for a notebook only)
+
+        return pipeline_html(self)
+
 
 def _taken(index: int, op: AnyOp, names: dict[str, int]) -> int:
     """The index of the op whose image ``op`` takes; enters its own name into ``names``."""

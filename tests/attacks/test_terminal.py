@@ -59,6 +59,10 @@ def test_json_is_ascii(folder):
     [
         ["check", "%s"],
         ["explain", "%s"],
+        ["explain", "p.json", "--image", "%s"],
+        ["explain", "p.json", "--output", "%s"],
+        ["check", "p.json", "--image", "%s"],
+        ["verify", "p.json", "--output", "%s"],
         ["run", "p.json", "%s"],
         ["build", "--pipeline", "%s"],
         ["serve", "--model-repository", "%s"],

@@ -17,6 +17,9 @@ assert sys.argv[1] in pp.__file__, pp.__file__
 pp.presets.imagenet().save("pipeline.json")
 (tensor,) = pp.Engine(pp.load("pipeline.json")).run([open(sys.argv[2], "rb").read()])
 print(tensor.shape, tensor.dtype)
+from pixprep.cli import main
+assert main(["explain", "pipeline.json", "--output", "stages.png"]) == 0
+assert open("stages.png", "rb").read(4)[1:] == b"PNG"
 """
 
 
@@ -56,4 +59,5 @@ def test_the_installed_wheel_works_without_the_sources(wheel, tmp_path):
         cwd=tmp_path,
         env={"PYTHONPATH": ":".join(libraries), "PYTHONWARNINGS": "ignore"},
     )
-    assert (done.returncode, done.stdout) == (0, "(3, 224, 224) float32\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("(3, 224, 224) float32\npipeline\n")

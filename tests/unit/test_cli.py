@@ -16,11 +16,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from PIL import Image
 
 import pixprep as pp
 from images import photo
 from pixprep.cli import main
 from pixprep.explain import explain
+from pixprep.pictures import WIDTH, stages
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
@@ -34,6 +36,11 @@ from pixprep.cli import main
 sys.exit(main())
 """
 NOT_AN_IMAGE = "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+PREVIEW = """\
+preview of china.jpg, which pixprep brings along:
+  "tensor": -2.101 to 2.64; mean red 0.4201, green 0.5011, blue 0.6506
+"""
+NO_CLASS = '  "logits": every class has the same score\n'
 NEEDS_MORE = "is not a whole number of at least 1"
 
 
@@ -74,9 +81,9 @@ def save_onnx(path, shape=("batch", 3, 224, 224)):
     def value(name, dims):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
 
-    weights = helper.make_tensor("weights", TensorProto.FLOAT, [1], [0.0])
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [1, 10], [0.0] * 10)
     graph = helper.make_graph(
-        [helper.make_node("Identity", ["weights"], ["same"])],
+        [helper.make_node("Identity", ["weights"], ["logits"])],
         "face",
         [value("input", shape)],
         [value("logits", ("batch", 10))],
@@ -100,7 +107,7 @@ def models(pixprep, folder):
         "models/ensemble/config.pbtxt\n"
         "models/preprocess/1/pipeline.json\n"
         "models/preprocess/config.pbtxt\n",
-        "next  pixprep serve --model-repository models\n",
+        PREVIEW + NO_CLASS + "next  pixprep serve --model-repository models\n",
     )
     return folder / "models"
 
@@ -145,6 +152,10 @@ def test_the_version_is_the_packages(pixprep):
         ("", "the following arguments are required: COMMAND"),
         ("frobnicate", "argument COMMAND: invalid choice: 'frobnicate'"),
         ("explain", "the following arguments are required: PIPELINE"),
+        (
+            "explain pipeline.json --size 480x640 --image flower.jpg",
+            "argument --image: not allowed with argument --size",
+        ),
         ("explain pipeline.json --size 480", "argument --size: '480' is not HEIGHTxWIDTH, such as 480x640"),
         (
             "explain pipeline.json --size 0x9",
@@ -182,6 +193,23 @@ MISTAKES = {
     "explain gone.json": "gone.json: cannot be read: No such file or directory",
     "explain empty": "empty: cannot be read: Is a directory",
     "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: Expecting value",
+    "explain pipeline.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
+    "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
+    "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
+    "explain pipeline.json --output stages.jpg": "stages.jpg: the picture is a PNG file: name it .png",
+    "explain pipeline.json --image photo.png --output photo.png": (
+        "photo.png: is one of the photos: name another file"
+    ),
+    "explain pipeline.json --image photo.png --output ./photo.png": (
+        "photo.png: is one of the photos: name another file"
+    ),
+    "verify pipeline.json --output worst.jpg": "worst.jpg: the picture is a PNG file: name it .png",
+    "verify pipeline.json --images photo.png --output photo.png": (
+        "photo.png: is one of the photos: name another file"
+    ),
+    "check pipeline.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
+    "build --preset clip --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
+    "import keras:resnet50 new.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
     "run gone.json flower.jpg --output tensors": "gone.json: cannot be read: No such file or directory",
     "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
     "run pipeline.json flower.jpg --output china.jpg": "china.jpg: cannot be written: File exists",
@@ -214,6 +242,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, arguments):
     (folder / "empty").mkdir()
     (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # opens, and fails to read
+    (folder / "photo.png").write_bytes(photo())
     before = sorted(folder.rglob("*"))
     assert pixprep(*arguments.split()) == (1, "", f"pixprep: {MISTAKES[arguments]}\n")
     assert sorted(folder.rglob("*")) == before
@@ -251,6 +280,73 @@ def test_explain_prints_the_explanation_for_the_size_that_is_asked_for(pixprep):
     pipeline = pp.presets.imagenet()
     assert pixprep("explain", "pipeline.json") == (0, explain(pipeline, height=480, width=640), "")
     assert pixprep("explain", "pipeline.json", "--size", "256x300") == (0, explain(pipeline, height=256, width=300), "")
+
+
+def test_explain_of_a_photo_is_for_its_size_and_ends_with_its_values(pixprep):
+    text = explain(pp.presets.imagenet(), height=427, width=640)
+    values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
+    assert pixprep("explain", "pipeline.json", "--image", "flower.jpg") == (0, text + values, "")
+
+
+def test_explain_writes_the_picture_that_stages_draws(pixprep, folder):
+    text = explain(pp.presets.imagenet(), height=427, width=640)
+    code, out, err = pixprep("explain", "pipeline.json", "--image", "flower.jpg", "--output", "stages.png")
+    assert (code, out.startswith(text), err) == (0, True, "stages.png: the picture of its stages\n")
+    expected = stages(pp.presets.imagenet(), photo("flower"), title="pipeline.json", name="flower.jpg")
+    with Image.open(folder / "stages.png") as written:
+        assert (written.format, written.tobytes()) == ("PNG", expected.tobytes())
+
+
+def test_explain_without_a_photo_draws_the_one_that_pixprep_brings_along(pixprep, folder):
+    code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
+    assert (code, err) == (0, "stages.PNG: the picture of its stages\n")
+    assert out == explain(pp.presets.imagenet(), height=160, width=240) + PREVIEW.splitlines()[1].strip() + "\n"
+    with Image.open(folder / "stages.PNG") as written:
+        assert written.width == WIDTH
+
+
+def test_a_picture_that_cannot_be_written_is_said(pixprep, folder):
+    (folder / "full.png").symlink_to("/dev/full")
+    code, _, err = pixprep("explain", "pipeline.json", "--output", "full.png")
+    assert (code, err) == (1, "pixprep: full.png: cannot be written: No space left on device\n")
+
+
+# verify
+
+WRONG_CV2 = """\
+import numpy as np
+__version__ = "0.0"
+INTER_NEAREST = INTER_LINEAR = INTER_CUBIC = INTER_AREA = INTER_LANCZOS4 = 0
+class ipp:
+    useIPP = setUseIPP = staticmethod(lambda *_: False)
+def resize(pixels, size, interpolation):
+    rows, columns = (np.arange(new) * old // new for new, old in zip(size[::-1], pixels.shape))
+    return pixels[rows][:, columns]
+"""
+
+
+def test_verify_draws_the_worst_image_beside_a_library_that_does_otherwise(folder):
+    (folder / "others").mkdir()
+    (folder / "others" / "cv2.py").write_text(WRONG_CV2)
+    pp.Pipeline([pp.decode(), pp.resize(height=5, width=5, like="opencv"), pp.tensor()]).save("like.json")
+    path = os.pathsep.join([str(folder / "others"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    arguments = ("verify", "like.json", "--images", "flower.jpg", "--output", "worst.png")
+    for as_json in (False, True):
+        verify = start(*arguments, *["--json"] * as_json, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+        out, err = verify.communicate(timeout=120)
+        assert (verify.returncode, err) == (1, "worst.png: the picture of the worst image\n")
+        summary = json.loads(out)["summary"] if as_json else out.splitlines()[-1]
+        assert summary.startswith('NOT exact: resize of "tensor": ')
+        assert not as_json or "pair" not in json.loads(out)["rows"][1]
+        with Image.open("worst.png") as picture:
+            assert (picture.format, picture.width) == ("PNG", WIDTH)
+        Path("worst.png").unlink()
+
+
+def test_verify_says_that_nothing_differs_and_draws_nothing(pixprep, folder):
+    code, _, err = pixprep("verify", "pipeline.json", "--output", "worst.png")
+    assert (code, err) == (0, "worst.png: not written: nothing differs\n")
+    assert not (folder / "worst.png").exists()
 
 
 # run
@@ -392,7 +488,8 @@ def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_std
     )
     assert code == 0
     assert all((folder / line).is_file() for line in out.splitlines())
-    first, command = err.splitlines()
+    assert err.endswith(PREVIEW + NO_CLASS)
+    first, command = err.removesuffix(PREVIEW + NO_CLASS).splitlines()
     assert first == "make the plan on the machine that will serve it, with its TensorRT:"
     assert command == (
         "trtexec --onnx=model_repository/classifier/1/model.onnx "
@@ -422,6 +519,35 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     assert [": ".join(filter(None, (row["where"], row["what"], row["remedy"]))) for row in rows] == problems
     refusal = "pixprep: models would not load; --no-check serves it all the same"
     assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
+
+
+def test_check_with_a_photo_says_what_becomes_of_it(pixprep, models):
+    values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
+    fine = "no problem found\n"
+    no_class = NO_CLASS.strip() + "\n"
+    assert pixprep("check", "models", "--image", "flower.jpg") == (0, f"{models.name}: {fine}{values}{no_class}", "")
+    assert pixprep("check", "pipeline.json", "--image", "flower.jpg") == (0, f"pipeline.json: {fine}{values}", "")
+    assert pixprep("check", "models", "--image", "flower.jpg", "--json") == (0, "[]\n", values + no_class)
+    refused = f"pixprep: broken.jpg: {NOT_AN_IMAGE}\n"
+    assert pixprep("check", "models", "--image", "broken.jpg") == (1, f"models: {fine}", refused)
+    assert pixprep("check", "pipeline.json", "--image", "broken.jpg") == (1, f"pipeline.json: {fine}", refused)
+
+
+def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pixprep, folder):
+    pp.Pipeline([pp.decode(), pp.crop(0, 0, 500, 500), pp.tensor()]).save("large.json")
+    save_onnx(folder / "my.onnx", shape=("batch", 3, 500, 500))
+    code, out, err = pixprep("build", "--pipeline", "large.json", "--onnx", "my.onnx", "--output", "large")
+    assert (code, len(out.splitlines())) == (0, 7)
+    assert err == (
+        "preview of china.jpg, which pixprep brings along:\n"
+        "  not shown: [DOES_NOT_FIT] 160 x 240 pixels are too small for the window of 500 x 500 at 0, 0; "
+        "--image takes another photo\n"
+    )
+    code, out, err = pixprep("import", "keras:resnet50", "resnet.json", "--image", "broken.jpg")
+    assert (code, err) == (
+        0,
+        f"preview of broken.jpg:\n  not shown: {NOT_AN_IMAGE}; --image takes another photo\n",
+    )
 
 
 # install-backend and doctor

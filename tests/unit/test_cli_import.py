@@ -45,7 +45,9 @@ def test_a_definition_becomes_a_file_that_runs(folder, pixprep, source, origin):
     name, library, profile = origin
     options = ("--option", "imgsz=224") if library == "ultralytics" else ()
     code, out, err = pixprep("import", source, "pipeline.json", *options)
-    assert (code, err) == (0, "next  pixprep verify pipeline.json\n")
+    assert code == 0
+    assert err.startswith('preview of china.jpg, which pixprep brings along:\n  "tensor": ')
+    assert err.splitlines()[2:] == ["next  pixprep verify pipeline.json"]
     assert out.startswith(f"pipeline.json: {name} of {library}")
     assert out.endswith(f", pixels as in {profile}\n")
     pipeline = pp.load("pipeline.json")

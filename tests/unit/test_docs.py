@@ -11,7 +11,9 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import pixprep as pp
 from pixprep.ops import OPS
@@ -81,6 +83,17 @@ def test_the_pages_of_operators_and_schema_are_what_the_code_says():
     generator = runpy.run_path(ROOT / "tools" / "operators.py")
     assert generator["operators"]() == OPERATORS
     assert text_of(ROOT / "docs" / "pipeline.schema.json") == generator["schema"]()
+
+
+def test_the_picture_of_explain_is_what_explain_draws():
+    drawn = runpy.run_path(ROOT / "tools" / "explain_picture.py")["drawn"]()
+    file = ROOT / "docs" / "explain.png"
+    assert file.stat().st_size < 200_000
+    with Image.open(file) as shown:
+        assert shown.size == drawn.size
+        difference = np.abs(np.asarray(shown.convert("RGB"), np.int16) - np.asarray(drawn))
+    assert difference.mean() < 2  # it has 256 colours
+    assert np.mean(difference.max(axis=2) > 48) < 0.001
 
 
 CHOICES = [

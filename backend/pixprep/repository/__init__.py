@@ -3,5 +3,6 @@
 from pixprep.repository.build import Built, build
 from pixprep.repository.check import check, check_pipeline
 from pixprep.repository.models import Problem
+from pixprep.repository.trial import try_out
 
-__all__ = ["Built", "Problem", "build", "check", "check_pipeline"]
+__all__ = ["Built", "Problem", "build", "check", "check_pipeline", "try_out"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -59,6 +59,7 @@ class Row:
         differing: the share of the values that are not equal.
         beyond: how many values are outside the tolerance.
         worst: the image of the largest difference; None if nothing differs.
+        pair: of that image pixprep's values and the original's, each (height, width, channels).
     """
 
     output: str
@@ -73,6 +74,7 @@ class Row:
     differing: float = 0.0
     beyond: int = 0
     worst: str | None = None
+    pair: tuple[Array, Array] | None = field(default=None, repr=False, compare=False)
 
     @property
     def holds(self) -> bool:
@@ -94,7 +96,7 @@ class Row:
         self.differing = (self.differing * before + int(np.count_nonzero(difference))) / self.values
         self.beyond += int(np.count_nonzero(difference > allowed))
         if difference.max() > self.max:
-            self.max, self.worst = float(difference.max()), image
+            self.max, self.worst, self.pair = float(difference.max()), image, (actual, expected)
 
 
 @dataclass(frozen=True)
@@ -177,16 +179,31 @@ class Certificate:
     def to_json(self) -> str:
         """Everything, for programs; infinity is null."""
         found = {"claim": self.claim, "is_exact": self.is_exact, "holds": self.holds, "summary": self.summary}
-        rows = [msgspec.to_builtins(row) | {"holds": row.holds} for row in self.rows]
-        document = found | msgspec.to_builtins(self) | {"rows": rows}
+        rows = [msgspec.to_builtins(replace(row, pair=None)) | {"holds": row.holds} for row in self.rows]
+        for row in rows:
+            del row["pair"]
+        omitted = {"absent": msgspec.to_builtins(self.absent), "refused": msgspec.to_builtins(self.refused)}
+        document = found | {"rows": rows} | omitted
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
-    def __str__(self) -> str:
-        table = [("output", "stage", "original", "images", "max", "mean", "differing", "allowed", "worst image")]
+    def table(self) -> list[tuple[str, ...]]:
+        """The head, and for each row its cells."""
+        table: list[tuple[str, ...]] = [
+            ("output", "stage", "original", "images", "max", "mean", "differing", "allowed", "worst image")
+        ]
         for row in self.rows:
             original = f"{row.original}, frozen" if row.frozen else row.original
             numbers = (str(row.images), f"{row.max:.4g}", f"{row.mean:.4g}", _percent(row.differing))
             table.append((row.output or "-", row.stage, original, *numbers, str(row.tolerance), row.worst or "-"))
+        return table
+
+    def _repr_html_(self) -> str:
+        from pixprep.verify.picture import to_html  # noqa: PLC0415  (Pillow, for a notebook only)
+
+        return to_html(self)
+
+    def __str__(self) -> str:
+        table = self.table()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         aligned = ("<", "<", "<", ">", ">", ">", ">", "<", "<")
         lines = [

@@ -1,0 +1,96 @@
+"""How a notebook shows a pipeline and a batch: HTML in which whatever comes out of files is escaped."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import numpy.typing as npt
+
+from pixprep.engine import Batch
+from pixprep.errors import printable
+from pixprep.explain import op_words
+from pixprep.ops import OutputOp, op_name
+from pixprep.pictures import shown_as, to_png
+from pixprep.pipeline import Pipeline
+
+THUMBNAILS = 8
+ERRORS = 20
+_SIDE = 128
+_LEFT = 'style="text-align: left"'
+
+
+def pipeline_html(pipeline: Pipeline) -> str:
+    """A table of the ops: what each does, and the image or the output after it."""
+    rows = []
+    for op, image, words in zip(pipeline.ops, pipeline.images, op_words(pipeline), strict=True):
+        name = op.name or op_name(op)
+        after = pipeline.outputs[name].spec if isinstance(op, OutputOp) else image
+        shown = op_name(op) if name == op_name(op) else f'{op_name(op)} "{name}"'
+        taken = f', from "{op.from_}"' if op.from_ else ""
+        rows.append((shown, f"{words}{taken}", after))
+    origin = pipeline.origin
+    source = f" of {origin.name}, {origin.library} {origin.version}" if origin else ""
+    return paragraph(f"Pipeline{source}") + table(("op", "what it does", "after it"), rows)
+
+
+def batch_html(batch: Batch) -> str:
+    """For each output its shape and range, and the first tensors as pictures; the errors in words."""
+    count, failed = len(batch.errors), sum(error is not None for error in batch.errors)
+    whole = [index for index, error in enumerate(batch.errors) if error is None]
+    parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
+    arrays = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
+    rows = [(name, array.dtype, list(array.shape), _range(array, whole)) for name, array in arrays.items()]
+    parts.append(table(("output", "dtype", "shape", "range"), rows))
+    parts += [_thumbnail(array[index], index) for array in arrays.values() for index in whole[:THUMBNAILS]]
+    errors = [(index, error) for index, error in enumerate(batch.errors) if error is not None]
+    if errors:
+        parts.append(table(("image", "error"), errors[:ERRORS]))
+        parts.append(paragraph(f"and {len(errors) - ERRORS} more") if len(errors) > ERRORS else "")
+    return "".join(parts)
+
+
+def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
+    """Of the images that did not fail."""
+    if not whole or not array.size:
+        return "-"
+    rows = [array[index] for index in whole]
+    return f"{min(float(row.min()) for row in rows):.4g} to {max(float(row.max()) for row in rows):.4g}"
+
+
+def _thumbnail(tensor: npt.NDArray[Any], index: int) -> str:
+    """A tensor of one or three channels, from its smallest value to its largest; channel 0 is red."""
+    if tensor.ndim != 3 or not tensor.size:
+        return ""
+    if tensor.shape[0] in (1, 3):
+        tensor = tensor.transpose(1, 2, 0)
+    if tensor.shape[2] not in (1, 3):
+        return ""
+    pixels = shown_as(tensor, float(tensor.min()), float(tensor.max()), _SIDE)
+    return picture(to_png(pixels), f"image {index}")
+
+
+# HTML
+
+
+def paragraph(text: object) -> str:
+    """A line of text."""
+    return f"<p>{_escaped(text)}</p>"
+
+
+def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A table of texts."""
+    body = "".join(f"<tr>{''.join(f'<td {_LEFT}>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{''.join(f'<th {_LEFT}>{_escaped(cell)}</th>' for cell in head)}</tr>{body}</table>"
+
+
+def picture(png: bytes, title: str) -> str:
+    """A picture that needs no file beside the page."""
+    data = b64encode(png).decode()
+    return f'<img src="data:image/png;base64,{data}" title="{_escaped(title)}" style="margin: 2px; display: inline">'
+
+
+def _escaped(text: object) -> str:
+    return escape(printable(text))

@@ -1,0 +1,136 @@
+"""One photo through the models of a repository, without a server: what its tensors are, and the classes found in it.
+
+The classifier is run by ONNX Runtime, if that is installed, in a process of its own: whatever the file does, the
+command that asks goes on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.decoders import Encoded
+from pixprep.engine import Engine
+from pixprep.pipeline import Pipeline
+from pixprep.preview import preview
+from pixprep.repository.labels import read_labels
+from pixprep.repository.pbtxt import LABELS_FILE, Names
+from pixprep.repository.ports import Classifier, connect, read_onnx
+from pixprep.triton.config import PIPELINE_FILE
+
+Array = npt.NDArray[Any]
+
+LIMIT_S = 30.0
+MAX_ONNX_BYTES = 1 << 30
+"""A larger model takes longer to load than a preview is worth."""
+_BEST = 3
+_MOST_LETTERS = 300  # of what ONNX Runtime says
+
+
+def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
+    """What becomes of one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
+
+    Args:
+        repository: as ``build`` writes it.
+        encoded: the photo.
+        name: of the ensemble, ``""`` for the one without a name of its own; None: every pipeline.
+        limit_s: that a classifier may take, its loading included.
+
+    Raises:
+        PixprepError: the photo is refused, or a file cannot be read.
+    """
+    found = [path for path in repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdecimal()]
+    newest = {path.parents[1].name: path for path in sorted(found, key=lambda path: int(path.parent.name))}
+    for model, path in sorted(newest.items()):
+        names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
+        if name is not None and model != Names.of(name).preprocess:
+            continue
+        pipeline = Pipeline.load(path)
+        yield from preview(pipeline, encoded).lines()
+        onnx = repository / names.classifier / path.parent.name / "model.onnx"
+        if model == names.preprocess and onnx.is_file():
+            labels = repository / names.classifier / LABELS_FILE
+            words = read_labels(labels) if labels.is_file() else []
+            yield from _classes(onnx, words, pipeline, encoded, limit_s)
+
+
+def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
+    """What a classifier finds in the photo."""
+    if find_spec("onnxruntime") is None:
+        yield 'the classifier was not tried: pip install "pixprep[classifier]"'
+        return
+    if onnx.stat().st_size > MAX_ONNX_BYTES:
+        yield f"the classifier was not tried: over {MAX_ONNX_BYTES >> 30} GiB"
+        return
+    classifier = read_onnx(onnx)
+    pairs = connect(classifier, pipeline, max_batch_size=1)
+    outputs = _run(onnx, _inputs(pipeline, pairs, encoded), limit_s)
+    if isinstance(outputs, str):
+        yield f"the classifier was not tried: {outputs}"
+        return
+    for tensor, values in zip(classifier.outputs, outputs, strict=True):
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            yield f'"{tensor.name}": some of its values are not finite'
+    index = _scored(classifier, outputs, labels)
+    if index is not None:
+        name, sure = classifier.outputs[index].name, shares(outputs[index][0])
+        if (sure == sure[0]).all():
+            yield f'"{name}": every class has the same score'
+            return
+        best = np.argsort(-sure, kind="stable")[:_BEST]
+        named = (f"{labels[number] if labels else f'class {number}'} {sure[number]:.2f}" for number in best)
+        yield f'"{name}": {", ".join(named)}'
+
+
+def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
+    with Engine(pipeline, threads=1) as engine:
+        batch = engine.run_batch([encoded])
+    if batch.errors[0] is not None:
+        raise batch.errors[0]
+    return {port: batch.outputs[name] for port, name in pairs.items()}
+
+
+def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> list[Array] | str:
+    """The outputs in the order of the file; or why there are none."""
+    with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
+        with Path(folder, "inputs.npz").open("wb") as file:
+            np.savez(file, **inputs)
+        command = [sys.executable, "-m", "pixprep.repository.onnx_trial", str(onnx.resolve())]
+        try:  # in a folder that is ours: Python looks for modules there first
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            return f"it takes over {limit_s:g} s"
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
+            why = said.splitlines()[-1][:_MOST_LETTERS] if said else f"signal {-done.returncode}"
+            return f"ONNX Runtime could not run it: {why}"
+        with np.load(Path(folder, "outputs.npz")) as found:
+            return [found[str(index)] for index in range(len(found.files))]
+
+
+def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
+    """Which output has one score a class; without labels only where there is no doubt."""
+    fits = [
+        index
+        for index, values in enumerate(outputs)
+        if values.dtype.kind == "f" and values.ndim == 2 and len(values) == 1 and np.isfinite(values).all()
+        if (values.shape[1] == len(labels) if labels else values.shape[1] > 1)
+    ]
+    return fits[0] if fits and (labels or len(classifier.outputs) == 1) else None
+
+
+def shares(scores: Array) -> Array:
+    """Scores as shares of 1: as they are where they are probabilities, or else their softmax."""
+    scores = scores.astype(np.float64)
+    if scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3:
+        return scores
+    powers = np.exp(scores - scores.max())
+    return np.asarray(powers / powers.sum())

@@ -1,0 +1,83 @@
+"""Attack: names that are HTML, in a pipeline file's origin, an output of a batch, a photo's name: shown in a notebook.
+
+Defence: every text is escaped, and controls are made visible; pictures are data inside the page.
+Outcome: the names are read as text; no tag, no attribute and no address comes out of them.
+"""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import photo
+from pixprep.engine import Batch
+from pixprep.verify.report import Certificate, Omission, Row, Tolerance
+
+NAMES = (
+    "<script>alert(1)</script>",
+    "</td></table><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    "<!--",
+    "\x00<\x00script>",
+    "&lt;script&gt;",
+)
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and every text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.text = set(), ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        for name, value in attributes:
+            assert name in ("style", "src", "title")
+            assert name != "src" or re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/=]+", value)
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_comment(self, data):
+        raise AssertionError(data)
+
+
+def pipeline(name):
+    origin = pp.Origin(library=name, version=name, name=name, profile="pillow")
+    return pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()], origin=origin)
+
+
+def batch(name):
+    errors = [None, pp.ImageError("CORRUPT", name)]
+    return Batch({name: np.zeros((2, 3, 4, 4), np.float32)}, errors, [0.0] * 2, [0.0] * 2)
+
+
+def certificate(name):
+    row = Row(output=name, stage="resize", original=name, tolerance=Tolerance(0, 0, name))
+    row.add(name, np.zeros((4, 4, 3), np.uint8), np.ones((4, 4, 3), np.uint8))
+    return Certificate([row], [Omission(name, name, name, name)], [Omission(name, name, name)])
+
+
+CASES = [(shown, name) for shown in (pipeline, batch, certificate) for name in NAMES]
+
+
+# an origin with controls is refused already
+@pytest.mark.parametrize(
+    ("shown", "name"), [case for case in CASES if case[0] is not pipeline or case[1].isprintable()]
+)
+def test_a_name_is_text_wherever_it_stands(shown, name):
+    found = Tags(shown(name)._repr_html_())
+    assert found.tags <= {"p", "table", "tr", "th", "td", "img"}
+    assert name.replace("\x00", "\\x00") in found.text
+
+
+def test_what_an_image_holds_does_not_reach_the_page():
+    commented = photo()[:2] + b"\xff\xfe\x00\x1b<script>alert(1)</script>" + photo()[2:]
+    with pp.Engine(pp.presets.imagenet(), threads=1) as engine:
+        html = engine.run_batch([commented, b"<script>"])._repr_html_()
+    assert "script" not in html

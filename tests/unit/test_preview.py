@@ -1,0 +1,111 @@
+"""What one photo becomes: where it is seen, what its values are, and what is odd about them."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, noise, photo, png, scene
+from pixprep.preview import notes, preview
+
+
+def previewed(*ops, encoded=None, color="rgb"):
+    pipeline = pp.Pipeline([pp.decode(color=color), *ops])
+    return preview(pipeline, encoded or photo())
+
+
+RESIZE = pp.resize(height=8, width=8)
+
+
+def test_a_line_says_the_range_and_the_means_of_the_engines_tensor():
+    pipeline = pp.presets.imagenet()
+    (line,) = preview(pipeline, photo()).lines()
+    (tensor,) = pp.Engine(pipeline, threads=1).run([photo()])
+    red, green, blue = tensor.astype(np.float64).mean(axis=(1, 2))
+    ends = f"{tensor.min():.4g} to {tensor.max():.4g}"
+    assert line == f'"tensor": {ends}; mean red {red:.4g}, green {green:.4g}, blue {blue:.4g}'
+
+
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+def test_tensor_and_levels_are_the_engines_whatever_the_layout(layout):
+    ops = [pp.resize(40), pp.center_crop(32)]
+    normalize = pp.normalize(mean=0.5, std=0.25)
+    (shown,) = previewed(*ops, normalize, pp.tensor(layout=layout), color="bgr").tensors
+    levels = pp.Pipeline([pp.decode(color="bgr"), *ops, pp.tensor(dtype="uint8", layout="hwc")])
+    values = pp.Pipeline([pp.decode(color="bgr"), *ops, normalize, pp.tensor(layout="hwc")])
+    assert np.array_equal(shown.levels, pp.Engine(levels, threads=1).run([photo()])[0])
+    assert np.array_equal(shown.tensor, pp.Engine(values, threads=1).run([photo()])[0])
+    assert shown.channels == ["blue", "green", "red"]
+
+
+@pytest.mark.parametrize(
+    ("ops", "source"),
+    [
+        ([RESIZE], (0, 0, 427, 640)),
+        ([pp.crop(100, 200, 30, 40), RESIZE], (100, 200, 130, 240)),
+        ([pp.crop(100, 200, 30, 40), pp.flip("horizontal"), RESIZE], (100, 200, 130, 240)),
+        ([pp.flip("vertical"), pp.crop(0, 0, 7, 640), RESIZE], (420, 0, 427, 640)),
+        ([pp.letterbox(64, 64)], (0, 0, 427, 640)),
+        ([pp.resize(height=427 * 2, width=1280), pp.center_crop(100)], (188.5, 295, 238.5, 345)),
+        ([pp.resize(height=427 * 2, width=1280), pp.center_crop(100), pp.flip("vertical")], (188.5, 295, 238.5, 345)),
+    ],
+)
+def test_it_says_which_part_of_the_photo_is_seen(ops, source):
+    found = previewed(*ops, pp.tensor())
+    assert (found.height, found.width) == (427, 640)
+    assert found.tensors[0].source == pytest.approx(source)
+
+
+def test_several_tensors_keep_the_fraction_to_which_a_jpeg_is_decoded():
+    ops = [pp.resize(60), pp.center_crop(56)]
+    pipeline = pp.Pipeline([pp.decode(reduced=True), *ops, pp.tensor(), pp.center_crop(8), pp.tensor(name="b")])
+    found = preview(pipeline, photo())
+    batch = pp.Engine(pipeline, threads=1).run_batch([photo()])
+    for shown in found.tensors:
+        assert np.array_equal(shown.tensor.transpose(2, 0, 1), batch.outputs[shown.name][0])
+
+
+@pytest.mark.parametrize(
+    ("encoded", "ops", "said"),
+    [
+        (photo(), [RESIZE], []),
+        (
+            png(np.full((9, 9, 3), (10, 0, 255), np.uint8)),
+            [RESIZE],
+            [
+                "red is constant, level 10 of 0 to 255",
+                "green is constant, level 0 of 0 to 255",
+                "blue is constant, level 255 of 0 to 255",
+            ],
+        ),
+        (
+            png(np.repeat(scene(16, 16)[:, :, :1], 3, axis=2)),
+            [pp.center_crop(16)],
+            ["its channels are equal: a gray photo, which does not show whether their order is right"],
+        ),
+        (
+            png(np.where(noise(64, 64) < 140, 0, noise(64, 64)).astype(np.uint8)),
+            [pp.center_crop(64)],
+            [
+                f"{share:.0%} of {name} is at its lowest value: very dark or light parts, or a clipped photo"
+                for name, share in zip(("red", "green", "blue"), (noise(64, 64) < 140).mean(axis=(0, 1)), strict=True)
+            ],
+        ),
+        (photo(), [pp.letterbox(64, 64)], ["33% of it is margin, not photo"]),
+        (jpeg(scene(4, 4)), [pp.pad(64, 64, anchor="top_left"), pp.center_crop(8)], ["nothing of the photo is seen"]),
+    ],
+)
+def test_what_is_odd_is_said_and_nothing_else(encoded, ops, said):
+    (shown,) = previewed(*ops, pp.tensor(), encoded=encoded).tensors
+    assert list(notes(shown)) == said
+
+
+def test_a_margin_is_left_out_of_what_is_said_of_the_photo():
+    (shown,) = previewed(pp.pad(640, 640, fill=0), pp.tensor()).tensors
+    assert shown.margin == pytest.approx(213 / 640)
+    assert shown.of_photo(shown.levels).shape == (427, 640, 3)
+    assert list(notes(shown)) == ["33% of it is margin, not photo"]
+
+
+def test_an_image_that_is_refused_is_an_error():
+    with pytest.raises(pp.ImageError, match="UNKNOWN_FORMAT"):
+        preview(pp.presets.imagenet(), b"not an image")

@@ -1,0 +1,139 @@
+"""One photo through the models of a repository: tensors and classes, and whatever a classifier does, no error."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pixprep as pp
+from images import photo, png
+from pixprep.repository import build, try_out
+from pixprep.repository.trial import MAX_ONNX_BYTES, shares
+
+RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
+
+
+def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", batch="batch"):
+    """A classifier whose three scores are the means of red, green and blue, and a constant."""
+    nodes = [
+        helper.make_node(op, ["images"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["means"]),
+        helper.make_node("Add", ["means", "bias"], ["scores"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "colors",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [batch, 3, 16, 16])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 3])],
+        [helper.make_tensor("bias", TensorProto.FLOAT, [3], bias)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def built(tmp_path):
+    """Build a repository of such a classifier: where it lies."""
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=16, width=16), pp.normalize(scale=0.02), pp.tensor()])
+
+    def make(*labels, name="", **options):
+        (tmp_path / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+        build(
+            tmp_path / "models",
+            pipeline=pipeline,
+            onnx=color_model(tmp_path / "colors.onnx", **options),
+            labels=tmp_path / "labels.txt" if labels else None,
+            name=name,
+        )
+        return tmp_path / "models"
+
+    return make
+
+
+def classes(repository, encoded=RED, **options):
+    """What is said of the classifier."""
+    return [line for line in try_out(repository, encoded, **options) if not line.startswith('"tensor"')]
+
+
+def test_the_best_classes_are_named_with_their_shares_of_the_softmax(built):
+    powers = np.exp([4.0, 0.4, 0.2])
+    shown = [f"{share:.2f}" for share in powers / powers.sum()]
+    assert classes(built("rose", "leaf", "sea")) == [f'"scores": rose {shown[0]}, leaf {shown[1]}, sea {shown[2]}']
+
+
+def test_without_labels_classes_are_numbers(built):
+    (line,) = classes(built(bias=(0.0, 9.0, 0.0)))
+    assert line == '"scores": class 1 1.00, class 0 0.00, class 2 0.00'
+
+
+def test_the_tensors_line_is_the_previews(built):
+    first, *_ = try_out(built(), RED)
+    assert first == '"tensor": 0.2 to 4; mean red 4, green 0.4, blue 0.2'
+
+
+def test_equal_scores_are_said(built):
+    gray = png(np.full((20, 20, 3), 100, np.uint8))
+    assert classes(built(), gray) == ['"scores": every class has the same score']
+
+
+def test_scores_that_are_not_finite_are_said(built):
+    assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some of its values are not finite']
+
+
+def test_a_model_that_does_not_run_is_said_and_nothing_is_raised(built):
+    (line,) = classes(built(op="NoSuchOp"))
+    assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
+    assert "NoSuchOp" in line
+    assert str(built) not in line
+
+
+def test_a_model_that_takes_too_long_is_left(built):
+    assert classes(built(), limit_s=0.001) == ["the classifier was not tried: it takes over 0.001 s"]
+
+
+def test_a_model_that_is_large_is_not_loaded(built):
+    repository = built()
+    with (repository / "classifier" / "1" / "model.onnx").open("r+b") as file:
+        file.truncate(MAX_ONNX_BYTES + 1)
+    assert classes(repository) == ["the classifier was not tried: over 1 GiB"]
+
+
+def test_without_onnx_runtime_it_says_what_to_install(built):
+    program = (
+        "import sys; from pathlib import Path; sys.modules['onnxruntime'] = None\n"
+        "from pixprep.repository import try_out\n"
+        "print(list(try_out(Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()))[-1])"
+    )
+    (built().parent / "photo.png").write_bytes(RED)
+    command = [sys.executable, "-c", program, built(), built().parent / "photo.png"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == 'the classifier was not tried: pip install "pixprep[classifier]"\n'
+
+
+def test_of_several_ensembles_the_named_one_is_tried_or_all(built):
+    built("rose", "leaf", "sea")
+    repository = built("r", "g", "b", name="other")
+    (usual,), (other,) = classes(repository, name=""), classes(repository, name="other")
+    assert usual.startswith('"scores": rose ')
+    assert other.startswith('"scores": r ')
+    assert classes(repository) == [other, usual]
+
+
+def test_a_repository_without_a_classifier_shows_its_tensors(tmp_path):
+    for version in ("1", "2", "x"):
+        folder = tmp_path / "models" / "photo.pixprep" / version
+        folder.mkdir(parents=True)
+        size = 8 if version == "2" else 16
+        pp.Pipeline([pp.decode(), pp.resize(height=size, width=size), pp.tensor()]).save(folder / "pipeline.json")
+    (line,) = try_out(tmp_path / "models", photo())
+    (tensor,) = pp.Engine(pp.load(tmp_path / "models" / "photo.pixprep" / "2" / "pipeline.json")).run([photo()])
+    assert line.startswith(f'"tensor": {tensor.min():.4g} to {tensor.max():.4g}; mean red ')
+
+
+def test_shares_are_the_scores_themselves_where_these_are_probabilities():
+    assert shares(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
+    assert shares(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
+    assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
