@@ -161,7 +161,8 @@ class Placement:
         ratio: (y, x), pixels of the box for each resized pixel; ``box`` / ``resized`` unless the resize is
             ``subpixel``: then the middles of both agree.
         box, region: (top, left, bottom, right), the last two exclusive.
-        resized, at, canvas: (rows, columns).
+        resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
+            the image would be.
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
     """
@@ -259,7 +260,10 @@ class Geometry:
 
 
 class _Span:
-    """What a canvas shows of one axis while steps are folded: ``length`` pixels from ``begin``, seen at ``at``."""
+    """What a canvas shows of one axis while steps are folded: ``length`` pixels from ``begin``, seen at ``at``.
+
+    Where it shows none, ``at`` may lie outside it.
+    """
 
     def __init__(self, length: int) -> None:
         self.begin = 0
@@ -270,14 +274,13 @@ class _Span:
 
     def window(self, start: int, length: int) -> None:
         """Lay a canvas of ``length`` over this one, beginning at ``start`` (negative: a margin before)."""
-        first = max(self.at, start)
-        last = max(first, min(self.at + self.length, start + length))
+        first, last = max(self.at, start), min(self.at + self.length, start + length)
+        if last <= first:  # nothing is seen, and an empty range stays where the image begins, for the transform
+            first = last = self.at
         cut_before, cut_after = first - self.at, self.at + self.length - last
-        if last == first:  # nothing is seen: keep an empty range inside the image
-            cut_before, cut_after = min(cut_before, self.length), max(0, self.length - cut_before)
         self.begin += cut_after if self.is_flipped else cut_before
         self.length -= cut_before + cut_after
-        self.at = min(first - start, length)
+        self.at = first - start
         self.canvas = length
 
     def flip(self) -> None:
