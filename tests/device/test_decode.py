@@ -190,7 +190,6 @@ REFUSED = [
     ),
     (tiff([(34665, 4, 1, 26 + n) for n in range(8)]), {}, "CORRUPT", "over 8 directories of tags in the TIFF"),
     (tiff(SIZES + TILE), {}, "TOO_MANY_PIXELS", "4000 x 16000 pixels; the limit is 50,000,000 (parameter max_pixels)"),
-    (with_segments(EXIF, EXIF), {}, "UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG"),
 ]
 
 
@@ -207,6 +206,7 @@ ALLOWED = [
     (scans(10), {"max_scans": 10}),
     (scans(10) + scans(10) * 10, {"max_scans": 10}),  # what stands behind an image is not of it
     (with_segments(EXIF), {}),
+    (with_segments(EXIF, EXIF), {}),
     (with_text("\nexif\n 4\nnot hexadecimal"), {}),
 ]
 

@@ -22,7 +22,7 @@ import simplejpeg
 from PIL import Image
 
 from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits
-from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header
+from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.errors import ImageError, PixprepError
 from pixprep.plan import Placed, Plan, Reduction
 
@@ -161,7 +161,7 @@ class CpuDecoder:
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
         if warning is None or _is_rare(warning):
             try:
-                return Decoded(self._pillow(encoded, "jpeg", memory, header.orientation), placed)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed)
             except ImageError as error:
                 damage = error.as_value()
         else:
@@ -177,15 +177,15 @@ class CpuDecoder:
         if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
             raise damage
         try:
-            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header.orientation)
+            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header)
         except ImageError:
             raise damage from None
         return Decoded(pixels, placed, is_recovered=True)
 
-    def _pillow(self, encoded: Encoded, name: Format, memory: _Memory, turn: int = 1) -> U8:
-        # It joins the segments of a JPEG, and before 13 copies what their tags claim: unchecked, up to 20 GB.
-        if name == "jpeg" and bytes(encoded).count(b"Exif\0\0") > 1:
-            raise ImageError("UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG")
+    def _pillow(self, encoded: Encoded, name: Format, memory: _Memory, header: JpegHeader | None = None) -> U8:
+        turn = 1
+        if header is not None:
+            turn, encoded = header.orientation, with_plain_exif(encoded, header)
         try:
             with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
                 self._limits.check_size(image.height, image.width, len(encoded))

@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Literal, NamedTuple
 
-from pixprep.decoders import Format, Limits
+from pixprep.decoders import Encoded, Format, Limits
 from pixprep.errors import ImageError
 
 # Start-of-frame markers: every C0..CF that is not DHT (C4), JPG (C8) or DAC (CC); ITU-T T.81, table B.1.
@@ -21,9 +21,13 @@ _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _START_OF_SCAN, _END_OF_IMAGE, _APP1, _LOSSLESS = 0xDA, 0xD9, 0xE1, 0xC3
 _EXIF = b"Exif\0\0"
-_ORIENTATION_TAG, _SHORT = 0x0112, 3
+_EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
+_ORIENTATION_TAG = 0x0112
 _DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interoperability
-_TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}  # TIFF 6.0, section 2
+# TIFF 6.0, section 2, and LONG8 of BigTIFF, which Pillow reads in any TIFF.
+_TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+# How a number of a type is packed; a rational is two. The other types are text and bytes.
+_NUMBERS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q"}
 
 
 class JpegHeader(NamedTuple):
@@ -114,7 +118,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
     """
     data = memoryview(encoded)
     frame: tuple[int, memoryview] | None = None
-    orientation = 1
+    exif: list[memoryview] = []
     position = 2
     for _ in range(_MAX_SEGMENTS):
         found = _MARKER.search(data, position)
@@ -134,8 +138,8 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
             raise _cut_off(data)
         if marker in _FRAMES and len(segment) >= 6:
             frame = (marker, segment)
-        elif marker == _APP1 and orientation == 1 and segment[:6] == _EXIF:
-            orientation = exif_orientation(bytes(segment))
+        elif marker == _APP1 and segment[:6] == _EXIF:
+            exif.append(segment[6:] if exif else segment)
         elif marker == _START_OF_SCAN:
             if frame is None:
                 raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
@@ -150,7 +154,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
                 components=components,
                 precision=fields[0],
                 frame=process,
-                orientation=orientation,
+                orientation=exif_orientation(b"".join(exif)),
                 scan=position + length,
                 least=(_blocks(fields, segment) * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
             )
@@ -223,17 +227,66 @@ def check_tags(tiff: bytes | memoryview) -> None:
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2); 1 where there is none."""
-    tiff = exif.removeprefix(_EXIF)
-    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
+    """Tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2), as Pillow 13 reads it.
 
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(tiff[at : at + size], order)
+    A number of any type counts, if it is 2 to 8. The first entry of a tag counts, unless it has no value. An entry
+    whose value lies behind the end of the data ends the directory; one that makes the values longer than the data is
+    skipped.
 
-    directory = number(4, 4)
-    for index in range(min(number(directory, 2), 512)):
-        entry = directory + 2 + 12 * index
-        if number(entry, 2) == _ORIENTATION_TAG and number(entry + 2, 2) == _SHORT:
-            value = number(entry + 8, 2)
-            return value if 1 <= value <= 8 else 1
+    Args:
+        exif: with or without its name; of a JPEG with several segments, what they hold together.
+
+    Returns:
+        1 to 8; 1 where nothing is said, and where Pillow refuses the data.
+    """
+    tiff = _EXIF_START.sub(b"", exif)
+    if tiff[:4] not in (b"II*\0", b"II\0*", b"MM\0*", b"MM*\0"):
+        return 1
+    order: Literal["<", ">"] = "<" if tiff[:2] == b"II" else ">"
+    entry = struct.Struct(f"{order}HHI4s")
+    directory = _number(tiff[4:8], order)
+    count_of_entries = _number(tiff[directory : directory + 2], order)
+    entries = tiff[directory + 2 : directory + 2 + entry.size * count_of_entries]
+    known: set[int] = set()
+    claimed = 0
+    for tag, type_, count, value in entry.iter_unpack(entries[: len(entries) // entry.size * entry.size]):
+        size = _TYPE_BYTES.get(type_, 0) * count
+        if size == 0 or tag in known:
+            continue
+        if size > len(value):
+            claimed += size
+            if claimed > len(tiff):
+                continue
+            where = _number(value, order)
+            if where + size > len(tiff):
+                break
+            value = tiff[where : where + 8]  # noqa: PLW2901  (the longest number)
+        if tag == _ORIENTATION_TAG:
+            return _turn(value, type_, order)
+        known.add(tag)
     return 1
+
+
+def with_plain_exif(encoded: Encoded, header: JpegHeader) -> bytes:
+    """The same JPEG for another decoder, whose EXIF data says the orientation in the plainest way, and nothing else.
+
+    Others read odd EXIF data in ways of their own, and Pillow before 13 copied what its tags claim, up to 20 GB.
+    """
+    directory = struct.pack(">H HHI HH I", 1, _ORIENTATION_TAG, 3, 1, header.orientation, 0, 0)
+    exif = _EXIF + b"MM\0*\0\0\0\x08" + directory
+    head = bytes(encoded[2 : header.scan]).replace(_EXIF, b"exif\0\0")
+    return b"".join([b"\xff\xd8\xff\xe1", struct.pack(">H", 2 + len(exif)), exif, head, encoded[header.scan :]])
+
+
+def _number(packed: bytes, order: Literal["<", ">"]) -> int:
+    return int.from_bytes(packed, "little" if order == "<" else "big")
+
+
+def _turn(value: bytes, type_: int, order: Literal["<", ">"]) -> int:
+    """The first number of a value, if it is an orientation, else 1."""
+    if type_ not in _NUMBERS:
+        return 1
+    number, *divisor = struct.unpack_from(order + _NUMBERS[type_], value)
+    if divisor:
+        number = number / divisor[0] if divisor[0] else 1
+    return int(number) if number in range(2, 9) else 1

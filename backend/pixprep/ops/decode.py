@@ -16,8 +16,8 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
 
     Args:
         color: order of the channels.
-        apply_exif_orientation: turn the image upright by its EXIF data (not XMP); False keeps the pixels as they are
-            stored, but for TIFF, which Pillow turns while it reads.
+        apply_exif_orientation: turn the image upright by its EXIF data (not XMP), as Pillow 13 reads it; False keeps
+            the pixels as they are stored, but for TIFF, which Pillow turns while it reads.
         chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
             code; ``fast``: repeated, a few percent quicker, up to 73 levels off.
         idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
