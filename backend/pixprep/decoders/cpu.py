@@ -1,7 +1,7 @@
 """Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), everything else by Pillow.
 
-Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose their IDCT: with ``"idct": "fast"`` they are
-refused.
+Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are refused,
+and with ``"chroma": "fast"`` those whose colour it interpolates.
 
 A JPEG is damaged if libjpeg-turbo warns: its data ends early, or does not fit. ``strict`` refuses it; ``lenient`` takes
 what libjpeg-turbo makes of it, which is what Pillow, OpenCV and browsers show.
@@ -195,6 +195,8 @@ class CpuDecoder:
                 if name == "jpeg":
                     if self._is_gray:
                         image.draft("L", None)
+                    if self._plan.chroma == "fast" and image.mode != "L":
+                        _check_not_interpolated(image.layer)  # type: ignore[attr-defined]
                 else:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
@@ -329,6 +331,20 @@ def _array(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     # Pillow's RGB has a fourth byte in memory: asked for with it, 50 megapixels need 400 MB less than by way of RGBX.
     pixels = np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8)
     return pixels.reshape(image.height, image.width, 4)
+
+
+def _check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:
+    """Refuse a JPEG for whose sampling libjpeg-turbo has an interpolation, which Pillow always asks for (jdsample.c).
+
+    Args:
+        layers: of each component its number, horizontal and vertical sampling factor and table.
+    """
+    across, down = (max(layer[axis] for layer in layers) for axis in (1, 2))
+    if any((across / h, down / v) in ((2, 1), (1, 2), (2, 2)) for _, h, v, _ in layers):
+        factors = ", ".join(f"{h} x {v}" for _, h, v, _ in layers)
+        raise ImageError(
+            "UNSUPPORTED", f'a JPEG of a rare kind or sampling ({factors}), which "chroma": "fast" does not read'
+        )
 
 
 def _exif(image: Image.Image) -> bytes:
