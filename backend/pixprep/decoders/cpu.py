@@ -1,10 +1,11 @@
 """Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), everything else by Pillow.
 
-Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are refused,
-and with ``"chroma": "fast"`` those whose colour it interpolates.
+Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
+refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
 
-A JPEG is damaged if libjpeg-turbo warns: its data ends early, or does not fit. ``strict`` refuses it; ``lenient`` takes
-what libjpeg-turbo makes of it, which is what Pillow, OpenCV and browsers show.
+A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``decoders.flaws`` has what does not): its data ends
+early, or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
+OpenCV and browsers show.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import simplejpeg
 from PIL import Image
 
 from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits
+from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.errors import ImageError, PixprepError
 from pixprep.plan import Placed, Plan, Reduction
@@ -111,13 +113,17 @@ class CpuDecoder:
             if _is_rare(message):
                 return None
             damage = _jpeg_error(message, len(encoded))
-            if not self._is_lenient:
+            whole = self._mended(encoded, header, buffer)
+            if whole is not None:
+                pixels = whole
+            elif not self._is_lenient:
                 raise damage from None
-            try:
-                pixels = self._remains(encoded, buffer)
-            except ValueError:
-                return self._recovered(encoded, header, placed, memory, damage)
-            is_recovered = True
+            else:
+                is_recovered = True
+                try:
+                    pixels = self._remains(encoded, buffer)
+                except ValueError:
+                    return self._recovered(encoded, header, placed, memory, damage)
         if turn != 1:
             pixels = _turned(pixels, turn)
         if denominator > 1:
@@ -137,6 +143,14 @@ class CpuDecoder:
             strict=is_strict,
         )
         return pixels
+
+    def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
+        """A JPEG of which libjpeg-turbo warns, if all that it warns of costs no pixel."""
+        without_flaws = mended(encoded, header)
+        try:
+            return None if without_flaws is None else self._turbojpeg(without_flaws, buffer, is_strict=True)
+        except ValueError:
+            return None
 
     def _remains(self, encoded: Encoded, buffer: U8) -> U8:
         """What libjpeg-turbo makes of a damaged JPEG.
