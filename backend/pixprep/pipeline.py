@@ -175,9 +175,7 @@ def _taken(index: int, op: AnyOp, names: dict[str, int]) -> int:
         raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")
     if op.name is not None:
         if not (op.name.isascii() and op.name.isidentifier()):  # in other letters it may look like another name
-            raise PipelineError(
-                f"name: letters a to z, digits and _, no digit first, not {pipeline_file.quoted(op.name)}"
-            )
+            raise PipelineError(f"name: ASCII letters, digits and _, not {pipeline_file.quoted(op.name)}")
         if len(op.name) > MAX_NAME:
             raise PipelineError(f"name: {len(op.name):,} letters; at most {MAX_NAME}")
         if op.name in names:
