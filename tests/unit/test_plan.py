@@ -173,6 +173,19 @@ def test_a_centre_crop_rounds_half_a_pixel_to_even(margin, offset):
     assert place([pp.center_crop(10, 10)], 10 + margin, 10).region == (offset, 0, offset + 10, 10)
 
 
+def test_the_demos_window_is_that_of_tensorflows_efficientnet():
+    """``padded_center_crop_size = int(224 / (224 + 32) * shorter)``, ``offset = (d + 1) // 2`` on either axis."""
+    plan = pp.presets.efficientnet_lite0().plan.outputs["tensor"]
+    differ = 0
+    for height in range(2, 601):
+        for width in (2, 3, height, height + 1, 599, 600):
+            side = int(224 / (224 + 32) * min(height, width))
+            top, left = ((length - side + 1) // 2 for length in (height, width))
+            assert plan.geometry.place(height, width).box == (top, left, top + side, left + side)
+            differ += top != round((height - side) / 2)
+    assert differ > 500
+
+
 @pytest.mark.parametrize(("spare", "before"), [(1, 0), (2, 1), (3, 1), (5, 2), (7, 3)])
 def test_a_letterbox_puts_the_odd_margin_below(spare, before):
     assert place([pp.pad(10 + spare, 10)], 10, 10).at == (before, 0)
