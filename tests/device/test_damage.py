@@ -173,7 +173,6 @@ CHEAP = {
     "extraneous bytes, and a bad ICC marker": (junk_before(DQT, with_segment(APP2, ICC, CLEAN)), CLEAN),
     "unknown JFIF revision": (changed(CLEAN, APP0, 9, b"\7\7"), CLEAN),
     "Invalid SOS parameters": (changed(CLEAN, SOS, -3, b"\0\0\0"), CLEAN),
-    "Invalid SOS parameters, arbitrary": (changed(CLEAN, SOS, -3, b"\1\2\x31"), CLEAN),
 }
 """What libjpeg-turbo warns of: a JPEG, and the same without that."""
 
@@ -202,6 +201,13 @@ def inserted(encoded, segment, offset):
     """A JPEG with a byte too many inside its first segment of a kind, whose last byte is outside then."""
     at = encoded.index(bytes([0xFF, segment])) + offset
     return encoded[:at] + b"\0" + encoded[at:]
+
+
+def removed(encoded, segment, offset, count):
+    """A JPEG that lacks some bytes of its first segment of a kind."""
+    at = encoded.index(bytes([0xFF, segment])) + offset
+    at += 2 + int.from_bytes(encoded[at - offset + 2 : at - offset + 4], "big")
+    return encoded[:at] + encoded[at + count :]
 
 
 def damaged(encoded, words):
@@ -241,6 +247,8 @@ COSTLY = {
             (rf"{CORRUPT}\d+ extraneous bytes before marker 0x(c4|da)", PROGRESSIVE),
         )
     },
+    "Invalid SOS parameters for sequential JPEG": (changed(CLEAN, SOS, -3, bytes(9)), CLEAN),  # and 6 of its scan
+    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last is of its scan
     "Unknown Adobe color transform code 8": (changed(RGB, ADOBE, 15, b"\x08"), RGB),
     f"{CORRUPT}16 extraneous bytes": (changed(RGB, ADOBE, 0, b"\0"), RGB),
     f"{CORRUPT}1 extraneous bytes before marker 0xdb": (inserted(adobes(1, CLEAN), ADOBE, 15), CLEAN),

@@ -25,7 +25,7 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
     ==========================  ================================  =====================================================
     bad ICC marker              the colour profile                nothing is converted by it
     unknown JFIF revision       the number, which becomes 1       nothing depends on it
-    invalid SOS parameters      the numbers, which become 0, 63   only progressive JPEGs have scans of a few frequencies
+    invalid SOS parameters      three zeros, for 0, 63 and 0      only progressive JPEGs have scans of a few frequencies
     extraneous bytes before     up to 20 bytes between segments   see below
     marker
     ==========================  ================================  =====================================================
@@ -33,7 +33,8 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
     Bytes between segments may be the end of the segment before them: that has to be one without part in the pixels. Or
     they may be a segment that is lost. One with a table is longer. One that names the colour space was Adobe's or
     JFIF's: so there has to be a JFIF segment still, which decides alone, or Adobe's with what JFIF would say.
-    Everything else that libjpeg-turbo warns of (docs/decisions.md) does cost pixels, or may.
+    Other numbers than zeros in the header of a scan, or a scan that goes on with a zero, may be damage that reaches
+    into the scan. Everything else that libjpeg-turbo warns of (docs/decisions.md) does cost pixels, or may.
 
     Args:
         encoded: a JPEG of 1 or 3 components.
@@ -64,7 +65,9 @@ def mended(encoded: Encoded, header: JpegHeader) -> bytes | None:
             has_adobe = segment[13] == 1
         elif before == _APP2 and segment[2:14] == b"ICC_PROFILE\0":
             continue
-        elif before == _START_OF_SCAN and header.frame in _SEQUENTIAL:
+        elif before == _START_OF_SCAN and header.frame in _SEQUENTIAL and segment.endswith(bytes(3)):
+            if not any(encoded[header.scan : header.scan + 1]):
+                return None
             segment = segment[:-3] + b"\0\x3f\0"
         parts += [found[0], segment]
     if has_junk and not (has_jfif or has_adobe or header.components == 1):
