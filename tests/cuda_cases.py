@@ -72,6 +72,9 @@ def _without_resize():
     u8 = pp.tensor(dtype="uint8")
     yield plan_of(pp.center_crop(50, 70), u8)
     yield plan_of(pp.letterbox(20, 30, anchor="top_left"), pp.pad(40, 50, fill=114), u8)
+    for lying in ((20, 300), (300, 20)):  # of most images the crop shows the margin alone
+        yield plan_of(pp.letterbox(*lying, anchor="top_left"), pp.flip(), pp.crop(4, 9, 15, 10), u8)
+        yield plan_of(pp.letterbox(*lying, anchor="top_left"), pp.crop(lying[0] - 12, lying[1] - 9, 11, 9), u8)
 
 
 def _types():

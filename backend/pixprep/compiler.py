@@ -27,6 +27,7 @@ from pixprep.plan import (
 from pixprep.profiles import PROFILES
 from pixprep.spec import ImageSpec, TensorSpec
 
+_FLOAT32 = np.finfo(np.float32)
 _CHANNELS = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 
 
@@ -265,11 +266,25 @@ def _float32_steps(op: ops.Normalize, count: int) -> list[Float32]:
             Float32("multiply", tuple(s / d for d, s in zip(std, scale, strict=True))),
         ),
     }[op.arithmetic]
+    factors = (1 / op.scale, *mean, *std) if op.arithmetic == "fused" else ()
+    _check_float32(op, [*factors, *(constant for step in steps for constant in step.by)])
     neutral = {"subtract": 0.0, "multiply": 1.0, "divide": 1.0}
     return [step for step in steps if any(x != neutral[step.operation] for x in step.by)]
 
 
+def _check_float32(op: ops.Normalize, constants: Sequence[float]) -> None:
+    """Refuse a constant that is infinite in float32, or 0, or has fewer digits than others."""
+    for constant in constants:
+        with np.errstate(all="ignore"):
+            magnitude = abs(np.float32(constant))
+        if constant != 0 and not _FLOAT32.tiny <= magnitude <= _FLOAT32.max:
+            raise PipelineError(
+                f'"arithmetic": "{op.arithmetic}" needs the number {constant:.3g}, which is none of float32: '
+                'bring "scale", "mean" and "std" nearer to 1, or leave "arithmetic" out'
+            )
+
+
 def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
     """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
-    with np.errstate(all="ignore"):  # TensorPlan refuses what is not finite
+    with np.errstate(all="ignore"):  # what is not finite is refused later
         return tuple(float(np.float32(value) * np.float32(factor)) for value in values)

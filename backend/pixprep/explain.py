@@ -175,9 +175,11 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         steps.append(_window(box))
     if placement.resized != _size(box):
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
-    if _size(region) != placement.resized:
+    if 0 in _size(region):
+        steps.append("of which nothing is seen")
+    elif _size(region) != placement.resized:
         steps.append(f"of which only {_window(region)} are needed")
-    if placement.canvas != _size(region):
+    if placement.canvas != _size(region) and 0 not in _size(region):
         steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")
     yield f"e.g. {height} x {width}: {', '.join(steps) or 'as it is'}"
 

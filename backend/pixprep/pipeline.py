@@ -179,8 +179,8 @@ def _taken(index: int, op: AnyOp, names: dict[str, int]) -> int:
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
         raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")
     if op.name is not None:
-        if not op.name.isidentifier():
-            raise PipelineError(f"name: letters, digits and _, not {pipeline_file.quoted(op.name)}")
+        if not (op.name.isascii() and op.name.isidentifier()):  # in other letters it may look like another name
+            raise PipelineError(f"name: ASCII letters, digits and _, not {pipeline_file.quoted(op.name)}")
         if len(op.name) > MAX_NAME:
             raise PipelineError(f"name: {len(op.name):,} letters; at most {MAX_NAME}")
         if op.name in names:

@@ -161,7 +161,8 @@ class Placement:
         ratio: (y, x), pixels of the box for each resized pixel; ``box`` / ``resized`` unless the resize is
             ``subpixel``: then the middles of both agree.
         box, region: (top, left, bottom, right), the last two exclusive.
-        resized, at, canvas: (rows, columns).
+        resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
+            the image would be.
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
     """
@@ -259,7 +260,10 @@ class Geometry:
 
 
 class _Span:
-    """What a canvas shows of one axis while steps are folded: ``length`` pixels from ``begin``, seen at ``at``."""
+    """What a canvas shows of one axis while steps are folded: ``length`` pixels from ``begin``, seen at ``at``.
+
+    Where it shows none, ``at`` may lie outside it.
+    """
 
     def __init__(self, length: int) -> None:
         self.begin = 0
@@ -270,14 +274,13 @@ class _Span:
 
     def window(self, start: int, length: int) -> None:
         """Lay a canvas of ``length`` over this one, beginning at ``start`` (negative: a margin before)."""
-        first = max(self.at, start)
-        last = max(first, min(self.at + self.length, start + length))
+        first, last = max(self.at, start), min(self.at + self.length, start + length)
+        if last <= first:  # nothing is seen, and an empty range stays where the image begins, for the transform
+            first = last = self.at
         cut_before, cut_after = first - self.at, self.at + self.length - last
-        if last == first:  # nothing is seen: keep an empty range inside the image
-            cut_before, cut_after = min(cut_before, self.length), max(0, self.length - cut_before)
         self.begin += cut_after if self.is_flipped else cut_before
         self.length -= cut_before + cut_after
-        self.at = min(first - start, length)
+        self.at = first - start
         self.canvas = length
 
     def flip(self) -> None:
@@ -356,11 +359,24 @@ class TensorPlan:
     arithmetic: tuple[ArithmeticStep, ...]
 
     def __post_init__(self) -> None:
-        """Raise PipelineError where a step overflows: every step is monotone, so the darkest and the lightest tell."""
-        with np.errstate(all="ignore"):
-            ends = self.values(np.tile(np.array([0, 255], np.float32), (len(self.channels), 1)))
-        if not np.isfinite(ends).all():
-            raise PipelineError("normalize: a step of its arithmetic leaves the range of float32")
+        """Refuse arithmetic that overflows, or makes all levels one; every step is monotone, so black and white tell.
+
+        Raises:
+            PipelineError: a step leaves the numbers of its type.
+        """
+        ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
+        for index, step in enumerate(self.arithmetic, 1):
+            dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
+            with np.errstate(all="ignore"):
+                ends = _done(step, ends.astype(np.float32)).astype(dtype)
+            if not np.isfinite(ends).all():
+                raise PipelineError(f"normalize: a step of its arithmetic leaves the range of {dtype}")
+            difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
+            if difference < np.finfo(dtype).tiny:
+                raise PipelineError(
+                    f"normalize: black and white differ by {difference:.2g} in {dtype}, so that every pixel would "
+                    'become the same value: choose a larger "scale", or a smaller "mean" or "std"'
+                )
 
     @property
     def is_real(self) -> bool:
@@ -382,17 +398,22 @@ class TensorPlan:
         Every step but the last rounds to float32; the last result is rounded to the dtype.
         """
         values: npt.NDArray[Any] = levels
-        shape = (-1,) + (1,) * (levels.ndim - 1)
         for step in self.arithmetic:
-            values = values.astype(np.float32)
-            if isinstance(step, Affine):
-                scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
-                values = values.astype(np.float64) * scale + offset
-            else:
-                by = np.array(step.by, np.float32).reshape(shape)
-                values = _FLOAT32_OPERATIONS[step.operation](values, by)
+            values = _done(step, values.astype(np.float32))
         result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
         return result
+
+
+def _done(step: ArithmeticStep, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A step done to float32 values, the channels in the first axis: float32 or, by ``Affine``, float64."""
+    shape = (-1,) + (1,) * (values.ndim - 1)
+    if isinstance(step, Affine):
+        scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
+        values = values.astype(np.float64) * scale + offset
+    else:
+        by = np.array(step.by, np.float32).reshape(shape)
+        values = _FLOAT32_OPERATIONS[step.operation](values, by)
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,14 @@ def clip(*, size: int = 224, dtype: TensorDType = "float32") -> Pipeline:
 
 
 def efficientnet_lite0() -> Pipeline:
-    """The demo's classifier: centre square of 0.875 of the shorter side, bicubic to 224, (level - 127) / 128."""
+    """The demo's classifier: centre square of 0.875 of the shorter side, bicubic to 224, (level - 127) / 128.
+
+    The window is that of ``_decode_and_center_crop`` of TensorFlow's EfficientNet, which begins at ``(d + 1) // 2``.
+    """
     return Pipeline(
         [
             Decode(),
-            CenterCrop(fraction=0.875),
+            CenterCrop(fraction=0.875, rounding="half_away"),
             Resize(height=224, width=224, filter="bicubic"),
             Normalize(mean=127, std=128, scale=1),
             Tensor(),

@@ -1,7 +1,7 @@
 """Attack: names that are paths, formats, markup or control sequences, to get into messages, logs and config.pbtxt.
 
-Defence: a name is an identifier of at most 128 letters; what a message repeats is in ASCII and cut at 80 characters;
-``origin`` holds printable words; nothing of a file is ever a format string.
+Defence: a name is an ASCII identifier of at most 128 letters; what a message repeats is in ASCII and cut at 80
+characters; ``origin`` holds printable words; nothing of a file is ever a format string.
 Outcome: nothing of it reaches a terminal or a configuration as it is. Before the mends, names had no limit, and
 ``origin`` kept control characters, which ``pixprep import`` printed.
 """
@@ -31,6 +31,29 @@ WORDS = (
     "\x00",
     "",
 )
+
+
+LOOK_ALIKES = (
+    "\u0455tatus",  # a Cyrillic letter
+    "\uff53tatus",  # a full-width one, which NFKC makes an s
+    "\u017ftatus",  # a long s, likewise
+    "i\u043cage",
+    "ten\u200dsor",  # with a joiner, of no width
+    "tens\u03bfr",
+    "\u00fcberall",
+    "t\u0065\u0301nsor",
+    "\u0661st",
+)
+
+
+@pytest.mark.parametrize("word", LOOK_ALIKES, ids=ascii)
+@pytest.mark.parametrize("op", ["tensor", "flip", "decode", "transform"])
+def test_a_name_that_looks_like_another_is_refused(word, op):
+    ops = [{"op": "decode"}, {"op": "center_crop", "height": 8}, {"op": "flip"}, {"op": "transform"}, {"op": "tensor"}]
+    next(each for each in ops if each["op"] == op)["name"] = word
+    with pytest.raises(pp.PipelineError, match="name: ASCII letters, digits and _, not ") as caught:
+        pp.Pipeline.from_json(json.dumps({"format": "pixprep/1", "ops": ops}))
+    assert str(caught.value).isascii()
 
 
 @pytest.mark.parametrize("word", WORDS, ids=ascii)

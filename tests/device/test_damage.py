@@ -1,5 +1,6 @@
 """Damaged JPEGs: refused by default; with ``damage="lenient"`` what libjpeg-turbo makes of them."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -53,7 +54,8 @@ DAMAGED = {f"{name}, cut at {share}": cut(SMALL[name], share) for name in SMALL 
 # A progressive JPEG has headers between its scans: cut inside one of them, libjpeg-turbo gives up.
 CUT_IN_TABLES = [DAMAGED.pop(f"{name}, cut at 0.4") for name in ("progressive", "gray progressive")]
 DAMAGED |= {"odd sampling, cut": cut(odd_sampling(jpeg(scene(48, 64))), 0.2)}
-JUNK_IN_THE_HEADER = jpeg(scene(24, 33)).replace(b"\xff\xdb", b"\0\0\0\xff\xdb", 1)
+JUNK = b"\0\xff\0\1"
+JUNK_BEHIND_A_TABLE = jpeg(scene(24, 33)).replace(b"\xff\xc0", JUNK + b"\xff\xc0", 1)
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -112,15 +114,186 @@ def test_the_fast_ways_recover_too(fast):
     assert not np.array_equal(decode(encoded, "lenient")[0], expected)
 
 
-def test_junk_between_the_segments_of_a_header_is_damage():
-    """Pillow reads it; but where a byte of Adobe's segment is lost, the colours are other ones."""
-    error, _ = decode(JUNK_IN_THE_HEADER)
-    assert str(error) == "[CORRUPT] libjpeg-turbo: 3 extraneous bytes before marker 0xdb"
-    pixels, recovered = decode(JUNK_IN_THE_HEADER, "lenient")
-    assert_close(pixels, expected_pixels(JUNK_IN_THE_HEADER), EQUAL)
+# what costs no pixel, and what does
+
+DQT, DHT, SOS, COM, APP0, APP1, APP2, ADOBE = 0xDB, 0xC4, 0xDA, 0xFE, 0xE0, 0xE1, 0xE2, 0xEE
+
+
+def with_segment(marker, content, encoded):
+    """A JPEG with one more segment behind its JFIF or first segment."""
+    at = 4 + int.from_bytes(encoded[4:6], "big")
+    return encoded[:at] + bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2, "big") + content + encoded[at:]
+
+
+def junk_before(marker, encoded, junk=JUNK):
+    """A JPEG with junk before the first segment of a kind."""
+    return encoded.replace(bytes([0xFF, marker]), junk + bytes([0xFF, marker]), 1)
+
+
+def changed(encoded, segment, offset, new):
+    """A JPEG with other bytes in its first segment of a kind; ``offset`` from the marker, or from its end."""
+    at = encoded.index(bytes([0xFF, segment]))
+    at += offset if offset >= 0 else 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") + offset
+    return encoded[:at] + new + encoded[at + len(new) :]
+
+
+def without(marker, encoded):
+    """A JPEG without its first segment of a kind."""
+    at = encoded.index(bytes([0xFF, marker]))
+    return encoded[:at] + encoded[at + 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") :]
+
+
+def adobes(transform, encoded):
+    """A JPEG whose colour space Adobe's segment names, and no JFIF's."""
+    adobe = with_segment(ADOBE, b"Adobe\0\x64\0\0\0\0" + bytes([transform]), encoded)
+    return without(APP0, with_segment(COM, b"a comment", adobe))
+
+
+CLEAN = jpeg(scene(24, 33))
+GRAY, PROGRESSIVE = SMALL["gray"], SMALL["progressive"]
+ICC = b"ICC_PROFILE\0\2\2part 2 of 2, and no part 1"
+WITH_COMMENT = with_segment(COM, b"a comment", CLEAN)
+ADOBE_THEN_XMP = adobes(1, with_segment(APP1, b"http://ns.adobe.com/xap/1.0/\0<x/>", CLEAN))
+CHEAP = {
+    "extraneous bytes, behind JFIF": (junk_before(DQT, CLEAN), CLEAN),
+    "extraneous bytes, behind a comment": (junk_before(DQT, WITH_COMMENT), CLEAN),
+    "extraneous bytes, progressive": (junk_before(DQT, PROGRESSIVE), PROGRESSIVE),
+    "extraneous bytes, gray, with no name of its colours": (
+        junk_before(DQT, without(APP0, with_segment(COM, b"", GRAY))),
+        GRAY,
+    ),
+    "extraneous bytes, behind XMP, in YCbCr by Adobe": (junk_before(DQT, ADOBE_THEN_XMP), CLEAN),
+    "extraneous bytes, behind Adobe, in YCbCr by JFIF": (
+        junk_before(DQT, with_segment(ADOBE, b"Adobe\0\x64\0\0\0\0", CLEAN), b"\0"),
+        CLEAN,
+    ),
+    "extraneous bytes, 20": (junk_before(DQT, CLEAN, bytes(20)), CLEAN),
+    "extraneous bytes, in two places": (junk_before(DQT, junk_before(COM, WITH_COMMENT)), CLEAN),
+    "bad ICC marker": (with_segment(APP2, ICC, CLEAN), CLEAN),
+    "extraneous bytes, and a bad ICC marker": (junk_before(DQT, with_segment(APP2, ICC, CLEAN)), CLEAN),
+    "unknown JFIF revision": (changed(CLEAN, APP0, 9, b"\7\7"), CLEAN),
+    "Invalid SOS parameters": (changed(CLEAN, SOS, -3, b"\0\0\0"), CLEAN),
+}
+"""What libjpeg-turbo warns of: a JPEG, and the same without that."""
+
+
+@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("damage", ["strict", "lenient"])
+def test_what_costs_no_pixel_is_no_damage(name, damage):
+    encoded, clean = CHEAP[name]
+    with pytest.raises(ValueError, match=re.escape(name.partition(",")[0])):
+        simplejpeg.decode_jpeg(encoded)
+    assert not is_whole(encoded)  # so that a GPU leaves it to the CPU
+    pixels, recovered = decode(encoded, damage)
+    assert_close(pixels, expected_pixels(clean), EQUAL)
+    assert recovered == 0
+    fast = {"idct": "fast", "chroma": "fast"}
+    assert_close(decode(encoded, damage, **fast)[0], decode(clean, damage, **fast)[0], EQUAL)
+    assert_close(decode(encoded, damage, is_gray=True)[0], decode(clean, damage, is_gray=True)[0], EQUAL)
+
+
+RGB = adobes(0, CLEAN)
+RESTARTS = jpeg(scene(24, 33), restart_marker_blocks=2)
+OPTIMIZED = jpeg(scene(24, 33), optimize=True)
+
+
+def inserted(encoded, segment, offset):
+    """A JPEG with a byte too many inside its first segment of a kind, whose last byte is outside then."""
+    at = encoded.index(bytes([0xFF, segment])) + offset
+    return encoded[:at] + b"\0" + encoded[at:]
+
+
+def removed(encoded, segment, offset, count):
+    """A JPEG that lacks some bytes of its first segment of a kind."""
+    at = encoded.index(bytes([0xFF, segment])) + offset
+    at += 2 + int.from_bytes(encoded[at - offset + 2 : at - offset + 4], "big")
+    return encoded[:at] + encoded[at + count :]
+
+
+def damaged(encoded, words):
+    """A JPEG with a changed bit of which libjpeg-turbo warns by a pattern, and which costs pixels."""
+    for seed in range(600):
+        found = flipped(encoded, seed, count=1)
+        if re.match(words, _warning(found)) and not np.array_equal(decode(found, "lenient")[0], decode(encoded)[0]):
+            return found
+    raise AssertionError(f"no flipped bit gives {words}")
+
+
+def _warning(encoded):
+    try:
+        simplejpeg.decode_jpeg(encoded)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+CORRUPT = "Corrupt JPEG data: "
+COSTLY = {
+    "Premature end of JPEG file": (CLEAN[:-60], CLEAN),
+    f"{CORRUPT}premature end of data segment": (CLEAN[:-60] + CLEAN[-2:], CLEAN),
+    **{
+        words: (damaged(clean, words), clean)
+        for words, clean in (
+            (f"{CORRUPT}bad Huffman code", CLEAN),
+            (f"{CORRUPT}found marker 0x", RESTARTS),
+            ("Inconsistent progression sequence for component", PROGRESSIVE),
+        )
+    },
+    **{
+        words: (damaged(clean, words), clean)
+        for words, clean in (
+            (rf"{CORRUPT}\d+ extraneous bytes before marker 0xd9", CLEAN),
+            (rf"{CORRUPT}\d+ extraneous bytes before marker 0xd[0-7]", RESTARTS),
+            (rf"{CORRUPT}\d+ extraneous bytes before marker 0x(c4|da)", PROGRESSIVE),
+        )
+    },
+    "Invalid SOS parameters for sequential JPEG": (changed(CLEAN, SOS, -3, bytes(9)), CLEAN),  # and 6 of its scan
+    "Invalid SOS parameters for": (removed(CLEAN, SOS, -2, 1), CLEAN),  # the last is of its scan
+    "Unknown Adobe color transform code 8": (changed(RGB, ADOBE, 15, b"\x08"), RGB),
+    f"{CORRUPT}16 extraneous bytes": (changed(RGB, ADOBE, 0, b"\0"), RGB),
+    f"{CORRUPT}1 extraneous bytes before marker 0xdb": (inserted(adobes(1, CLEAN), ADOBE, 15), CLEAN),
+    f"{CORRUPT}1 extraneous bytes before marker 0xc0": (inserted(GRAY, DQT, 9), GRAY),
+    rf"{CORRUPT}\d+ extraneous bytes before marker 0xc4": (changed(OPTIMIZED, DHT, 0, b"\0"), OPTIMIZED),
+}
+"""The beginning of what libjpeg-turbo warns of, as a pattern: a JPEG, and the same without that damage."""
+
+
+@pytest.mark.parametrize("words", COSTLY)
+def test_what_costs_pixels_is_refused(words):
+    encoded, clean = COSTLY[words]
+    assert re.match(words, _warning(encoded))
+    assert isinstance(decode(encoded)[0], pp.ImageError)
+    pixels, recovered = decode(encoded, "lenient")
+    assert recovered == 1
+    assert not np.array_equal(pixels, decode(clean)[0])
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_damage_behind_what_costs_no_pixel_is_found(name):
+    """libjpeg-turbo tells its first warning alone."""
+    encoded, clean = CHEAP[name]
+    scan, start = read_jpeg_header(encoded).scan, read_jpeg_header(clean).scan
+    found = 0
+    for seed in range(40):
+        worse = flipped(clean, seed)
+        behind = encoded[:scan] + worse[start:]
+        expected, pixels = decode(worse)[0], decode(behind)[0]
+        if isinstance(expected, pp.ImageError):
+            found += 1
+            assert isinstance(pixels, pp.ImageError), seed
+        else:
+            assert_close(pixels, expected, EQUAL)
+    assert 5 < found < 40
+
+
+def test_what_may_have_cost_pixels_is_refused_in_words():
+    error, _ = decode(JUNK_BEHIND_A_TABLE)
+    assert str(error) == "[CORRUPT] libjpeg-turbo: 4 extraneous bytes before marker 0xc0"
+    pixels, recovered = decode(JUNK_BEHIND_A_TABLE, "lenient")
+    assert_close(pixels, expected_pixels(JUNK_BEHIND_A_TABLE), EQUAL)
     assert recovered == 1
     for fast in ({"idct": "fast"}, {"chroma": "fast"}):  # here only Pillow goes on, which has neither
-        assert str(decode(JUNK_IN_THE_HEADER, "lenient", **fast)[0]) == str(error)
+        assert str(decode(JUNK_BEHIND_A_TABLE, "lenient", **fast)[0]) == str(error)
 
 
 @pytest.mark.parametrize("encoded", [cmyk(), ycck()], ids=["cmyk", "ycck"])
@@ -166,7 +339,7 @@ def test_the_check_that_comes_before_a_gpu_finds_what_the_decoder_finds():
 
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
 def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
-    images = [*DAMAGED.values(), photo(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_IN_THE_HEADER]
+    images = [*DAMAGED.values(), photo(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE]
     with pp.Engine(pp.Pipeline([pp.decode(), *PIPELINE]), damage=damage, threads=3) as engine:
         batch = engine.run_batch(images)
         recovered = 0

@@ -2,6 +2,7 @@
 
 import io
 import struct
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pixprep.decoders import FORMATS, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.header import read_jpeg_header, sniff
 from pixprep.errors import REASONS, ImageError
+from sampled import SAMPLINGS, repeated, sampled
 
 ALL = {**jpegs(), **others()}
 
@@ -77,6 +79,30 @@ def test_exif_orientation_turns_the_image_upright(name):
     if sniff(encoded) == "jpeg":
         assert_close(decode(encoded, is_gray=True), luma(encoded), EQUAL)
         assert read_jpeg_header(encoded).orientation == orientation
+
+
+def test_chroma_of_every_sampling_is_repeated_or_refused_where_pillow_would_interpolate_it():
+    found = Counter()
+    for factors in SAMPLINGS:
+        encoded, expected = sampled(factors), repeated(factors)
+        fast = decode(encoded, chroma="fast")
+        if expected is None:
+            assert isinstance(fast, ImageError)
+            assert decode(encoded).reason == "CORRUPT"
+            found["not read"] += 1
+        elif isinstance(fast, ImageError):
+            words = ", ".join(f"{h} x {v}" for h, v in factors)
+            assert str(fast) == (
+                f'[UNSUPPORTED] a JPEG of a rare kind or sampling ({words}), which "chroma": "fast" does not read'
+            )
+            assert not np.array_equal(expected_pixels(encoded), expected), factors
+            assert_close(decode(encoded), expected_pixels(encoded), EQUAL)
+            assert_close(decode(encoded, chroma="fast", is_gray=True), luma(encoded), EQUAL)
+            found["refused"] += 1
+        else:
+            assert_close(fast, expected, EQUAL)
+            found["repeated"] += 1
+    assert found == {"not read": 122, "refused": 79, "repeated": 85}
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview, lambda b: memoryview(bytearray(b))])
@@ -190,7 +216,6 @@ REFUSED = [
     ),
     (tiff([(34665, 4, 1, 26 + n) for n in range(8)]), {}, "CORRUPT", "over 8 directories of tags in the TIFF"),
     (tiff(SIZES + TILE), {}, "TOO_MANY_PIXELS", "4000 x 16000 pixels; the limit is 50,000,000 (parameter max_pixels)"),
-    (with_segments(EXIF, EXIF), {}, "UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG"),
 ]
 
 
@@ -207,6 +232,7 @@ ALLOWED = [
     (scans(10), {"max_scans": 10}),
     (scans(10) + scans(10) * 10, {"max_scans": 10}),  # what stands behind an image is not of it
     (with_segments(EXIF), {}),
+    (with_segments(EXIF, EXIF), {}),
     (with_text("\nexif\n 4\nnot hexadecimal"), {}),
 ]
 

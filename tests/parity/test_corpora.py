@@ -23,14 +23,9 @@ WARNED = "Pillow alone: [CORRUPT] libjpeg-turbo:"
 DEEP = "Pillow alone: [UNSUPPORTED] 32 bits a sample"
 UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
 DIFFERENCES = {
-    # libjpeg-turbo warns, which strict takes at its word: a lost byte in a header may as well be a lost colour space.
-    # Lenient reads each of them, with Pillow's pixels.
+    # libjpeg-turbo warns of what may have cost pixels or colours. Lenient reads both, with Pillow's pixels.
     "hopper_bad_exif.jpg": WARNED,  # 1,214 bytes too many among the scan's
-    "icc-after-SOF.jpg": WARNED,  # a colour profile whose parts do not add up
-    "jpeg_ff00_header.jpg": WARNED,  # four bytes between two segments
-    "junk_jpeg_header.jpg": WARNED,  # five
-    "photoshop-200dpi-broken.jpg": WARNED,  # sixteen
-    "truncated_app14.jpg": WARNED,  # Adobe's segment, which names the colour space, lacks a byte
+    "jpeg_ff00_header.jpg": WARNED,  # four bytes behind Adobe's segment, which alone names the colour space
     # Modes I and F: what their levels mean, no file says, and Pillow cuts them off at 255.
     **dict.fromkeys(
         [

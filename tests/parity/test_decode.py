@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections import Counter
 from importlib.util import find_spec
 
 import numpy as np
@@ -14,6 +15,7 @@ from decoding import decode
 from images import jpeg, jpegs, noise, others, photo, read, save, scene
 from pixprep import ops
 from pixprep.verify import Originals
+from sampled import SAMPLINGS, sampled
 
 MANY = {name: encoded for name, encoded in jpegs().items() if name not in ("cmyk", "ycck")} | {
     f"{height} x {width}, {quality}, {sampling}": simplejpeg.encode_jpeg(
@@ -36,6 +38,21 @@ def test_the_fast_idct_is_the_installed_tensorflows():
             op = ops.Decode(idct=idct, chroma=chroma, color=color, apply_exif_orientation=False)
             pixels = decode(encoded, idct=idct, chroma=chroma, is_gray=color == "gray", apply_exif_orientation=False)
             assert_close(pixels, Originals().decoder(op).run(encoded), EQUAL)
+
+
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="NO TENSORFLOW: its JPEG decoder was compared frozen only")
+def test_chroma_of_every_sampling_is_the_installed_tensorflows_or_refused():
+    found = Counter()
+    for factors in SAMPLINGS:
+        encoded = sampled(factors)
+        for idct, chroma in (("accurate", "fancy"), ("accurate", "fast"), ("fast", "fancy"), ("fast", "fast")):
+            pixels = decode(encoded, idct=idct, chroma=chroma)
+            found[idct, chroma, isinstance(pixels, np.ndarray)] += 1
+            if isinstance(pixels, np.ndarray):
+                op = ops.Decode(idct=idct, chroma=chroma, apply_exif_orientation=False)
+                assert_close(pixels, Originals().decoder(op).run(encoded), EQUAL)
+    print(found)
+    assert found["accurate", "fancy", True] > found["accurate", "fast", True] > found["fast", "fast", True] > 10
 
 
 def odd_sampling():

@@ -56,7 +56,7 @@ def reference(encoded):
     """By the definition, with Pillow and NumPy: the middle 0.875 of the shorter side, bicubic, (level - 127) / 128."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     side = int(0.875 * min(image.size))
-    left, top = (round((length - side) / 2) for length in image.size)
+    left, top = ((length - side + 1) // 2 for length in image.size)
     image = image.crop((left, top, left + side, top + side)).resize((224, 224), Image.Resampling.BICUBIC)
     return ((np.asarray(image, np.float32) - 127) / 128).transpose(2, 0, 1)
 

@@ -55,6 +55,14 @@ def test_it_says_how_exact_a_resize_is(options, values):
     assert f"    resize to 8 x 8 ({values})" in lines
 
 
+def test_it_says_that_a_crop_leaves_nothing_of_the_image():
+    box = pp.letterbox(8, 32, anchor="top_left")
+    lines = explained(pp.decode(), box, pp.crop(0, 20, 8, 4), pp.tensor(), height=8, width=8)
+    assert "    e.g. 8 x 8: of which nothing is seen" in lines
+    lines = explained(pp.decode(), box, pp.crop(0, 20, 8, 4), pp.tensor())
+    assert "    e.g. 480 x 640: resized to 8 x 11, of which nothing is seen" in lines
+
+
 RESIZE_AND_CROP = (pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor())
 
 

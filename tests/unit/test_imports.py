@@ -24,7 +24,7 @@ ops
 pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
-presets doubts decoders.structure_code kernels kernels.llvm kernels.resampling
+decoders.flaws presets doubts decoders.structure_code kernels kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch
 decoders.cpu kernels.cpu kernels.gpu

@@ -42,7 +42,7 @@ def pillow_tensor(photo: Path) -> np.ndarray:
     """The photo as the network wants it, float32 [1, 3, 224, 224], by Pillow alone."""
     image = Image.open(photo).convert("RGB")
     side = int(0.875 * min(image.size))
-    left, top = ((length - side) // 2 for length in image.size)
+    left, top = ((length - side + 1) // 2 for length in image.size)
     image = image.crop((left, top, left + side, top + side)).resize((224, 224), Image.Resampling.BICUBIC)
     return ((np.asarray(image, np.float32) - 127) / 128).transpose(2, 0, 1)[None]
 

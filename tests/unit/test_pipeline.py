@@ -69,7 +69,7 @@ MISTAKES = [
     ([pp.decode(name="a"), pp.center_crop(8, name="a"), TENSOR], (
         'ops[1] "center_crop": name: "a" is the name of ops[0] already'
     )),
-    ([pp.decode(), CROP, pp.tensor(name="a/b")], 'ops[2] "tensor": name: letters, digits and _, not "a/b"'),
+    ([pp.decode(), CROP, pp.tensor(name="a/b")], 'ops[2] "tensor": name: ASCII letters, digits and _, not "a/b"'),
     ([pp.decode(), CROP, pp.tensor(name="image")], 'ops[2] "tensor": name: "image" is kept for Triton'),
     ([pp.decode(), CROP, pp.tensor(name="status")], 'ops[2] "tensor": name: "status" is kept for Triton'),
     ([pp.decode(), CROP, TENSOR, pp.tensor(dtype="float16")], (

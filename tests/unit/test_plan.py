@@ -109,26 +109,41 @@ def test_folded_ops_look_where_the_ops_one_by_one_look(before, resize, after, he
     assert (look(placement, image) == expected).all()
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+def followed(steps, point, height, width):
+    """Where the ops, one by one, bring a point (y, x) of an image of this size."""
+    for step in steps:
+        old = resized = (height, width)
+        height, width = new = apply(step, index_image(height, width)).shape[:2]
+        if isinstance(step, op.Resize):
+            resized = new
+        elif isinstance(step, op.Letterbox):
+            resized = reference.letterbox_size(*old, canvas=new)
+        for axis in (0, 1):
+            point[axis] *= resized[axis] / old[axis]
+            spare = new[axis] - resized[axis]
+            if isinstance(step, op.Flip) and axis == (step.axis == "horizontal"):
+                point[axis] = new[axis] - point[axis]
+            elif isinstance(step, op.Crop):
+                point[axis] -= (step.top, step.left)[axis]
+            elif isinstance(step, op.CenterCrop):
+                point[axis] += spare // 2 if spare > 0 else -round(-spare / 2)
+            elif isinstance(step, op.Pad | op.Letterbox):
+                point[axis] += spare // 2 if step.anchor == "center" else 0
+    return point
+
+
+@settings(max_examples=700, deadline=None, derandomize=True)
 @given(before_resize, st.lists(resizes, max_size=1), after_resize, small, small)
-def test_the_transform_maps_the_corners_of_the_source_to_the_corners_of_the_region(
-    before, resize, after, height, width
-):
+def test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it(before, resize, after, height, width):
+    """Also where nothing of the image is seen any more."""
+    steps = [*before, *resize, *after]
     try:
-        placement = place([*before, *resize, *after], height, width)
+        placement = place(steps, height, width)
     except (pp.PipelineError, pp.ImageError):
         reject()
-    top, left, bottom, right = placement.box
-    region = placement.region
-    assume(region[0] < region[2] and region[1] < region[3])
-    for axis, (begin, end) in enumerate(((top, bottom), (left, right))):
-        scale, offset = placement.transform[axis], placement.transform[axis + 2]
-        step = placement.resized[axis] / (end - begin)
-        seen = [region[axis] / step, region[axis + 2] / step]
-        seen = [end - s if placement.mirrors[axis] else begin + s for s in seen]
-        edges = [placement.at[axis], placement.at[axis] + region[axis + 2] - region[axis]]
-        edges = edges[::-1] if placement.flips[axis] else edges
-        assert [s * scale + offset for s in seen] == pytest.approx(edges, abs=1e-9)
+    for point in ((0, 0), (height, width), (0.3, 7)):
+        expected = followed(steps, list(point), height, width)
+        assert reference.transform_point(point, placement.transform) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +159,8 @@ def test_the_transform_maps_the_corners_of_the_source_to_the_corners_of_the_regi
         ([pp.letterbox(400, 400, enlarge=False)], (0, 0), (150, 100)),
         ([pp.crop(10, 20, 50, 100), pp.resize(height=100, width=100), pp.flip()], (10, 20), (0, 100)),
         ([pp.crop(10, 20, 50, 100), pp.resize(height=100, width=100), pp.pad(120, 140)], (60, 120), (110, 120)),
+        ([pp.letterbox(100, 900, anchor="top_left"), pp.crop(0, 700, 9, 9)], (0, 0), (0, -700)),  # only margin
+        ([pp.letterbox(100, 900, anchor="top_left"), pp.flip(), pp.crop(0, 10, 9, 9)], (0, 0), (0, 890)),
     ],
 )
 def test_the_transform_says_where_a_point_of_the_image_went(steps, point, expected):
@@ -154,6 +171,19 @@ def test_the_transform_says_where_a_point_of_the_image_went(steps, point, expect
 @pytest.mark.parametrize(("margin", "offset"), [(1, 0), (3, 2), (5, 2), (7, 4)])
 def test_a_centre_crop_rounds_half_a_pixel_to_even(margin, offset):
     assert place([pp.center_crop(10, 10)], 10 + margin, 10).region == (offset, 0, offset + 10, 10)
+
+
+def test_the_demos_window_is_that_of_tensorflows_efficientnet():
+    """``padded_center_crop_size = int(224 / (224 + 32) * shorter)``, ``offset = (d + 1) // 2`` on either axis."""
+    plan = pp.presets.efficientnet_lite0().plan.outputs["tensor"]
+    differ = 0
+    for height in range(2, 601):
+        for width in (2, 3, height, height + 1, 599, 600):
+            side = int(224 / (224 + 32) * min(height, width))
+            top, left = ((length - side + 1) // 2 for length in (height, width))
+            assert plan.geometry.place(height, width).box == (top, left, top + side, left + side)
+            differ += top != round((height - side) / 2)
+    assert differ > 500
 
 
 @pytest.mark.parametrize(("spare", "before"), [(1, 0), (2, 1), (3, 1), (5, 2), (7, 3)])

@@ -1,10 +1,11 @@
 """Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), everything else by Pillow.
 
-Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose their IDCT: with ``"idct": "fast"`` they are
-refused.
+Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
+refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
 
-A JPEG is damaged if libjpeg-turbo warns: its data ends early, or does not fit. ``strict`` refuses it; ``lenient`` takes
-what libjpeg-turbo makes of it, which is what Pillow, OpenCV and browsers show.
+A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``decoders.flaws`` has what does not): its data ends
+early, or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
+OpenCV and browsers show.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import simplejpeg
 from PIL import Image
 
 from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits
-from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header
+from pixprep.decoders.flaws import mended
+from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.errors import ImageError, PixprepError
 from pixprep.plan import Placed, Plan, Reduction
 
@@ -111,13 +113,17 @@ class CpuDecoder:
             if _is_rare(message):
                 return None
             damage = _jpeg_error(message, len(encoded))
-            if not self._is_lenient:
+            whole = self._mended(encoded, header, buffer)
+            if whole is not None:
+                pixels = whole
+            elif not self._is_lenient:
                 raise damage from None
-            try:
-                pixels = self._remains(encoded, buffer)
-            except ValueError:
-                return self._recovered(encoded, header, placed, memory, damage)
-            is_recovered = True
+            else:
+                is_recovered = True
+                try:
+                    pixels = self._remains(encoded, buffer)
+                except ValueError:
+                    return self._recovered(encoded, header, placed, memory, damage)
         if turn != 1:
             pixels = _turned(pixels, turn)
         if denominator > 1:
@@ -137,6 +143,14 @@ class CpuDecoder:
             strict=is_strict,
         )
         return pixels
+
+    def _mended(self, encoded: Encoded, header: JpegHeader, buffer: U8) -> U8 | None:
+        """A JPEG of which libjpeg-turbo warns, if all that it warns of costs no pixel."""
+        without_flaws = mended(encoded, header)
+        try:
+            return None if without_flaws is None else self._turbojpeg(without_flaws, buffer, is_strict=True)
+        except ValueError:
+            return None
 
     def _remains(self, encoded: Encoded, buffer: U8) -> U8:
         """What libjpeg-turbo makes of a damaged JPEG.
@@ -161,7 +175,7 @@ class CpuDecoder:
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
         if warning is None or _is_rare(warning):
             try:
-                return Decoded(self._pillow(encoded, "jpeg", memory, header.orientation), placed)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed)
             except ImageError as error:
                 damage = error.as_value()
         else:
@@ -177,15 +191,15 @@ class CpuDecoder:
         if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
             raise damage
         try:
-            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header.orientation)
+            pixels = self._pillow(bytes(encoded) + _END_OF_IMAGE, "jpeg", memory, header)
         except ImageError:
             raise damage from None
         return Decoded(pixels, placed, is_recovered=True)
 
-    def _pillow(self, encoded: Encoded, name: Format, memory: _Memory, turn: int = 1) -> U8:
-        # It joins the segments of a JPEG, and before 13 copies what their tags claim: unchecked, up to 20 GB.
-        if name == "jpeg" and bytes(encoded).count(b"Exif\0\0") > 1:
-            raise ImageError("UNSUPPORTED", "EXIF data in several segments of a rare kind of JPEG")
+    def _pillow(self, encoded: Encoded, name: Format, memory: _Memory, header: JpegHeader | None = None) -> U8:
+        turn = 1
+        if header is not None:
+            turn, encoded = header.orientation, with_plain_exif(encoded, header)
         try:
             with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
                 self._limits.check_size(image.height, image.width, len(encoded))
@@ -195,6 +209,8 @@ class CpuDecoder:
                 if name == "jpeg":
                     if self._is_gray:
                         image.draft("L", None)
+                    if self._plan.chroma == "fast" and image.mode != "L":
+                        _check_not_interpolated(image.layer)  # type: ignore[attr-defined]
                 else:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
@@ -329,6 +345,20 @@ def _array(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     # Pillow's RGB has a fourth byte in memory: asked for with it, 50 megapixels need 400 MB less than by way of RGBX.
     pixels = np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8)
     return pixels.reshape(image.height, image.width, 4)
+
+
+def _check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:
+    """Refuse a JPEG for whose sampling libjpeg-turbo has an interpolation, which Pillow always asks for (jdsample.c).
+
+    Args:
+        layers: of each component its number, horizontal and vertical sampling factor and table.
+    """
+    across, down = (max(layer[axis] for layer in layers) for axis in (1, 2))
+    if any((across / h, down / v) in ((2, 1), (1, 2), (2, 2)) for _, h, v, _ in layers):
+        factors = ", ".join(f"{h} x {v}" for _, h, v, _ in layers)
+        raise ImageError(
+            "UNSUPPORTED", f'a JPEG of a rare kind or sampling ({factors}), which "chroma": "fast" does not read'
+        )
 
 
 def _exif(image: Image.Image) -> bytes:

@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Literal, NamedTuple
 
-from pixprep.decoders import Format, Limits
+from pixprep.decoders import Encoded, Format, Limits
 from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
 
@@ -22,9 +22,14 @@ _LOSSLESS = 0xC3
 _FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
 _EXIF, _JFIF, _ADOBE = b"Exif\0\0", b"JFIF\0", b"Adobe"
 _JFIF_BYTES, _ADOBE_BYTES = 14, 12  # of the two segments, without the length; shorter ones libjpeg ignores
-_ORIENTATION_TAG, _SHORT = 0x0112, 3
+_EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
+_ORIENTATION_TAG = 0x0112
+_MOST_PLAIN_TAGS = 256
 _DIRECTORIES, _MAX_DIRECTORIES = (34665, 34853, 40965), 8  # EXIF, GPS, interoperability
-_TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}  # TIFF 6.0, section 2
+# TIFF 6.0, section 2, and LONG8 of BigTIFF, which Pillow reads in any TIFF.
+_TYPE_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+# How a number of a type is packed; a rational is two. The other types are text and bytes.
+_NUMBERS = {3: "H", 4: "I", 5: "II", 6: "b", 8: "h", 9: "i", 10: "ii", 11: "f", 12: "d", 13: "I", 16: "Q"}
 
 
 class JpegHeader(NamedTuple):
@@ -166,8 +171,8 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
 def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader | None:
     """The header of a JPEG that is whole as far as its markers tell; None where what they say does not fit together.
 
-    So it is where EXIF data lies in several segments, which decoders read in different ways. ``read_jpeg_header`` gives
-    the same header. ``structure.scans`` is for the caller to look at.
+    So it is where EXIF data lies in several segments or is odd, which decoders read in different ways.
+    ``read_jpeg_header`` gives the same header. ``structure.scans`` is for the caller to look at.
     """
     exif = b""
     has_jfif, transform = False, None
@@ -182,6 +187,8 @@ def read_whole_header(encoded: memoryview, structure: Structure) -> JpegHeader |
                 if exif:
                     return None
                 exif = bytes(encoded[begin:end])
+                if not _is_plain_exif(exif):
+                    return None
         elif marker == ADOBE:
             transform = _adobe_transform(encoded[begin:end], transform)
         elif marker != START_OF_SCAN:
@@ -315,17 +322,90 @@ def check_tags(tiff: bytes | memoryview) -> None:
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2); 1 where there is none."""
-    tiff = exif.removeprefix(_EXIF)
-    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
+    """Tag 0x0112 of the first directory of EXIF data (TIFF 6.0, section 2), as Pillow 13 reads it.
 
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(tiff[at : at + size], order)
+    A number of any type counts, if it is 2 to 8. The first entry of a tag counts, unless it has no value. An entry
+    whose value lies behind the end of the data ends the directory; one that makes the values longer than the data is
+    skipped.
 
-    directory = number(4, 4)
-    for index in range(min(number(directory, 2), 512)):
-        entry = directory + 2 + 12 * index
-        if number(entry, 2) == _ORIENTATION_TAG and number(entry + 2, 2) == _SHORT:
-            value = number(entry + 8, 2)
-            return value if 1 <= value <= 8 else 1
+    Args:
+        exif: with or without its name; of a JPEG with several segments, what they hold together.
+
+    Returns:
+        1 to 8; 1 where nothing is said, and where Pillow refuses the data.
+    """
+    tiff = _EXIF_START.sub(b"", exif)
+    if tiff[:4] not in (b"II*\0", b"II\0*", b"MM\0*", b"MM*\0"):
+        return 1
+    order: Literal["<", ">"] = "<" if tiff[:2] == b"II" else ">"
+    entry = struct.Struct(f"{order}HHI4s")
+    directory = _number(tiff[4:8], order)
+    count_of_entries = _number(tiff[directory : directory + 2], order)
+    entries = tiff[directory + 2 : directory + 2 + entry.size * count_of_entries]
+    known: set[int] = set()
+    claimed = 0
+    for tag, type_, count, value in entry.iter_unpack(entries[: len(entries) // entry.size * entry.size]):
+        size = _TYPE_BYTES.get(type_, 0) * count
+        if size == 0 or tag in known:
+            continue
+        if size > len(value):
+            claimed += size
+            if claimed > len(tiff):
+                continue
+            where = _number(value, order)
+            if where + size > len(tiff):
+                break
+            value = tiff[where : where + 8]  # noqa: PLW2901  (the longest number)
+        if tag == _ORIENTATION_TAG:
+            return _turn(value, type_, order)
+        known.add(tag)
     return 1
+
+
+def _is_plain_exif(exif: bytes) -> bool:
+    """Whether every decoder finds the same orientation: it is one number of 16 bits, and nothing before it is odd."""
+    tiff = exif[len(_EXIF) :]
+    if tiff[:4] not in (b"II*\0", b"MM\0*"):
+        return False
+    order: Literal["<", ">"] = "<" if tiff[:2] == b"II" else ">"
+    directory = _number(tiff[4:8], order)
+    count = _number(tiff[directory : directory + 2], order)
+    entry = struct.Struct(f"{order}HHI4s")
+    entries = tiff[directory + 2 : directory + 2 + entry.size * count]
+    if directory < 8 or count > _MOST_PLAIN_TAGS or len(entries) < entry.size * count:
+        return False
+    orientation = struct.pack(f"{order}H", _ORIENTATION_TAG)
+    if sum(entries[at : at + 2] == orientation for at in range(0, len(entries), entry.size)) > 1:
+        return False
+    for tag, type_, length, value in entry.iter_unpack(entries):
+        if tag == _ORIENTATION_TAG:
+            return (type_, length) == (3, 1)
+        size = _TYPE_BYTES.get(type_, 0) * length
+        if size == 0 or (size > 4 and _number(value, order) + size > len(tiff)):
+            return False
+    return True
+
+
+def with_plain_exif(encoded: Encoded, header: JpegHeader) -> bytes:
+    """The same JPEG for another decoder, whose EXIF data says the orientation in the plainest way, and nothing else.
+
+    Others read odd EXIF data in ways of their own, and Pillow before 13 copied what its tags claim, up to 20 GB.
+    """
+    directory = struct.pack(">H HHI HH I", 1, _ORIENTATION_TAG, 3, 1, header.orientation, 0, 0)
+    exif = _EXIF + b"MM\0*\0\0\0\x08" + directory
+    head = bytes(encoded[2 : header.scan]).replace(_EXIF, b"exif\0\0")
+    return b"".join([b"\xff\xd8\xff\xe1", struct.pack(">H", 2 + len(exif)), exif, head, encoded[header.scan :]])
+
+
+def _number(packed: bytes, order: Literal["<", ">"]) -> int:
+    return int.from_bytes(packed, "little" if order == "<" else "big")
+
+
+def _turn(value: bytes, type_: int, order: Literal["<", ">"]) -> int:
+    """The first number of a value, if it is an orientation, else 1."""
+    if type_ not in _NUMBERS:
+        return 1
+    number, *divisor = struct.unpack_from(order + _NUMBERS[type_], value)
+    if divisor:
+        number = number / divisor[0] if divisor[0] else 1
+    return int(number) if number in range(2, 9) else 1

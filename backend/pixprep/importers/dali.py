@@ -437,7 +437,8 @@ def _tensor_name(wanted: Sequence[str], index: int) -> str | None:
     if len(wanted) == 1:
         return None
     name = wanted[index]
-    return name if name.isidentifier() and not name.startswith("_") else f"tensor_{index}"
+    is_name = name.isascii() and name.isidentifier() and not name.startswith("_")
+    return name if is_name else f"tensor_{index}"
 
 
 def _merged(chains: Sequence[tuple[Op, ...]]) -> list[Op]:

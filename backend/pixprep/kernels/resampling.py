@@ -43,7 +43,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
     top, left, bottom, right = placement.read
     lengths, offsets = (bottom - top, right - left), placement.offset
     denominator = placement.reduction.denominator if placement.reduction else 1
-    is_across = resize is not None and resize.filter == "nearest_exact"
+    is_across = resize is not None and resize.filter in PROFILES[resize.like].across
     rows, columns = (
         Axis(
             length=lengths[i],

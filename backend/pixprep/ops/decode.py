@@ -16,10 +16,11 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
 
     Args:
         color: order of the channels.
-        apply_exif_orientation: turn the image upright by its EXIF data (not XMP); False keeps the pixels as they are
-            stored, but for TIFF, which Pillow turns while it reads.
+        apply_exif_orientation: turn the image upright by its EXIF data (not XMP), as Pillow 13 reads it; False keeps
+            the pixels as they are stored, but for TIFF, which Pillow turns while it reads.
         chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
-            code; ``fast``: repeated, a few percent quicker, up to 73 levels off.
+            code; ``fast``: repeated, a few percent quicker, up to 73 levels off. Rare samplings are refused where only
+            Pillow reads them, which interpolates.
         idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
             differ, by up to 18 levels); the CPU decodes such images on a GPU too.
         reduced: a JPEG may be decoded to 1/2, 1/4 or 1/8 of its size, where the resize of every tensor then still has

@@ -111,7 +111,7 @@ class CenterCrop(Op, frozen=True, tag="center_crop"):
         width: in pixels; default: ``height``.
         fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
         rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
-            ``half_away`` (DALI).
+            ``half_away`` (DALI, TensorFlow's EfficientNet).
     """
 
     height: int | None = None

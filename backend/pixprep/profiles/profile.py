@@ -31,6 +31,7 @@ class Profile:
         rounding: its default, of a side that follows from the other.
         subpixel: its default; None: it has no such thing.
         real: the filters whose values it does not round to levels.
+        across: the filters whose windows of one axis depend on the other.
         near: the filters that equal the library's up to one level; all others are exact.
         reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
         is_pillow: Pillow itself computes it, antialiased, where there is no machine code.
@@ -49,6 +50,7 @@ class Profile:
     rounding: Rounding = "down"
     subpixel: bool | None = None
     real: tuple[Filter, ...] = ()
+    across: tuple[Filter, ...] = ()
     near: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()
     is_pillow: bool = False

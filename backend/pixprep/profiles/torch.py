@@ -3,7 +3,8 @@
 So torchvision's v1 transforms resize uint8 tensors, and with them every ``weights.transforms()``; v2 does where PyTorch
 has no uint8 kernel. Pillow's windows, but computed in float32, and nothing is rounded to levels between the passes;
 horizontally first. PyTorch's build for AVX2 and AVX-512 fuses products with sums (see ``float_fused``), and that of the
-bicubic filter too, which is repeated here.
+bicubic filter too, which is repeated here. So is a mistake of PyTorch 2.13: where the result has one column, and its
+rows are resized, each of them is the first.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     positions = np.arange(axis.begin, axis.end)
     if axis.out_length == axis.length:
         return single(positions, passes)
+    if axis.is_vertical and axis.across == 1:
+        positions = np.zeros_like(positions)
     ratio = float(np.float32(axis.length) / np.float32(axis.out_length))
     stretch = max(ratio, 1.0)
     support = np.float32(SUPPORT[method.filter] * stretch)
@@ -70,6 +73,7 @@ PROFILE = Profile(
     filters=(),
     antialiased=("bilinear", "bicubic"),
     antialias=True,
+    across=("bilinear", "bicubic"),
     passes=passes,
     is_vertical_first=never_vertical_first,
     windows=windows,

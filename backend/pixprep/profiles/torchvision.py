@@ -70,6 +70,7 @@ PROFILE = Profile(
     filters=("nearest", "nearest_exact", "bilinear", "bicubic"),
     antialiased=("nearest", "nearest_exact", "bilinear", "bicubic", "lanczos"),
     antialias=True,
+    across=("nearest_exact",),
     passes=always_fixed,
     is_vertical_first=never_vertical_first,
     windows=windows,

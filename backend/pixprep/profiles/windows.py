@@ -42,8 +42,8 @@ class Axis(NamedTuple):
         begin, end: which output positions are wanted.
         offset: where output position 0 begins, in input positions: not 0 in an image that was decoded to a fraction of
             its size, for which only Pillow's windows are made.
-        is_vertical: from row to row; only DALI's ``nearest`` cares.
-        across: how long the other axis becomes, where that matters: to torchvision's ``nearest_exact``; else 0.
+        is_vertical: from row to row; only DALI's ``nearest`` and PyTorch care.
+        across: how long the other axis becomes, where that matters (``Profile.across``); else 0.
     """
 
     length: int
