@@ -6,7 +6,6 @@ A command imports what it needs when it runs: ``pixprep run`` works where nothin
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from pixprep.errors import ImageError, PixprepError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_names, read
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, print_answer, print_row, summary
+from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, say, say_text, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
@@ -39,9 +38,9 @@ def write_repository(*, output: Path, pipeline: Path | None, preset: str | None,
     given = Pipeline.load(pipeline) if pipeline else None
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:
-        print(path)
+        say(path)
     for note in built.notes:
-        print(note, file=sys.stderr)
+        say_text(note, file=sys.stderr)
     return 0
 
 
@@ -56,12 +55,12 @@ def check_path(*, path: Path, as_json: bool) -> int:
         raise PixprepError(f"{path}: no such file or folder")
     problems = check(path) if path.is_dir() else check_pipeline(path)
     if as_json:
-        print(json.dumps([asdict(problem) for problem in problems], indent=2))
+        say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
-            print(problem)
+            say(problem)
         if len(problems) != 1:  # one says it all
-            print(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
+            say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     return 1 if problems else 0
 
 
@@ -80,7 +79,7 @@ def import_pipeline(*, source: str, file: Path, option: Sequence[tuple[str, Any]
     origin = pipeline.origin
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
-    print(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    say(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
     return 0
 
 
@@ -94,7 +93,7 @@ def verify_pipeline(*, pipeline: Path, images: Sequence[Path], as_json: bool) ->
     paths = expand(images)
     with Progress("images") as progress:
         certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
-    print(certificate.to_json() if as_json else certificate)
+    say_text(certificate.to_json() if as_json else str(certificate))
     return 0 if certificate.holds else 1
 
 
@@ -104,7 +103,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int]) -> int:
     pixprep explain pipeline.json --size 480x640
     """
     height, width = size
-    print(explain(Pipeline.load(pipeline), height=height, width=width), end="")
+    say_text(explain(Pipeline.load(pipeline), height=height, width=width))
     return 0
 
 
@@ -157,17 +156,16 @@ def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> i
     # what is no folder at all, the server refuses in its own words
     problems = check(model_repository) if model_repository.is_dir() and not no_check else []
     if problems:
-        lines = "\n".join(map(str, problems))
-        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same\n{lines}")
+        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
     server = Server(model_repository, **options)
 
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-        print(f"ready  {urls}\ntry    {server.curl}", flush=True)
+        say(f"ready  {urls}", f"try    {server.curl}")
 
-    logging.basicConfig(format="pixprep: %(message)s")
+    log_to_stderr()
     supervisor.serve(server, on_ready=say_ready)
-    print("stopped", file=sys.stderr)
+    say("stopped", file=sys.stderr)
     return 0
 
 
@@ -194,7 +192,7 @@ def ask_health(*, model: str, **options: Any) -> int:
     """
     from pixprep.serve import client
 
-    print(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
+    say(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
     return 0
 
 
@@ -234,7 +232,7 @@ def measure_server(
             on_progress=lambda _: progress.to(next(done), loads),
             **options,
         )
-    print(perf.to_json(rows) if as_json else perf.to_table(rows), end="")
+    say_text(perf.to_json(rows) if as_json else perf.to_table(rows))
     for path, text in reports:
         with named(path, "cannot be written"):
             path.write_text(text(rows), encoding="utf-8")
@@ -250,13 +248,13 @@ def look_for_traps(*, as_json: bool) -> int:
 
     checks = doctor.checks()
     if as_json:
-        print(json.dumps([asdict(check) for check in checks], indent=2))
+        say_text(json.dumps([asdict(check) for check in checks], indent=2))
     else:
         marks = {True: "ok  ", False: "FAIL", None: "note"}
         for check in checks:
-            print(f"{marks[check.ok]}  {check.name}: {check.found}")
+            say(f"{marks[check.ok]}  {check.name}: {check.found}")
             if not check.ok and check.remedy:
-                print(f"      {check.remedy}")
+                say(f"      {check.remedy}")
     return 1 if any(check.ok is False for check in checks) else 0
 
 
@@ -267,5 +265,5 @@ def write_backend(*, directory: Path) -> int:
     """
     from pixprep.repository.backend import install_backend
 
-    print(install_backend(directory))
+    say(install_backend(directory))
     return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pixprep import cli, files
 from pixprep.errors import PixprepError
+from pixprep.printing import say
 from pixprep.repository import build
 from pixprep.serve import supervisor
 from pixprep.serve.server import Server
@@ -29,35 +30,32 @@ def main() -> int:
     codes = []
 
     def send() -> None:
-        _say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
+        say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
         for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
             command = ["send", *map(str, arguments.photos), "--protocol", protocol, "--url", url]
-            _say(f"\n$ pixprep {shlex.join(command)}")
+            say("", f"$ pixprep {shlex.join(command)}")
             codes.append(cli.main(command))
         if arguments.stay:
-            _say(f"\nserving until Ctrl-C; try\n$ {server.curl}")
+            say("", "serving until Ctrl-C; try", f"$ {server.curl}")
 
     try:
         files.expand(arguments.photos)
-        _say(f"building  {arguments.model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
+        say(f"building  {arguments.model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
         build(arguments.model_repository, force=True)
-        _say("starting  Triton")
+        say("starting  Triton")
         if arguments.stay:
             supervisor.serve(server, on_ready=send)
         else:
             with server:
                 send()
     except PixprepError as error:
-        print(f"pixprep: {error}", file=sys.stderr)
+        first, *more = error.args
+        say(f"pixprep: {first}", *more, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         pass
-    _say("\nstopped")
+    say("", "stopped")
     return max(codes, default=0)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # at once, so that a slow step is seen to be under way
 
 
 if __name__ == "__main__":
