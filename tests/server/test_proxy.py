@@ -32,6 +32,8 @@ from serving import BAD, GOOD, LARGE, PHOTO, RAW, Clients, body_of, post, wait_u
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 CONFIG = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 LINE = re.compile(r"(\S+):(\d+) \[.*?\] (?:http|grpc)_clients\S* \S+/(\S+) \S+ (\d+) ")
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How HTTP/2 begins: its preface, and a frame of settings without any."""
 INFER = "/v2/models/preprocess/infer"
 MOST = 64 << 20
 HELD = 128
@@ -115,9 +117,9 @@ def clients(triton, proxy, oracle):
         assert triton.poll() is None
 
 
-def connect(proxy, host="127.0.0.1"):
-    """A connection to the HTTP side, from an address of this machine."""
-    name, port = proxy.address.split(":")
+def connect(proxy, host="127.0.0.1", *, is_grpc=False):
+    """A connection from an address of this machine."""
+    name, port = (proxy.grpc if is_grpc else proxy.address).split(":")
     return socket.create_connection((name, int(port)), timeout=30, source_address=(host, 0))
 
 
@@ -201,6 +203,14 @@ def test_tritons_client_and_the_command_line_work_through_it(proxy, clients, pro
     for arguments in (["health", *to], ["send", images, "--batch", "2", *to]):
         done = subprocess.run([pixprep, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_no_client_makes_triton_compress_its_answer(triton, proxy, clients):
+    headers = RAW | {"Accept-Encoding": "gzip"}
+    addresses = (triton.http_url.removeprefix("http://"), proxy.address)
+    said = [post(address, INFER, headers, PHOTO)[1].get("Content-Encoding") for address in addresses]
+    assert said == ["gzip", None]
+    assert clients.ask([PHOTO]) == "right"
 
 
 def nested(count, *, around=b"%s"):
@@ -300,7 +310,7 @@ def test_what_is_closed_is_refused_by_the_proxy_with_its_status(proxy, clients):
 
 
 def test_http2_is_for_grpc_alone(proxy, clients):
-    assert say(proxy, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)) == (400, False)
+    assert say(proxy, HELLO) == (400, False)
     assert clients.ask([PHOTO]) == "right"
 
 
@@ -378,8 +388,20 @@ def test_a_message_that_is_more_than_an_image_is_refused_by_the_proxy(proxy, cli
     assert {name for name, (code, _) in said.items() if code not in ("INVALID_ARGUMENT", "CANCELLED")} == set()
     words = {said for code, said in said.values() if code == "INVALID_ARGUMENT"}
     assert words == {"proxy: send one image input, as raw contents"}
-    assert ask_grpc(proxy, "ModelInfer", bytes(MOST + 1))[0] in ("RESOURCE_EXHAUSTED", "CANCELLED")
     assert clients.ask([LARGE] * 2, protocol="grpc") == "right"
+
+
+def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_path):
+    large = a_message(raw_input_contents=[bytes(MOST)])
+    assert ask_grpc(proxy, "ModelInfer", large)[0] in ("RESOURCE_EXHAUSTED", "CANCELLED")
+    tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # and what follows of 4 GiB
+    (tmp_path / "message").write_bytes(b"\0\xff\xff\xff\xff" + tensor + bytes(9000))
+    target = f"http://{proxy.grpc}/inference.GRPCInferenceService/ModelInfer"
+    options = ["-sS", "--http2-prior-knowledge", "-H", "te: trailers", "-D", "-", "-o", "/dev/null"]
+    command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "grpc-message: proxy: the message is over 64 MiB" in done.stdout, done.stderr
+    assert clients.ask([PHOTO], protocol="grpc") == "right"
 
 
 def test_without_the_proxy_these_requests_cost_triton_its_memory_and_its_life(tmp_path):
@@ -415,7 +437,7 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
     assert closed == len(halves)
     said = Counter(proxy.said(port) for port in ports)
     assert said == {(408, False): len(halves)}
-    assert set(clients.counts) == {"right"}, clients.notes
+    assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
 
 
 def test_a_slow_message_is_cut_off(proxy, clients):
@@ -434,18 +456,22 @@ def test_a_slow_message_is_cut_off(proxy, clients):
 
 
 @contextmanager
-def held(proxy, host="127.0.0.1"):
-    """Connections that stay open, each after one request, until there is no answer: the statuses, 0 for none."""
+def held(proxy, host="127.0.0.1", *, is_grpc=False):
+    """Connections that stay open, each after a first answer, until there is none: the statuses, 0 for none.
+
+    Over gRPC the first answer is to the connection itself, and has no status: True.
+    """
+    hello = HELLO if is_grpc else head("GET", "/v2/health/live", [])
     statuses = []
     with ExitStack() as stack:
         while not statuses or (statuses[-1] and len(statuses) < 2 * HELD):
             try:
-                connection = stack.enter_context(connect(proxy, host))
-                connection.sendall(head("GET", "/v2/health/live", []))
-                words = connection.recv(1 << 16).split()
+                connection = stack.enter_context(connect(proxy, host, is_grpc=is_grpc))
+                connection.sendall(hello)
+                answer = connection.recv(1 << 16)
             except ConnectionError:
-                words = []
-            statuses.append(int(words[1]) if words else 0)
+                answer = b""
+            statuses.append(bool(answer) if is_grpc else int(answer.split()[1]) if answer else 0)
         yield statuses
 
 
@@ -453,6 +479,9 @@ def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients)
     with held(proxy, "127.0.0.2") as statuses:
         assert clients.ask([PHOTO]) == "right"  # from another address
     assert statuses == [*(HELD - 1) * [200], 429, 0]
+    with held(proxy, "127.0.0.3", is_grpc=True) as statuses:
+        assert clients.ask([PHOTO], protocol="grpc") == "right"
+    assert statuses == [*HELD * [True], False]
 
 
 def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
