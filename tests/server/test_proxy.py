@@ -50,6 +50,7 @@ class Proxy:
 
     Attributes:
         address, grpc: HOST:PORT for clients.
+        log: its lines so far.
     """
 
     def __init__(self, triton):
@@ -67,22 +68,25 @@ class Proxy:
         )
         for each in listening:
             each.close()
-        self._lines = []
+        self.log = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self):
         for line in self._process.stderr:
-            self._lines.append(line)
+            self.log.append(line)
 
-    def said(self, port, host="127.0.0.1"):
-        """What HAProxy said to a client: the status, and whether Triton saw the request."""
+    def said(self, port, *, after):
+        """What HAProxy said to a client: the status, and whether Triton saw the request.
+
+        ``after``: how many lines the log had before; a port may have been another client's.
+        """
 
         def found():
-            matches = filter(None, map(LINE.match, self._lines))
-            return next((match for match in matches if match.group(1, 2) == (host, str(port))), None)
+            matches = filter(None, map(LINE.match, self.log[after:]))
+            return next((match for match in matches if match[2] == str(port)), None)
 
-        match = wait_until(found, f"no line of {host}:{port}")
+        match = wait_until(found, f"no line of port {port}")
         return int(match[4]), match[3] != "<NOSRV>"
 
     def close(self):
@@ -130,6 +134,7 @@ def head(method, path, headers):
 
 def say(proxy, request):
     """Send the bytes of a request, as far as they are taken: the status, and whether Triton saw it."""
+    after = len(proxy.log)
     with connect(proxy) as connection:
         port = connection.getsockname()[1]
         try:
@@ -137,7 +142,7 @@ def say(proxy, request):
             connection.recv(1 << 16)
         except ConnectionError:  # refused and closed while the body was under way
             pass
-        return proxy.said(port)
+        return proxy.said(port, after=after)
 
 
 def ends(connection, *, within_s=30):
@@ -427,6 +432,7 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
         *20 * [head("POST", INFER, with_json(b"{" + b" " * 5000)[0]) + b"{"],  # no end of the JSON
         *20 * [head("POST", INFER, [RAW_ZERO, ("Content-Length", 100)]) + b"x"],  # no end of the image
     ]
+    after = len(proxy.log)
     with ExitStack() as stack:
         opened = [stack.enter_context(connect(proxy)) for _ in halves]
         ports = [connection.getsockname()[1] for connection in opened]
@@ -435,8 +441,10 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
         with clients.load(2, images=GOOD):
             closed = sum(map(ends, opened))
     assert closed == len(halves)
-    said = Counter(proxy.said(port) for port in ports)
-    assert said == {(408, False): len(halves)}
+    said = Counter(proxy.said(port, after=after) for port in ports)
+    # HAProxy 2.6 says 400 where the time of the body and that of the connection end at once
+    assert set(said) <= {(408, False), (400, False)}
+    assert said[408, False] > said[400, False]
     assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
 
 
@@ -456,32 +464,35 @@ def test_a_slow_message_is_cut_off(proxy, clients):
 
 
 @contextmanager
-def held(proxy, host="127.0.0.1", *, is_grpc=False):
-    """Connections that stay open, each after a first answer, until there is none: the statuses, 0 for none.
+def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
+    """Connections that stay open, each after a first answer, until every kind of refusal was seen: the statuses.
 
-    Over gRPC the first answer is to the connection itself, and has no status: True.
+    0 is a connection that was closed. Over gRPC the first answer is to the connection itself, and its status is 1.
     """
     hello = HELLO if is_grpc else head("GET", "/v2/health/live", [])
     statuses = []
     with ExitStack() as stack:
-        while not statuses or (statuses[-1] and len(statuses) < 2 * HELD):
+        while not refusals <= set(statuses) and len(statuses) < 2 * HELD:
             try:
                 connection = stack.enter_context(connect(proxy, host, is_grpc=is_grpc))
                 connection.sendall(hello)
                 answer = connection.recv(1 << 16)
             except ConnectionError:
                 answer = b""
-            statuses.append(bool(answer) if is_grpc else int(answer.split()[1]) if answer else 0)
+            statuses.append(int(bool(answer)) if is_grpc else int(answer.split()[1]) if answer else 0)
         yield statuses
 
 
 def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients):
-    with held(proxy, "127.0.0.2") as statuses:
+    slack = 8  # a request may still count just after its answer
+    with held(proxy, {429, 0}, "127.0.0.2") as statuses:
         assert clients.ask([PHOTO]) == "right"  # from another address
-    assert statuses == [*(HELD - 1) * [200], 429, 0]
-    with held(proxy, "127.0.0.3", is_grpc=True) as statuses:
+    assert set(statuses[: HELD - slack]) == {200}
+    assert statuses.count(200) < HELD
+    assert set(statuses) == {200, 429, 0}
+    with held(proxy, {0}, "127.0.0.3", is_grpc=True) as statuses:
         assert clients.ask([PHOTO], protocol="grpc") == "right"
-    assert statuses == [*HELD * [True], False]
+    assert statuses == [*HELD * [1], 0]
 
 
 def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
@@ -494,7 +505,7 @@ def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
                 return error.status()
 
         assert code() == ""
-        with held(proxy):
+        with held(proxy, {429, 0}):
             assert code() == "StatusCode.RESOURCE_EXHAUSTED"
         wait_until(lambda: code() == "", "the places are not given back")
     assert clients.ask([PHOTO], protocol="grpc") == "right"
