@@ -98,7 +98,7 @@ docs: .venv/.dev
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \
-	    .venv-gpu/bin/pytest -m gpu -o faulthandler_timeout=120 tests/gpu
+	    .venv-gpu/bin/pytest -m gpu tests/gpu
 	.venv-gpu/bin/python benchmarks/gpu.py
 	.venv-gpu/bin/python benchmarks/served_gpu.py
 

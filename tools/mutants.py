@@ -22,7 +22,8 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "mutants.md"
-FAILED = 1  # pytest's exit status where a test failed; others say that none ran
+FAILED = 1  # pytest's exit status where a test failed, or took so long that it hangs; others say that none ran
+HANG_S = 120
 HEAD = """# Mutants
 
 Each row is a mistake that somebody could make in the product, and the test that fails when it is made. `make mutants`
@@ -238,6 +239,14 @@ MUTANTS = (
         "device/test_reduced.py::test_the_fraction_leaves_two_pixels_for_each",
     ),
     Mutant(
+        "an image needs a place in the first output alone",
+        "plan.py",
+        "            if not isinstance(output, SizePlan):",
+        "            if not isinstance(output, SizePlan) and not placements:",
+        "device/test_engine.py::"
+        "test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever_output_is_asked_for",
+    ),
+    Mutant(
         "a float64 step rounds to float32 first",
         "plan.py",
         "values = values.astype(np.float64) * scale + offset",
@@ -301,6 +310,20 @@ MUTANTS = (
         "decoders/cpu.py",
         "self._used == 0 or self._used + pixels <= self._limit",
         "self._limit",
+        "device/test_engine.py::test_images_over_the_budget_of_pixels_wait_for_their_turn",
+    ),
+    Mutant(
+        "a colour, or the entries of a palette, are never transparent",
+        "decoders/cpu.py",
+        '("A" in image.getbands() or image.info.get("transparency") is not None)',
+        '"A" in image.getbands()',
+        "parity/test_decode.py::test_white_shows_through_what_is_transparent",
+    ),
+    Mutant(
+        "an image that waits for memory is never told that there is some",
+        "decoders/cpu.py",
+        "                self._changed.notify_all()\n",
+        "",
         "device/test_engine.py::test_images_over_the_budget_of_pixels_wait_for_their_turn",
     ),
     Mutant(
@@ -817,6 +840,13 @@ MUTANTS = (
         "unit/test_model.py::test_a_bug_of_ours_is_logged_and_never_shown",
     ),
     Mutant(
+        "Triton is told numbers while images are decoded",
+        "triton/model.py",
+        "with self._metrics.pause, self._watchdog",
+        "with self._watchdog",
+        "unit/test_model.py::test_while_triton_is_told_a_number_no_image_is_decoded",
+    ),
+    Mutant(
         "a length that lies reads beyond its tensor",
         "triton/model.py",
         "if end > len(buffer) or begin + 4 > len(buffer):",
@@ -938,6 +968,13 @@ MUTANTS = (
         "server/test_supervision.py::test_of_two_instances_one_is_missed",
     ),
     Mutant(
+        "a model that fails every request is left alone while its process runs",
+        "serve/supervisor.py",
+        "return status == 500 or (status == 0",
+        "return (status == 0",
+        "server/test_sick_model.py",
+    ),
+    Mutant(
         "an ensemble that only lacks a failed model is blamed too",
         "serve/failure.py",
         r"ensemble (\S+) (contains .*)",
@@ -974,7 +1011,8 @@ def copy(folder: Path) -> None:
 def pytest(folder: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
     """Run tests of a copy until one fails."""
     paths = [str(folder / "tests" / test) for test in tests]
-    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *paths]
+    hang = ["-o", f"faulthandler_timeout={HANG_S}"]
+    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *hang, *paths]
     # Python takes a .pyc for current by the second of its source
     environment = os.environ | {"PYTHONPATH": str(folder / "backend"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -11,11 +11,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pixprep import __version__, commands
 from pixprep.decoders import CODECS, DAMAGES, Limits
 from pixprep.errors import ImageError, PixprepError, printable
+from pixprep.printing import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,14 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = run(**options)
         sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
     except PixprepError as error:
-        lines = (printable(line) for line in str(error).split("\n"))
-        print("pixprep: " + "\n".join(lines), file=sys.stderr)
+        first, *more = error.args
+        say(f"pixprep: {first}", *more, file=sys.stderr)
     except KeyboardInterrupt:
-        print("pixprep: interrupted", file=sys.stderr)
+        say("pixprep: interrupted", file=sys.stderr)
     except OSError as error:  # the user's: no permission, a full disk, a folder in place of a file
         if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with ``| head``
             where = f"{error.filename}: " if error.filename else ""
-            print(f"pixprep: {printable(where)}{error.strerror or error}", file=sys.stderr)
+            say(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
     else:
         return code
     _forget_output()
@@ -121,8 +122,15 @@ def _json(text: str) -> dict[str, Any]:
     return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints repeat arguments without their controls."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
+    parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 

@@ -6,7 +6,6 @@ A command imports what it needs when it runs: ``pixprep run`` works where nothin
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 import sys
@@ -20,11 +19,11 @@ import numpy as np
 
 from pixprep import presets
 from pixprep.engine import Engine
-from pixprep.errors import ImageError, PixprepError, SetupError, printable
+from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, print_answer, print_row, summary
+from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, say, say_text, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
@@ -47,12 +46,12 @@ def write_repository(
         options["parameters"] = dict(options["parameters"])
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:
-        print(path)
+        say(path)
     for note in built.notes:
-        print(note, file=sys.stderr)
+        say_text(note, file=sys.stderr)
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
-        print(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
+        say(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
@@ -68,17 +67,17 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
         raise PixprepError(f"{path}: no such file or folder")
     problems = check(path) if path.is_dir() else check_pipeline(path, odd_range=odd_range)
     if as_json:
-        print(json.dumps([asdict(problem) for problem in problems], indent=2))
+        say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
-            print(problem)
+            say(problem)
         if len(problems) != 1:  # one says it all
-            print(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
+            say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     if image and not problems:
         try:
             lines = try_out(path, photo[1]) if path.is_dir() else _lines(Pipeline.load(path), photo[1])
             for line in lines:
-                print(printable(line), file=sys.stderr if as_json else sys.stdout)
+                say(line, file=sys.stderr if as_json else sys.stdout)
         except ImageError as error:
             raise PixprepError(f"{image}: {error}") from None
     return 1 if problems else 0
@@ -102,9 +101,9 @@ def import_pipeline(
     origin = pipeline.origin
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
-    print(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    say(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
-    print(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
+    say(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
@@ -124,12 +123,12 @@ def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
 def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
     """Say on stderr what one photo becomes. A hint: what cannot be shown fails nothing."""
     name, encoded = photo
-    print(f"preview of {printable(name)}:", file=sys.stderr)
+    say(f"preview of {name}:", file=sys.stderr)
     try:
         for line in lines(encoded):
-            print(f"  {printable(line)}", file=sys.stderr)
+            say(f"  {line}", file=sys.stderr)
     except (PixprepError, OSError, MemoryError) as error:
-        print(f"  not shown: {printable(error or 'out of memory')}; --image takes another photo", file=sys.stderr)
+        say(f"  not shown: {error or 'out of memory'}; --image takes another photo", file=sys.stderr)
 
 
 def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | None, as_json: bool) -> int:
@@ -144,7 +143,7 @@ def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | No
     _say_skipped(images)
     with Progress("images") as progress:
         certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
-    print(certificate.to_json() if as_json else certificate)
+    say_text(certificate.to_json() if as_json else str(certificate))
     if output:
         from pixprep.verify.picture import worst
 
@@ -152,7 +151,7 @@ def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | No
         if picture:
             _write_picture(output, picture)
         said = "the picture of the worst image" if picture else "not written: nothing differs"
-        print(f"{printable(output)}: {said}", file=sys.stderr)
+        say(f"{output}: {said}", file=sys.stderr)
     return 0 if certificate.holds else 1
 
 
@@ -164,21 +163,21 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     _check_picture(output, [image] if image else [])
     loaded = Pipeline.load(pipeline)
     if not image and not output:
-        print(explain(loaded, height=size[0], width=size[1]), end="")
+        say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
     from pixprep.preview import preview
 
     name, encoded = _photo(image)
     try:
         found = preview(loaded, encoded)
-        print(explain(loaded, height=found.height, width=found.width), end="")
+        say_text(explain(loaded, height=found.height, width=found.width))
         for line in found.lines():
-            print(line)
+            say(line)
         if output:
             from pixprep.pictures import stages
 
             _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
-            print(f"{printable(output)}: the picture of its stages", file=sys.stderr)
+            say(f"{output}: the picture of its stages", file=sys.stderr)
     except ImageError as error:
         raise PixprepError(f"{name}: {error}") from None
     return 0
@@ -222,7 +221,7 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
 
 def _say_skipped(paths: Sequence[Path]) -> None:
     for text in skipped(paths):
-        print(printable(text), file=sys.stderr)
+        say(text, file=sys.stderr)
 
 
 def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[dict[str, Any] | str | ImageError]:
@@ -270,17 +269,16 @@ def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> i
     # what is no folder at all, the server refuses in its own words
     problems = check(model_repository) if model_repository.is_dir() and not no_check else []
     if problems:
-        lines = "\n".join(map(str, problems))
-        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same\n{lines}")
+        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
     server = Server(model_repository, **options)
 
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-        print(f"ready  {urls}\ntry    {server.curl}", flush=True)
+        say(f"ready  {urls}", f"try    {server.curl}")
 
-    logging.basicConfig(format="pixprep: %(message)s")
+    log_to_stderr()
     supervisor.serve(server, on_ready=say_ready)
-    print("stopped", file=sys.stderr)
+    say("stopped", file=sys.stderr)
     return 0
 
 
@@ -308,7 +306,7 @@ def ask_health(*, model: str, **options: Any) -> int:
     """
     from pixprep.serve import client
 
-    print(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
+    say(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
     return 0
 
 
@@ -349,7 +347,7 @@ def measure_server(
             on_progress=lambda _: progress.to(next(done), loads),
             **options,
         )
-    print(perf.to_json(rows) if as_json else perf.to_table(rows), end="")
+    say_text(perf.to_json(rows) if as_json else perf.to_table(rows))
     for path, text in reports:
         with named(path, "cannot be written"):
             path.write_text(text(rows), encoding="utf-8")
@@ -372,31 +370,31 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     codes = []
 
     def send() -> None:
-        _say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
+        say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
         for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
             words = ["pixprep", "send", *map(str, paths), "--protocol", protocol, "--url", url]
-            _say(f"\n$ {shlex.join(words)}")
+            say("", f"$ {shlex.join(words)}")
             codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
         if stay:
-            _say(f"\nserving until Ctrl-C; try\n$ {server.curl}")
+            say("", "serving until Ctrl-C; try", f"$ {server.curl}")
 
-    _say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
+    say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
     try:
         lite0.find_checkpoint()
     except SetupError:
-        _say("fetching  the weights of the classifier (16 MB, once)")
+        say("fetching  the weights of the classifier (16 MB, once)")
         lite0.fetch_checkpoint()
     build(model_repository, force=True)
-    _say("starting  Triton")
+    say("starting  Triton")
     if stay:
-        logging.basicConfig(format="pixprep: %(message)s")
+        log_to_stderr()
         supervisor.serve(server, on_ready=send)
     else:
         with server:
             send()
-    _say("\nstopped")
+    say("", "stopped")
     if not stay:
-        _say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
+        say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
 
 
@@ -408,10 +406,6 @@ def _sample_photos() -> Path:
     )
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)  # at once, so that a slow step is seen to be under way
-
-
 def look_for_traps(*, as_json: bool) -> int:
     """Look for each trap that this machine may have, with the remedy.
 
@@ -421,13 +415,13 @@ def look_for_traps(*, as_json: bool) -> int:
 
     checks = doctor.checks()
     if as_json:
-        print(json.dumps([asdict(check) for check in checks], indent=2))
+        say_text(json.dumps([asdict(check) for check in checks], indent=2))
     else:
         marks = {True: "ok  ", False: "FAIL", None: "note"}
         for check in checks:
-            print(f"{marks[check.ok]}  {check.name}: {check.found}")
+            say(f"{marks[check.ok]}  {check.name}: {check.found}")
             if not check.ok and check.remedy:
-                print(f"      {check.remedy}")
+                say(f"      {check.remedy}")
     return 1 if any(check.ok is False for check in checks) else 0
 
 
@@ -438,5 +432,5 @@ def write_backend(*, directory: Path) -> int:
     """
     from pixprep.repository.backend import install_backend
 
-    print(install_backend(directory))
+    say(install_backend(directory))
     return 0

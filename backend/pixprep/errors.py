@@ -35,7 +35,10 @@ def unreachable(case: NoReturn) -> NoReturn:
 
 
 class PixprepError(Exception):
-    """Whatever pixprep raises on purpose."""
+    """Whatever pixprep raises on purpose. Its arguments are the lines of its message."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class PipelineError(PixprepError):

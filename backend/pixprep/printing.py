@@ -1,15 +1,19 @@
-"""How the command line prints results: a line or an object for each file, and a progress bar."""
+"""How the command line prints results: a line or an object for each file, and a progress bar.
+
+Whatever is printed may hold words of others, such as a file's name. Nothing of them reaches the terminal as a control.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +24,35 @@ if TYPE_CHECKING:
 
 # Triton's classification extension: score:class:label, and without the label where the model has no file of them
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
+
+
+def say(*lines: object, file: IO[str] | None = None) -> None:
+    """Print lines, at once; what is no printable character in one, a line break among them, is escaped.
+
+    Args:
+        lines: one at least.
+        file: default: stdout.
+    """
+    print("\n".join(map(printable, lines)), file=file, flush=True)
+
+
+def say_text(text: str, *, file: IO[str] | None = None) -> None:
+    """The same of a text of lines, whose line breaks are its own."""
+    say(*text.removesuffix("\n").split("\n"), file=file)
+
+
+class _Formatter(logging.Formatter):
+    """A line of the log, escaped; a traceback follows as it is."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        return printable(super().formatMessage(record))
+
+
+def log_to_stderr() -> None:
+    """Send what pixprep logs to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("pixprep: %(message)s"))
+    logging.basicConfig(handlers=[handler])
 
 
 def summary(array: Any) -> dict[str, Any]:
@@ -39,13 +72,13 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
     ``name`` is of the output, where there are several; ``output`` is where it was written.
     """
     if as_json:
-        print(json.dumps(row))
+        say(json.dumps(row))
     elif "error" in row:
-        print(f"{printable(row['file'])}: {row['error']}", file=sys.stderr)
+        say(f"{row['file']}: {row['error']}", file=sys.stderr)
     else:
-        where = f"  -> {printable(row['output'])}" if "output" in row else ""
+        where = f"  -> {row['output']}" if "output" in row else ""
         name = f"{row['name']}  " if "name" in row else ""
-        print(f"{printable(row['file'])}: {name}{_summary_text(row)}{where}")
+        say(f"{row['file']}: {name}{_summary_text(row)}{where}")
 
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:
@@ -53,14 +86,14 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
     if as_json:
         row = {"file": str(answer.path), "latency_ms": answer.latency_ms}
         outputs = {name: _json_value(array) for name, array in answer.outputs.items()}
-        print(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
+        say(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
     elif answer.error:
-        print(f"{printable(answer.path)}: {printable(answer.error)}", file=sys.stderr)
+        say(f"{answer.path}: {answer.error}", file=sys.stderr)
     else:
-        print(f"{printable(answer.path)}  {answer.latency_ms:.1f} ms")
+        say(f"{answer.path}  {answer.latency_ms:.1f} ms")
         for name, array in answer.outputs.items():
             for line in _lines(array):
-                print(f"    {printable(name)}  {printable(line)}")
+                say(f"    {name}  {line}")
 
 
 def _json_value(array: Any) -> Any:

@@ -1,8 +1,10 @@
 """Attack: files whose names write to the terminal: colours, titles, a line that says all is well; and no text.
 
-Defence: names of files, and words of a server, are printed with controls escaped; JSON is ASCII.
+Defence: all that is printed passes one function, which escapes controls; a line break in a name does not end a line.
+JSON is ASCII.
 Outcome: one line a file, whatever its name. Before the mend the names were printed as they were, and one that is not
-UTF-8 could end the command in the middle.
+UTF-8 could end the command in the middle. The names of nodes in an ONNX file, and those of models that do not load,
+were mended later.
 """
 
 import json
@@ -11,8 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import pixprep as pp
 from attacks.pipelines import VALID
 from images import jpeg, noise
 
@@ -69,14 +75,58 @@ def test_json_is_ascii(folder):
         ["bench", "images", "--url", "%s"],
         ["import", "%s", "x.json"],
         ["run", "p.json", "images", "--threads", "%s"],
+        ["doctor", "%s"],
+        ["verify", "%s"],
+        ["health", "--url", "%s"],
+        ["send", "images", "--url", "%s"],
         ["%s"],
     ],
     ids=" ".join,
 )
 def test_an_argument_is_repeated_without_its_control_sequences(folder, monkeypatch, arguments):
     monkeypatch.chdir(folder)
-    code, out, err = pixprep(*(argument.replace("%s", "no\x1b[31m\x07") for argument in arguments))
+    code, out, err = pixprep(*(argument.replace("%s", "no\x1b[31m\x07\nok") for argument in arguments))
     assert code in (1, 2)
     assert "Traceback" not in err
     assert "\x1b" not in out + err
-    assert "no\\x1b[31m\\x07" in err.replace("\\\\", "\\")
+    assert "no\\x1b[31m\\x07\\nok" in err.replace("\\\\", "\\")
+
+
+def test_an_onnx_file_is_built_in_printable_lines(folder):
+    shout = "\x1b[31m\x07\nok: no problem found"
+    mean = numpy_helper.from_array(np.float32([0.45]), "mean")
+    std = numpy_helper.from_array(np.float32([0.225]), "std")
+    nodes = [
+        helper.make_node("Sub", ["x", "mean"], ["a"], name=f"sub{shout}"),
+        helper.make_node("Div", ["a", "std"], [f"b{shout}"]),
+        helper.make_node("Relu", [f"b{shout}"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, 8, 8]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], initializer=[mean, std])
+    path = folder / f"m{shout.replace('/', '')}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    pp.Pipeline([pp.decode(), pp.center_crop(8), pp.normalize(0.45, 0.225), pp.tensor()]).save(folder / "n.json")
+    code, out, err = pixprep("build", "--pipeline", folder / "n.json", "--onnx", path, "--output", folder / "models")
+    assert code == 0
+    assert all(line.isprintable() for line in (out + err).split("\n"))
+    assert 'Sub "sub\\x1b[31m\\x07\\nok: no problem found" and Div "b\\x1b[31m' in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_certificate_names_images_in_printable_lines(folder):
+    for arguments in ([], ["--json"]):
+        code, out, err = pixprep("verify", folder / "p.json", "--images", folder / "images", *arguments)
+        assert code == 0
+        assert err == ""
+        assert all(line.isprintable() for line in out.split("\n"))
+        assert out.count("red\\\\x1b[31m.jpg" if arguments else "red\\x1b[31m.jpg") == 1
+    assert json.loads(out)["refused"][0]["what"] == "red\\x1b[31m.jpg"
+
+
+def test_what_supervision_logs_is_one_printable_line(capfd):
+    program = (
+        "import logging; from pixprep.printing import log_to_stderr; log_to_stderr(); "
+        "logging.getLogger('pixprep').error('model %s is down', 'm\\x1b[31m\\nok')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert capfd.readouterr().err == "pixprep: model m\\x1b[31m\\nok is down\n"

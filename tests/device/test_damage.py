@@ -355,7 +355,7 @@ def test_an_answer_is_the_same_alone_and_in_a_batch(damage):
 
 def test_on_the_cpu_the_structure_is_not_all_that_is_looked_at():
     """Its decode warns of everything, and costs no more for that."""
-    for encoded in (*DAMAGED.values(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_IN_THE_HEADER):
+    for encoded in (*DAMAGED.values(), *(flipped(encoded, 5) for encoded in SMALL.values()), JUNK_BEHIND_A_TABLE):
         (ours, _), (theirs, _) = decode(encoded, "structural"), decode(encoded, "strict")
         assert isinstance(ours, pp.ImageError) == isinstance(theirs, pp.ImageError)
         assert str(ours) == str(theirs) if isinstance(ours, pp.ImageError) else np.array_equal(ours, theirs)

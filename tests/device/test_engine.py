@@ -114,6 +114,23 @@ def test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_
             assert fits is None
 
 
+def test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever_output_is_asked_for():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(name="decoded"),
+            pp.letterbox(16, 16),
+            pp.tensor(name="fits"),
+            pp.crop(0, 0, 30, 30, from_="decoded"),
+            pp.tensor(name="cut"),
+        ]
+    )
+    with pp.Engine(pipeline) as engine:
+        for outputs in (None, ["fits"], ["cut"], []):
+            refused, fits = engine.run_batch([png(noise(24, 33)), png(noise(40, 40))], outputs=outputs).errors
+            assert refused.reason == "DOES_NOT_FIT"
+            assert fits is None
+
+
 def test_an_image_without_a_place_is_refused_before_it_is_decoded():
     """By the size in its header: its data is no JPEG's."""
     encoded = jpeg(noise(24, 33))

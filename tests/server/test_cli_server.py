@@ -229,3 +229,18 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
     with pp.Engine(pp.presets.imagenet()) as engine:
         (tensor,) = engine.run([FLOWER.read_bytes()])
     assert (tmp_path / "answer.bin").read_bytes().endswith(tensor.tobytes())
+
+
+def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
+    version = tmp_path / "models" / "m\x1b[31m.pixprep" / "1"
+    version.mkdir(parents=True)
+    (version / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decode"}]}')
+    ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
+    log = ("--log-file", tmp_path / "log")
+    command = ["serve", "--no-check", "--model-repository", tmp_path / "models", *ports, *log]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op gives a tensor: end with tensor',
+        f"Triton's whole log: {tmp_path}/log",
+    ]

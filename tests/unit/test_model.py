@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import sys
+import threading
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -16,10 +17,16 @@ import pixprep as pp
 
 
 class FakeMetric:
+    is_open = threading.Event()  # Triton takes a number only then
+    is_open.set()
+    is_told = threading.Event()
+
     def __init__(self, family, labels):
         self.family, self.labels, self.values = family, labels, []
 
     def increment(self, value):
+        self.is_told.set()
+        assert self.is_open.wait(60)
         self.values.append(value)
 
     observe = increment
@@ -341,6 +348,24 @@ def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, mon
     assert by_name["pixprep_encoded_bytes_total", None] == [len(forged.images[0]) + len(jpeg()) + 4]
     assert by_name["pixprep_batch_images", None] == [3]
     assert limits == [{"is_work": False}, {"is_work": True}, {"is_work": False}]
+
+
+def test_while_triton_is_told_a_number_no_image_is_decoded(start):
+    """A stub that dies in the middle of such a message, as a hostile image may make it, takes Triton with it."""
+    model, answers = start(), []
+    FakeMetric.is_told.clear()
+    FakeMetric.is_open.clear()
+    try:
+        model.execute([FakeRequest([jpeg()])])
+        assert FakeMetric.is_told.wait(60)
+        second = threading.Thread(target=lambda: answers.extend(model.execute([FakeRequest([jpeg()])])))
+        second.start()
+        second.join(1)
+        assert answers == []
+    finally:
+        FakeMetric.is_open.set()
+    second.join(60)
+    assert answers[0]["tensor"].shape == (1, 3, 8, 8)
 
 
 def test_a_wrong_configuration_stops_the_model_from_loading(start):

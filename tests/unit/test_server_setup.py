@@ -204,6 +204,11 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
     )
 
 
+def test_a_failing_model_has_one_line_whatever_its_name():
+    error = failure(NOISE + error_line("failed to load 'm\nok: fine' version 1: Internal: OSError: x\ny") + END, 1)
+    assert error.args == ('model "m\nok: fine" does not load: OSError: x y',)
+
+
 @pytest.mark.parametrize(
     ("log", "code", "message"),
     [

@@ -6,11 +6,14 @@ image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime 
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -101,7 +104,8 @@ def build(
             those it did; repeat nothing.
 
     Raises:
-        PipelineError: pipeline and classifier do not fit each other, or the arguments do not.
+        PipelineError: pipeline and classifier do not fit each other, or the arguments do not, or an ONNX file's
+            weights are no files beside it.
         SetupError: ``output`` must not or cannot be written, or a package or a file is missing.
     """
     if plan and classifier != "tensorrt":
@@ -127,7 +131,7 @@ def build(
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = pipeline or demo_pipeline
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
-        raise PipelineError("\n".join(f"{text}; or say {ODD_RANGE}" for text in odd))
+        raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
     config = _config(pipeline, chosen)
     try:
@@ -176,10 +180,10 @@ def build(
                 files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
             if onnx:
                 notes += look_ahead(onnx, pipeline, pairs)
-                files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx
-                files |= {f"{names.classifier}/1/{file}": onnx.parent / file for file in model.data_files}
+                files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx.resolve()
+                files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
             if plan:
-                files[f"{names.classifier}/1/{PLAN_FILE}"] = plan
+                files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()
             if not force:
                 _refuse_foreign(output, names, files)
             _replace(output, files, work)
@@ -254,6 +258,21 @@ def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:
     return {"name": tensor.name, "data_type": tensor.data_type, "dims": list(dims)}
 
 
+def _data_files(onnx: Path, model: Classifier) -> Iterator[Path]:
+    """The files beside an ONNX file that hold weights of it; its author chose their names.
+
+    Raises:
+        PipelineError: one is no file, or a link, which may lead to any file of whoever builds.
+    """
+    for path in (onnx.parent / name for name in model.data_files):
+        if path.is_symlink() or not path.is_file():
+            what = "a link" if path.is_symlink() else "no file" if path.exists() else "not there"
+            raise PipelineError(
+                f'{onnx.name}: has weights in "{path.name}", which is {what}: put the file itself there'
+            )
+        yield path
+
+
 def _trtexec(folder: Path, model: Classifier, inputs: Sequence[model_config.Config], max_batch_size: int) -> str:
     """The command that makes the plan for every batch from one image to ``max_batch_size``."""
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
@@ -293,13 +312,26 @@ def _refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:
             raise SetupError(f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force")
 
 
+def _copy(source: Path, target: Path) -> None:
+    """Copy a regular file, and never what a link leads to: one may have come since the file was looked at.
+
+    Raises:
+        OSError: it is something else, or cannot be read.
+    """
+    with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(source))
+        with target.open("wb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+
+
 def _replace(output: Path, files: Mapping[str, str | Path], work: Path) -> None:
     """Write new directories, then put them in the place of the old ones, each by a rename."""
     for name, content in files.items():
         path = work / "new" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, Path):
-            shutil.copyfile(content, path)
+            _copy(content, path)
         else:
             path.write_text(content, encoding="utf-8")
     output.mkdir(exist_ok=True)

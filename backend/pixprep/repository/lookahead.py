@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.errors import printable
 from pixprep.ops import Letterbox, Normalize, Resize
 from pixprep.pipeline import Output, Pipeline
 
@@ -65,11 +66,11 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list
         start = _walk(graph, name, output)
         twice = _normalized_twice(start, output)
         if twice:
-            notes.append(f"{path.name}: {twice}")
+            notes.append(f"{printable(path.name)}: {twice}")
         if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
             notes.append(
-                f"{path.name}: {start.resizes[0]} resizes the input, and so does the pipeline: each image is resampled "
-                "twice; export the model without it"
+                f"{printable(path.name)}: {start.resizes[0]} resizes the input, and so does the pipeline: each image "
+                "is resampled twice; export the model without it"
             )
     return notes
 
@@ -164,7 +165,7 @@ def _channels(output: Output) -> int:
 
 
 def _shown(node: Any) -> str:
-    return f'{node.op_type} "{node.name or node.output[0]}"'
+    return f'{node.op_type} "{printable(node.name or node.output[0])}"'
 
 
 # Whether two normalizations are one too many

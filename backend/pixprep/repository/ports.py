@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def read_onnx(path: Path) -> Classifier:
     """The inputs and outputs that an ONNX file declares; its weights are not read.
 
     Raises:
-        PipelineError: it is not an ONNX file.
+        PipelineError: it is not an ONNX file, or names what no terminal and no configuration should hold.
         SetupError: onnx is not installed.
     """
     try:
@@ -103,16 +103,21 @@ def read_onnx(path: Path) -> Classifier:
     weights = {tensor.name for tensor in graph.initializer}  # before IR version 4 they are listed as inputs as well
     places = {
         entry.value
-        for tensor in graph.initializer
+        for part in (graph, *model.functions)
+        for tensor in _tensors(part)
         if tensor.data_location == onnx.TensorProto.EXTERNAL
         for entry in tensor.external_data
         if entry.key == "location"
     }
     for place in sorted(places):
         # beside a model.py, or in place of it, Python would run code
-        if place in ("", "..") or Path(place).name != place or "\0" in place or Path(place).suffix in _CODE:
+        is_name = place.isprintable() and place not in ("", "..") and Path(place).name == place
+        if not is_name or Path(place).suffix in _CODE:
             what = f'has weights in "{printable(place)}", which is no data file beside it'
             raise PipelineError(f"{path.name}: {what}: save it as one file")
+    for value in (*graph.input, *graph.output):
+        if not value.name.isprintable():
+            raise PipelineError(f'{path.name}: "{printable(value.name)}" is no name of a tensor: rename it')
     names = onnx.TensorProto.DataType.Name
     return Classifier(
         path.name,
@@ -121,6 +126,21 @@ def read_onnx(path: Path) -> Classifier:
         tuple(sorted(places)),
         tuple(label for entry in model.metadata_props if entry.key == "names" for label in from_metadata(entry.value)),
     )
+
+
+def _tensors(part: Any) -> Iterator[Any]:
+    """Every constant of a graph, or of a function: its weights, and what its nodes and their own graphs hold."""
+    yield from getattr(part, "initializer", ())
+    for sparse in getattr(part, "sparse_initializer", ()):
+        yield from (sparse.values, sparse.indices)
+    for node in part.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            yield from (
+                half for x in (attribute.sparse_tensor, *attribute.sparse_tensors) for half in (x.values, x.indices)
+            )
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _tensors(graph)
 
 
 def _from_onnx(value: Any, type_name: Any) -> Tensor:

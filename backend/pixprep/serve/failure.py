@@ -12,7 +12,7 @@ from pixprep.errors import PixprepError, SetupError
 def failure(log: str, code: int) -> PixprepError:
     """Why Triton ended: a line for each model that did not load, or its last error."""
     if reasons := dict(_failed_models(log)):
-        return PixprepError("\n".join(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
+        return PixprepError(*(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
     errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
     errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
     first = (log.strip().splitlines() or ["its log is empty"])[0].rpartition("tritonserver: ")[2]

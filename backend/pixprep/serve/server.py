@@ -258,7 +258,7 @@ class Server:
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 error = failure(self.log_file.read_text(errors="replace"), self._process.returncode)
-                raise type(error)(f"{error}\nTriton's whole log: {self.log_file}")
+                raise type(error)(*error.args, f"Triton's whole log: {self.log_file}")
             if self._is_ready():
                 return
             time.sleep(0.05)

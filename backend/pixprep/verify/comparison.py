@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pixprep import ops
-from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
+from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError, printable
 from pixprep.pipeline import Output, Pipeline
 from pixprep.pipeline_file import Origin
 from pixprep.profiles import PROFILES
@@ -69,7 +69,7 @@ def verify(
             tensors.append(_Tensor(comparison, output, None if row.frozen else decoder, origin))
     for index, subject in enumerate(subjects):
         on_progress(index, len(subjects))
-        name, encoded = (subject.name, _read(subject)) if isinstance(subject, Path) else subject
+        name, encoded = (printable(subject.name), _read(subject)) if isinstance(subject, Path) else subject
         try:
             original = pixels = decoded(decode, encoded)
         except ImageError as error:
@@ -79,7 +79,7 @@ def verify(
             try:
                 original = decoder.run(encoded)
             except Exception as error:  # noqa: BLE001  (each foreign decoder raises errors of its own)
-                refused.append(Omission(name, f"{decoder} refuses it: {error}", "not compared"))
+                refused.append(Omission(name, f"{decoder} refuses it: {printable(error)}", "not compared"))
                 continue
             row.add(name, pixels, original)
         for tensor in tensors:
