@@ -145,7 +145,7 @@ def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[Any]:
             yield result.get() if hasattr(result, "get") else result  # a tensor that the engine left on a GPU
 
 
-def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> int:
+def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **options: Any) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
     pixprep serve --model-repository model_repository --http-port 8000
@@ -163,10 +163,12 @@ def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> i
 
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-        print(f"ready  {urls}\ntry    {server.curl}", flush=True)
+        models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
+        print(f"ready  {urls}\ntry    {server.curl}\nfiles  {models}", flush=True)
 
     logging.basicConfig(format="pixprep: %(message)s")
-    supervisor.serve(server, on_ready=say_ready)
+    find_problems: supervisor.Check = (lambda _: ()) if no_check else check
+    supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     print("stopped", file=sys.stderr)
     return 0
 

@@ -50,7 +50,8 @@ repository.wiring
 repository.check
 repository.build
 repository
-serve serve.client serve.cuda_pool serve.failure serve.ports serve.wheel
+serve serve.client serve.cuda_pool serve.failure serve.ports serve.snapshot serve.wheel
+serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing
@@ -86,7 +87,7 @@ HOMES = {
         "repository.onnx_classifier",
         "triton.model",
     },
-    "tritonclient": {"repository.check", "serve.client"},
+    "tritonclient": {"repository.check", "serve.client", "serve.control"},
 }
 
 

@@ -39,9 +39,9 @@ def _failed_models(log: str) -> Iterator[tuple[str, str]]:
 
 
 def still_loading(log: str) -> list[str]:
-    """The models, in quotes, whose loading began and has not ended."""
+    """The models whose loading began and has not ended."""
     ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
-    return [f'"{name}"' for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
+    return [name for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
 
 
 def _log_lines(log: str) -> Iterator[tuple[str, str]]:
@@ -51,6 +51,11 @@ def _log_lines(log: str) -> Iterator[tuple[str, str]]:
             yield "E", str(json.loads(found[1], strict=False))
         elif found := re.match(r"\[libprotobuf ERROR .*?\] Error parsing .*?ModelConfig: (.*)", line):
             yield "protobuf", found[1]
+
+
+def load_failure(message: str) -> str:
+    """What Triton says of a model that it was asked to load, as one line."""
+    return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", message)).removesuffix(";").rstrip()
 
 
 def innermost(reason: str) -> str:
