@@ -1,6 +1,7 @@
 """Ask a live server for hours, if you like: load it anew, kill it, hang up on it; then look at what it still holds.
 
     PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 30000] [--reloads 50] [--kills 10] [--hang-ups 200]
+        [--random-kills 200]
 
 Exit status 1 if a request was lost or answered wrongly, or the server holds more than it should.
 """
@@ -22,6 +23,7 @@ from serving import Oracle
 GROWTH = 0.02
 TRITONS_GROWTH = 0.10  # its own memory goes up and down by an eighth, and gives nothing back
 SAMPLES = 20
+HEALED_S = 15.0  # after the last of ten random kills
 
 
 def growth(values: list[float]) -> float:
@@ -30,10 +32,17 @@ def growth(values: list[float]) -> float:
     return min(values[half:]) / min(values[:half]) - 1
 
 
+def say(line: str) -> None:
+    """Print at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """The phases one after the other, each with what the server holds after it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    for name, default in (("warm-up", 5000), ("requests", 30_000), ("reloads", 50), ("kills", 10), ("hang-ups", 200)):
+    defaults = {"warm-up": 5000, "requests": 30_000, "reloads": 50, "kills": 10, "hang-ups": 200, "random-kills": 200}
+    for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
     arguments = parser.parse_args()
     logging.basicConfig(format="pixprep: %(message)s", level=logging.WARNING)
@@ -72,8 +81,18 @@ def main() -> int:
         last = it.held()
         if last.regions != before.regions:
             problems.append(f"{last.regions} regions in place of {before.regions}")
-        counts = it.clients.counts
+        counts = it.clients.counts.copy()
         problems += it.clients.notes[:10]
+        if arguments.random_kills:
+            healed_s, clients = it.kill_anything(arguments.random_kills, log=say)
+            say(
+                f"{arguments.random_kills} random kills, loads and Triton included: {clients.sent} requests, right "
+                f"again at the latest after {healed_s:.1f} s: {dict(clients.counts)}, errors {dict(clients.codes)}"
+            )
+            counts += clients.counts
+            problems += clients.notes[:10]
+            if healed_s > HEALED_S:
+                problems.append(f"it took {healed_s:.1f} s to be right again")
     oracle.close()
     sys.stdout.write(f"{dict(counts)}\n" + "".join(f"PROBLEM: {problem}\n" for problem in problems))
     return 1 if problems or counts["lost"] or counts["wrong"] else 0

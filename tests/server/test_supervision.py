@@ -256,7 +256,7 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
     ("waits", "expected"),
     [
         (waits_of_model(), [0, 1, 2, 2, 2, 5, 5, 5]),
-        (waits_of_triton(), [0, 1, 2, 4, 4, 4, 4, 4, 4, 4, None]),
+        (waits_of_triton(), [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
     ],
 )
 def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pixprep.serve.wheel import SHARED_MEMORY, STUB
 
-STUCK_S = 3.0
+STUCK_S = 2.0
 """A stub that died while its model was loaded is noticed by Triton within about a second, or never."""
 
 

@@ -79,8 +79,8 @@ def waits_of_model() -> Waits:
 
 
 def waits_of_triton() -> Waits:
-    """After ten failures in a row, which take a minute or more, whoever started us should know."""
-    return Waits((0.0, 1.0, 2.0, *[4.0] * 7), None)
+    """After ten failures in a row, which take a minute or so, whoever started us should know."""
+    return Waits((0.0, 1.0, 2.0, *[3.0] * 7), None)
 
 
 def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
@@ -387,7 +387,7 @@ class _Model:
         except TimeoutError:
             self._give_up(f"Triton never ends to load model {self.name}")
             return
-        if over.is_set():
+        if over.is_set() or self._server.poll() is not None:
             return
         if error:
             wait_s = self._waits.count(ran_s=0) or 0.0
