@@ -64,7 +64,7 @@ def main() -> int:
         phase(f"requests at concurrency {CONCURRENCY}, warm-up", it.steady, arguments.warm_up)
         before = it.held()
         samples = []
-        for _ in range(SAMPLES):
+        for _ in range(SAMPLES if arguments.requests else 2):
             phase(f"requests at concurrency {CONCURRENCY}", it.steady, arguments.requests // SAMPLES)
             samples.append(it.held())
         for name in before.private_mib:

@@ -227,7 +227,7 @@ def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message
 
 
 def test_models_that_are_still_loading_are_named():
-    assert still_loading(NOISE) == ['"slow"']
+    assert still_loading(NOISE) == ["slow"]
 
 
 def test_this_python_comes_first_for_tritons_stub():

@@ -158,20 +158,16 @@ class Snapshot:
         target.mkdir()
         for path, status in _entries(source):
             name = path.relative_to(source)
-            is_folder = S_ISDIR(status.st_mode)
-            counts = not path.name.startswith(".")
-            if counts:
-                digest.update(
-                    f"{name}\0{is_folder}\0{0 if is_folder else status.st_size}\0".encode(errors="surrogateescape")
-                )
-            if is_folder:
+            size = None if S_ISDIR(status.st_mode) else status.st_size
+            counts = digest if _is_shown(name) else hashlib.sha256()
+            counts.update(os.fsencode(name) + f"\0{size}\0".encode())
+            if size is None:
                 (target / name).mkdir()
                 continue
             with path.open("rb") as old, (target / name).open("xb") as new:
                 while block := old.read(_BLOCK):
                     new.write(block)
-                    if counts:
-                        digest.update(block)
+                    counts.update(block)
             shutil.copymode(path, target / name)
         return Edition(model, target, digest.hexdigest()[:_HASH_LETTERS], signature)
 
@@ -185,10 +181,14 @@ def _signature(folder: Path) -> Signature:
         return tuple(
             (str(path.relative_to(folder)), status.st_ino, status.st_size, status.st_mtime_ns)
             for path, status in _files(folder)
-            if not path.name.startswith(".")
+            if _is_shown(path.relative_to(folder))
         )
     except OSError:  # someone is at it
         return ()
+
+
+def _is_shown(name: Path) -> bool:
+    return not any(part.startswith(".") for part in name.parts)
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

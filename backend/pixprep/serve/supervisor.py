@@ -387,9 +387,11 @@ class _Model:
         except TimeoutError:
             self._give_up(f"Triton never ends to load model {self.name}")
             return
-        if over.is_set() or self._server.poll() is not None:
+        if over.is_set():
             return
         if error:
+            if over.wait(2 * LOOK_S):  # it was Triton that ended
+                return
             wait_s = self._waits.count(ran_s=0) or 0.0
             self._again_at = time.monotonic() + wait_s
             _logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
