@@ -370,6 +370,9 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         serve.wait_for(r"^pixprep: model preprocess stays .* is refused: .*no such op; did you mean \"resize\"\?$")
         edit(pipeline, '"rezise"', '"resize"')
         edit(classifier, "class Broken", "class TritonPythonModel")
+        (models / "classifier" / "1" / "more.py").symlink_to(tmp_path / "triton.log")
+        serve.wait_for(rf"{stays}: .* refused: classifier/1/more.py: leads out of the repository: put a copy there$")
+        (models / "classifier" / "1" / "more.py").unlink()
         rights = clients.counts["right"]
         wait_until(lambda: clients.counts["right"] > rights + 20)
         ended.set()

@@ -217,7 +217,12 @@ def test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has
             "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
             "Socket '127.0.0.1:80' already in use",
         ),
-        ("", -9, "Triton was ended by signal 9: its log is empty"),
+        ("", -9, "Triton was ended by signal 9: its log says no more"),
+        (
+            'W1122 04:40:12.698889 25581 pinned_memory_manager.cc:273] "Unable to allocate"',
+            -9,
+            "Triton was ended by signal 9: its log says no more",
+        ),
     ],
 )
 def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message):

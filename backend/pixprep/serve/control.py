@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 from pixprep.serve.failure import load_failure
 
 _LOOK_S = 0.05
+_LIVE_S = 2.0
 # A call reaches the server itself, and does not wait because one before it found nobody there.
 _CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 
@@ -34,8 +35,10 @@ def load(address: str, model: str, *, headers: dict[str, str], timeout_s: float,
 
     Raises:
         TimeoutError: no answer. This Triton will not load this model any more.
+        ConnectionError: nobody answers gRPC there.
     """
-    answers: SimpleQueue[str | None] = SimpleQueue()
+    answers: SimpleQueue[str | OSError] = SimpleQueue()
+    stuck = TimeoutError(f"Triton never ends to load model {model}")
 
     def call() -> None:
         with InferenceServerClient(address, channel_args=_CHANNEL) as client:
@@ -43,8 +46,12 @@ def load(address: str, model: str, *, headers: dict[str, str], timeout_s: float,
                 client.load_model(model, headers=headers, client_timeout=timeout_s)
                 answers.put("")
             except InferenceServerException as error:
-                is_late = error.status() == "StatusCode.DEADLINE_EXCEEDED"
-                answers.put(None if is_late else load_failure(error.message()))
+                if error.status() == "StatusCode.DEADLINE_EXCEEDED":
+                    answers.put(stuck)
+                elif not _is_live(client):
+                    answers.put(ConnectionError("Triton answers no more over gRPC"))
+                else:
+                    answers.put(load_failure(error.message()))
 
     Thread(target=call, daemon=True, name=f"pixprep-load-{model}").start()
     while True:
@@ -53,7 +60,14 @@ def load(address: str, model: str, *, headers: dict[str, str], timeout_s: float,
         except Empty:
             if not is_stuck():
                 continue
-            answer = None
-        if answer is None:
-            raise TimeoutError(f"Triton never ends to load model {model}")
+            answer = stuck
+        if isinstance(answer, OSError):
+            raise answer
         return answer
+
+
+def _is_live(client: InferenceServerClient) -> bool:
+    try:
+        return bool(client.is_server_live(client_timeout=_LIVE_S))
+    except InferenceServerException:
+        return False

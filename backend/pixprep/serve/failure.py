@@ -15,7 +15,8 @@ def failure(log: str, code: int) -> PixprepError:
         return PixprepError("\n".join(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
     errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
     errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
-    first = (log.strip().splitlines() or ["its log is empty"])[0].rpartition("tritonserver: ")[2]
+    lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
+    first = (lines or ["its log says no more"])[0].rpartition("tritonserver: ")[2]
     how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
 

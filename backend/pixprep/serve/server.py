@@ -354,6 +354,7 @@ class Server:
 
         Raises:
             TimeoutError: no answer. This Triton will not load this model any more.
+            ConnectionError: Triton has ended.
         """
         from pixprep.serve import control  # noqa: PLC0415  (gRPC takes 0.15 s to import, and 20 MB)
 

@@ -148,7 +148,7 @@ class Snapshot:
     def _on_disk(self) -> list[str]:
         try:
             return [path.name for path, status in self._outer() if S_ISDIR(status.st_mode)]
-        except FileNotFoundError:
+        except OSError:  # the disk was taken away, say
             return []
 
     def _copy(self, model: str, target: Path) -> Edition:

@@ -24,6 +24,7 @@ from threading import Event, Lock, Thread
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import PixprepError
+from pixprep.repository import Problem
 from pixprep.serve.server import Server
 from pixprep.serve.snapshot import Edition, Signature
 from pixprep.serve.stubs import Stub, stubs
@@ -49,7 +50,7 @@ DISK_S = 1.0
 _RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at it
 _logger = logging.getLogger(__name__)
 
-Check = Callable[[Path], Sequence[object]]
+Check = Callable[[Path], Sequence[Problem]]
 """What finds the problems of a model repository, such as ``pixprep.repository.check``."""
 
 
@@ -234,7 +235,7 @@ class _Edits:
             for name in known:
                 self._say(name, "changed on disk: a restart deploys that, or `pixprep serve --watch`")
             return
-        editions = [edition for name in known if (edition := self._stage(name))]
+        editions = [edition for name in known if (edition := self._stage(name, self._check))]
         if len(editions) == 1:
             (edition,) = editions
             if not models[edition.model].deploy(edition, self._check):
@@ -244,12 +245,20 @@ class _Edits:
             self._snapshot.discard(edition)
             self._say(edition.model, "changed on disk together with others: a restart deploys them")
 
-    def _stage(self, name: str) -> Edition | None:
-        """What lies on disk of a model; None if its contents are what is served, or cannot be read."""
+    def _stage(self, name: str, check: Check) -> Edition | None:
+        """A copy of a model as it lies on disk; None if its contents are what is served, or must not be read."""
+        refused = f"stays {self._snapshot.hashes[name]}: what changed on disk is refused"
         try:
+            problems = check(self._snapshot.repository)
+            if own := [problem for problem in problems if problem.where.split("/")[0] == name]:
+                self._say(name, f"{refused}: {'; '.join(map(str, own))}")
+                return None
             edition = self._snapshot.stage(name)
         except OSError as error:
-            self._say(name, f"cannot be read on disk: {error.filename}: {error.strerror}")
+            self._say(name, f"{refused}: {error.filename}: {error.strerror}")
+            return None
+        except PixprepError as error:
+            self._say(name, f"{refused}: {error}")
             return None
         if edition.hash != self._snapshot.hashes[name]:
             return edition
@@ -310,12 +319,14 @@ class _Model:
         """Serve other files from now on, unless they are broken; whether that is settled."""
         snapshot, served = self._server.snapshot, self._server.snapshot.hashes[self.name]
         with self._lock:
-            if self._is_stuck:
-                snapshot.discard(edition)
-                self._give_up(f"Triton never ends to load model {self.name}")
-                return False
             other = snapshot.put(edition)
-            if why := self._why_refused(check):
+            try:
+                why = self._why_refused(check)
+            except ConnectionError as lost:  # it says nothing of the edition
+                snapshot.discard(snapshot.put(other))
+                self._give_up(str(lost))
+                return False
+            if why:
                 other = snapshot.put(other)
             else:
                 self._ask_how_many()
@@ -333,7 +344,6 @@ class _Model:
         try:
             return "; ".join(map(str, check(self._server.snapshot.folder))) or self._load()
         except TimeoutError:
-            self._is_stuck = True
             return "its Python process ended while it loaded, or loads for ever"
         except PixprepError as error:
             return str(error)
@@ -381,17 +391,13 @@ class _Model:
             if stub.state == "T" or self._misses >= MISSES:
                 stub.kill()  # what waits for it gets an error
         try:
-            if self._is_stuck:
-                raise TimeoutError  # noqa: TRY301
             error = self._load()
-        except TimeoutError:
-            self._give_up(f"Triton never ends to load model {self.name}")
+        except (TimeoutError, ConnectionError) as lost:
+            self._give_up(str(lost))
             return
         if over.is_set():
             return
         if error:
-            if over.wait(2 * LOOK_S):  # it was Triton that ended
-                return
             wait_s = self._waits.count(ran_s=0) or 0.0
             self._again_at = time.monotonic() + wait_s
             _logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
@@ -401,9 +407,21 @@ class _Model:
         _logger.warning("model %s is back after %.1f s", self.name, took_s)
 
     def _load(self) -> str:
-        """Load the model anew; why it failed, or empty. Its ensembles follow by themselves."""
+        """Load the model anew; why it failed, or empty. Its ensembles follow by themselves.
+
+        Raises:
+            TimeoutError: it never ends.
+            ConnectionError: nor would it now; or Triton has ended.
+        """
+        if self._is_stuck:
+            raise ConnectionError(f"Triton never ends to load model {self.name}")
         before = {stub for stub in stubs(self._server.pid) if stub.model == self.name}
-        if error := self._server.load(self.name):
+        try:
+            error = self._server.load(self.name)
+        except TimeoutError:
+            self._is_stuck = True
+            raise
+        if error:
             return error
         self._old |= before | self._stubs
         self._stubs = set()
