@@ -21,8 +21,9 @@ from PIL import Image
 
 from images import jpegs, others
 from pixprep.serve.server import Server
-from pixprep.serve.supervisor import LOOK_S, stubs, watch
-from serving import BAD, GOOD, LARGE, MODELS, Clients, Serve, body_of, wait_until, write_repository
+from pixprep.serve.stubs import stubs
+from pixprep.serve.supervisor import CALM_S, LOOK_S, look_after
+from serving import BAD, GOOD, LARGE, MODELS, PHOTO, Clients, Serve, body_of, wait_until, write_repository
 
 CONCURRENCY = 16
 SHM = Path("/dev/shm")
@@ -170,11 +171,78 @@ class Endurance:
         logger.removeHandler(log)
         return slowest
 
+    def kill_anything(self, times, *, log):
+        """Kill any stub, at any moment, one that is being loaded rather than another, and now and then Triton itself;
+        often after an edit on disk. Clients try again until they are right.
+
+        Returns:
+            What happened, in numbers. The server has 15 s after each ten kills to be right again.
+        """
+        killed, ended = Counter(), threading.Event()
+        slowest_s = 0.0
+        with Clients(self, self.clients.oracle, is_closing=True) as clients, self.looked_after():
+            persistent = [threading.Thread(target=self._persist, args=(clients, ended, n)) for n in range(4)]
+            for thread in persistent:
+                thread.start()
+            for number in range(1, times + 1):
+                time.sleep(min(6.0, self._rng.expovariate(1 / 1.5)))
+                if self._rng.random() < 0.3:
+                    killed["edits on disk"] += self._edit()
+                killed[self._kill_one()] += 1
+                if number % 10 and number < times:
+                    continue
+                healed_s = clients.recover(within_s=60)
+                slowest_s = max(slowest_s, healed_s)
+                log(f"    {number} kills, right again after {healed_s:.1f} s: {dict(killed)}, {dict(clients.counts)}")
+                time.sleep(CALM_S + 1)
+            ended.set()
+            for thread in persistent:
+                thread.join()
+            rights = clients.counts["right"]
+            for model in MODELS:
+                for protocol in ("http", "grpc"):
+                    clients.ask([PHOTO], model=model, protocol=protocol)
+            assert clients.counts["right"] == rights + 4, clients.notes
+        return slowest_s, clients
+
+    def _persist(self, clients, ended, number):
+        """One image after the other, each again until it is answered rightly."""
+        for turn in range(number, 1 << 30):
+            image, model = IMAGES[turn % len(IMAGES)], MODELS[turn % len(MODELS)]
+            while clients.ask([image], model=model, protocol=("http", "grpc")[number % 2]) == "error":
+                time.sleep(0.05)
+            if ended.is_set():
+                return
+
+    def _kill_one(self):
+        """Kill a process; what it was."""
+        while True:
+            found = sorted(self.stubs(), key=lambda stub: stub.pid)
+            if self._rng.random() < 0.1:
+                what, pid = "Triton", self.server.pid
+            elif found:
+                stub = found[-1] if self._rng.random() < 0.5 else self._rng.choice(found)
+                what, pid = stub.model, stub.pid
+            else:
+                time.sleep(0.02)
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return what
+
+    def _edit(self):
+        """Change what lies on disk, so that it would give other answers, or none."""
+        version = self.server.snapshot.repository / self._rng.choice(("preprocess", "classifier")) / "1"
+        for path in version.glob("*.*"):
+            text = path.read_text()
+            path.write_text(text.replace("0.485", "0.585") if self._rng.random() < 0.5 else text[: len(text) // 2])
+        return 1
+
     @contextmanager
     def looked_after(self):
         """As ``pixprep serve`` does."""
         stopping = threading.Event()
-        care = threading.Thread(target=watch, args=(self.server, stopping))
+        care = threading.Thread(target=look_after, args=(self.server, stopping))
         care.start()
         time.sleep(4 * LOOK_S)  # until it knows what there is to look after
         try:

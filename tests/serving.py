@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -154,9 +154,20 @@ class Serve:
             raise AssertionError(f"{ready!r}: {self.process.communicate(timeout=TIMEOUT_S)[1]}")
         self._reader.start()
         self.address, self.grpc, self.metrics = found.groups()
-        (self.triton,) = (p for p in psutil.Process(self.process.pid).children() if p.name() == "tritonserver")
         self.family = [self.triton, *self.triton.children(recursive=True)]
         self.prefix = next(iter(stubs(self.triton.pid))).region.name[: len("pixprep_") + 12]
+
+    @property
+    def triton(self):
+        """The process of the present Triton."""
+        return wait_until(self._triton, "there is no Triton")
+
+    def _triton(self):
+        for process in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if process.name() == "tritonserver" and is_alive(process):
+                    return process
+        return None
 
     def __enter__(self):
         return self
@@ -433,6 +444,7 @@ class Clients:
         start = time.monotonic()
         for model in models:
             while self.ask([PHOTO], model=model) != "right":
+                time.sleep(0.02)
                 assert time.monotonic() - start < within_s, f"{model} does not recover: {self.notes}"
         return time.monotonic() - start
 

@@ -961,11 +961,32 @@ MUTANTS = (
         "server/test_perf_and_examples.py::test_a_server_that_does_not_answer_in_time_is_said_to",
     ),
     Mutant(
+        "a crash deploys what lies on disk",
+        "serve/server.py",
+        "self.command(wheel, self.snapshot.folder,",
+        "self.command(wheel, self._repository.resolve(),",
+        "server/test_supervision.py::test_what_changes_on_disk_is_not_what_comes_back",
+    ),
+    Mutant(
+        "a file that was renamed has the same hash",
+        "serve/snapshot.py",
+        "counts.update(os.fsencode(name) + ",
+        "counts.update(",
+        "unit/test_snapshot.py::test_a_hash_is_that_of_names_and_contents",
+    ),
+    Mutant(
+        "a change on disk that was refused stays in the copy",
+        "serve/supervisor.py",
+        "other = snapshot.put(other)",
+        "pass",
+        "server/test_supervision.py::test_watch_deploys_a_good_edit_and_refuses_a_broken_one",
+    ),
+    Mutant(
         "a model that died is left dead",
         "serve/supervisor.py",
         "if self._running() < self._count:",
         "if self._running() < 0:",
-        "server/test_supervision.py::test_of_two_instances_one_is_missed",
+        "server/test_supervision.py::test_of_two_instances_one_is_missed_while_the_other_goes_on",
     ),
     Mutant(
         "a model that fails every request is left alone while its process runs",

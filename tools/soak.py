@@ -1,7 +1,7 @@
 """Ask a live server for hours, if you like: load it anew, kill it, hang up on it; then look at what it still holds.
 
     PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 30000] [--mixed 4000] [--reloads 50] [--kills 10]
-        [--hang-ups 200] [--drains 3]
+        [--hang-ups 200] [--random-kills 200] [--drains 3]
 
 Exit status 1 if a request was lost or answered wrongly, or the server holds more than it should.
 """
@@ -25,6 +25,7 @@ TRITONS_GROWTH = 0.10  # its own memory goes up and down by an eighth, and gives
 TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
 IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
 SAMPLES = 20
+HEALED_S = 15.0  # after the last of ten random kills
 
 
 def growth(values: list[float]) -> float:
@@ -33,11 +34,17 @@ def growth(values: list[float]) -> float:
     return min(values[half:]) / min(values[:half]) - 1
 
 
+def say(line: str) -> None:
+    """Print at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """The phases one after the other, each with what the server holds after it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     defaults = {"warm-up": 5000, "requests": 30_000, "mixed": 4000, "reloads": 50, "kills": 10, "hang-ups": 200}
-    for name, default in (defaults | {"drains": 3}).items():
+    for name, default in (defaults | {"random-kills": 200, "drains": 3}).items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
     arguments = parser.parse_args()
     logging.basicConfig(format="pixprep: %(message)s", level=logging.WARNING)
@@ -59,7 +66,7 @@ def main() -> int:
         phase(f"requests at concurrency {CONCURRENCY}, warm-up", it.steady, arguments.warm_up)
         before = it.held()
         samples = []
-        for _ in range(SAMPLES):
+        for _ in range(SAMPLES if arguments.requests else 2):
             phase(f"requests at concurrency {CONCURRENCY}", it.steady, arguments.requests // SAMPLES)
             samples.append(it.held())
         for name in before.private_mib:
@@ -90,8 +97,18 @@ def main() -> int:
         last = it.held()
         if last.regions != before.regions:
             problems.append(f"{last.regions} regions in place of {before.regions}")
-        counts = it.clients.counts
+        counts = it.clients.counts.copy()
         problems += it.clients.notes[:10]
+        if arguments.random_kills:
+            healed_s, clients = it.kill_anything(arguments.random_kills, log=say)
+            say(
+                f"{arguments.random_kills} random kills, loads and Triton included: {clients.sent} requests, right "
+                f"again at the latest after {healed_s:.1f} s: {dict(clients.counts)}, errors {dict(clients.codes)}"
+            )
+            counts += clients.counts
+            problems += clients.notes[:10]
+            if healed_s > HEALED_S:
+                problems.append(f"it took {healed_s:.1f} s to be right again")
     for protocol in PROTOCOLS:
         for _ in range(arguments.drains):
             with tempfile.TemporaryDirectory() as folder:

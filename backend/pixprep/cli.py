@@ -244,6 +244,7 @@ def _parser() -> argparse.ArgumentParser:
             f"--{name}-port", type=_whole(0), default=port, metavar="N", help=f"{_DEFAULT}; 0: any that is free"
         )
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
+    serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
     grace = "seconds from Ctrl-C or SIGTERM to the end; all but the last 3 for what is in flight; default: %(default)g"

@@ -257,7 +257,7 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         yield row
 
 
-def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> int:
+def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **options: Any) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
     pixprep serve --model-repository model_repository --http-port 8000
@@ -274,10 +274,12 @@ def serve_models(*, model_repository: Path, no_check: bool, **options: Any) -> i
 
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-        say(f"ready  {urls}", f"try    {server.curl}")
+        models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
+        say(f"ready  {urls}", f"try    {server.curl}", f"files  {models}")
 
     log_to_stderr()
-    supervisor.serve(server, on_ready=say_ready)
+    find_problems: supervisor.Check = (lambda _: ()) if no_check else check
+    supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     say("stopped", file=sys.stderr)
     return 0
 

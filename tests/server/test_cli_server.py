@@ -213,9 +213,10 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
         try:
-            ready, curl = serve.stdout.readline(), serve.stdout.readline()
+            ready, curl, files = (serve.stdout.readline() for _ in range(3))
             url = r"127\.0\.0\.1:\d+"
             assert re.fullmatch(rf"ready  http http://{url}  grpc {url}  metrics http://{url}/metrics\n", ready)
+            assert re.fullmatch(r"files  imagenet\.pixprep [0-9a-f]{12}\n", files)
             label, _, line = curl.partition("    ")
             assert label == "try"
             assert "/v2/models/imagenet.pixprep/infer " in line

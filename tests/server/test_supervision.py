@@ -7,13 +7,16 @@ import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
+import numpy as np
 import pytest
 
 import pixprep as pp
 from pixprep.cli import main
 from pixprep.serve.server import Server
-from pixprep.serve.supervisor import Stub, stubs
+from pixprep.serve.stubs import Stub, stubs
+from pixprep.serve.supervisor import Waits, look_after, waits_of_model, waits_of_triton
 from serving import (
     GOOD,
     LARGE,
@@ -21,6 +24,8 @@ from serving import (
     PIPELINE,
     Clients,
     Serve,
+    ask_http,
+    is_alive,
     post,
     wait_until,
     write_model,
@@ -30,6 +35,7 @@ from serving import (
 pytestmark = pytest.mark.server
 
 RECOVERY_S = 5.0
+HEALED_S = 15.0
 BUSY = 2.0  # this machine does other things as well
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
@@ -135,7 +141,8 @@ def test_both_models_at_once_come_back_and_their_ensemble_with_them(own, oracle)
 
 
 def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(own, oracle, tmp_path):
-    path = tmp_path / "models" / "preprocess" / "1" / "pipeline.json"
+    """What is served is a copy, which nobody should touch."""
+    (path,) = (tmp_path / "tmp").glob("pixprep-*/models/preprocess/1/pipeline.json")
     text = path.read_text()
     path.write_text(text.replace('"resize"', '"rezise"'))
     after, _ = kill(own, "preprocess")
@@ -201,17 +208,25 @@ def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_
         clients.recover(models=["preprocess"])
 
 
-def test_of_two_instances_one_is_missed(tmp_path, oracle):
-    with Serve(write_repository(tmp_path / "models", instances=2), triton_log=tmp_path / "triton.log") as serve:
+def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle):
+    with (
+        Serve(write_repository(tmp_path / "models", instances=2), triton_log=tmp_path / "triton.log") as serve,
+        Clients(serve, oracle) as clients,
+        clients.load(4, models=["preprocess"]) as ended,
+    ):
         old = serve.stubs("preprocess")
         assert len(old) == 2
         os.kill(old[0].pid, signal.SIGKILL)
         serve.wait_for(r"^pixprep: model preprocess is down: 1 of its 2 processes died; it is loaded again$")
+        rights = clients.counts["right"]
         serve.wait_for(BACK.format("preprocess"))
+        assert clients.counts["right"] > rights + 4
         assert len(set(serve.stubs("preprocess")) - set(old)) == 2
-        with Clients(serve, oracle) as clients, clients.load(4):
-            wait_until(lambda: clients.counts["right"] > 40)
-        assert clients.counts["right"] == clients.sent, clients.notes
+        wait_until(lambda: clients.counts["right"] > rights + 100)
+        ended.set()
+        assert_one_answer_each(clients)
+        assert clients.counts["error"] <= 3 * 4  # what the dead one had
+        assert set(clients.codes) <= {"500", "INTERNAL"}
 
 
 SAME = """\
@@ -235,15 +250,144 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
     assert (status, json.loads(answer)["outputs"][0]["data"]) == (200, [1.5])
 
 
-# the end
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        (waits_of_model(), [0, 1, 2, 2, 2, 5, 5, 5]),
+        (waits_of_triton(), [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
+    ],
+)
+def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):
+    assert [waits.count(ran_s=5) for _ in expected] == expected
+    assert [waits.count(ran_s=11), waits.count(ran_s=0)] == [0, 1]
 
 
-def test_a_killed_triton_is_one_line_and_exit_code_1_and_nothing_is_left(own, tmp_path):
-    own.triton.kill()
-    assert own.end() == 1
-    assert own.log == [f"pixprep: Triton ended by itself with exit code -9; its log: {own.triton_log}"]
-    wait_until(lambda: not own.left(), own.left)
+# loads that never end, and Triton itself
+
+ANEW = r"^pixprep: {}; it is started anew( in (\d+) s)?$"
+ALL_BACK = r"^pixprep: every model is back after \d+\.\d s$"
+
+
+def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
+    with Clients(own, oracle, is_closing=True) as clients:
+        for delay_s in (0.1, 0.4, 0.8):
+            after, old = len(own.log), own.stubs("preprocess")
+            kill(own, "preprocess")
+            (new,) = wait_until(lambda old=old: set(own.stubs("preprocess")) - set(old))
+            time.sleep(delay_s)
+            new.kill()
+            start = time.monotonic()
+            own.wait_for(rf"({BACK.format('preprocess')})|({ALL_BACK})", after=after)
+            clients.recover()
+            assert time.monotonic() - start < HEALED_S * BUSY
+        assert_one_answer_each(clients)
+
+
+def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, oracle, tmp_path):
+    with Clients(own, oracle, is_closing=True) as clients:
+        for number, why in (
+            (signal.SIGKILL, "ended by itself with exit code -9"),
+            (signal.SIGSTOP, "answered none of 5 probes over HTTP"),
+        ):
+            old, after = own.triton, len(own.log)
+            family = [old, *old.children(recursive=True)]
+            old.send_signal(number)
+            own.wait_for(ANEW.format(f"Triton {why}"), after=after)
+            own.wait_for(ALL_BACK, after=after)
+            assert not list(filter(is_alive, family))
+            clients.recover()
+        assert clients.counts["wrong"] == 0, clients.notes
+        assert len(re.findall("Started HTTPService", own.triton_log.read_text())) == 3
+        after, _ = kill(own, "preprocess")  # the new one is looked after as well
+        own.wait_for(BACK.format("preprocess"), after=after)
+        clients.recover()
+    assert own.stop() == 0
+    assert own.left() == []
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
+    models = write_repository(tmp_path / "models")
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=tmp_path / "triton.log") as server:
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(pp.PixprepError) as caught:
+            look_after(server, Event(), waits=Waits((), None))
+    assert str(caught.value) == (
+        f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {tmp_path / 'triton.log'}"
+    )
+
+
+# what changes on disk
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+CHANGED = r"^pixprep: model {} changed on disk: a restart deploys that, or `pixprep serve --watch`$"
+
+
+def test_what_changes_on_disk_is_not_what_comes_back(own, oracle, tmp_path):
+    models = tmp_path / "models"
+    with Clients(own, oracle, is_closing=True) as clients:
+        clients.recover()
+        edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
+        edit(models / "classifier" / "1" / "model.py", "class TritonPythonModel", "class Broken")
+        for model in ("preprocess", "classifier"):
+            own.wait_for(CHANGED.format(model))
+            after, _ = kill(own, model)
+            own.wait_for(BACK.format(model), after=after)
+            clients.recover()
+        edit(models / "preprocess" / "1" / "pipeline.json", '"resize"', '"rezise"')
+        own.triton.kill()
+        own.wait_for(ALL_BACK)
+        clients.recover()
+        assert clients.counts["wrong"] == 0, clients.notes
+    assert sum("changed on disk" in line for line in own.log) <= 3  # said once for each change
+
+
+def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
+    models = write_repository(tmp_path / "models")
+    pipeline, classifier = models / "preprocess" / "1" / "pipeline.json", models / "classifier" / "1" / "model.py"
+    hashed = "[0-9a-f]{12}"
+    with (
+        Serve(models, "--watch", triton_log=tmp_path / "triton.log") as serve,
+        Clients(serve, oracle, is_closing=True) as clients,
+        clients.load(2) as ended,
+    ):
+        first = dict(
+            re.findall(rf"(\S+) ({hashed})", serve.process.stdout.readline() + serve.process.stdout.readline())
+        )
+        edit(classifier, "class TritonPythonModel", "class Broken")
+        stays = f"^pixprep: model classifier stays {first['classifier']}"
+        no_class = serve.wait_for(rf"{stays}: what changed on disk \(({hashed})\) is refused: .+")
+        assert no_class[1] != first["classifier"]
+        edit(pipeline, '"resize"', '"rezise"')
+        serve.wait_for(r"^pixprep: model preprocess stays .* is refused: .*no such op; did you mean \"resize\"\?$")
+        edit(pipeline, '"rezise"', '"resize"')
+        edit(classifier, "class Broken", "class TritonPythonModel")
+        (models / "classifier" / "1" / "more.py").symlink_to(tmp_path / "triton.log")
+        serve.wait_for(rf"{stays}: .* refused: classifier/1/more.py: leads out of the repository: put a copy there$")
+        (models / "classifier" / "1" / "more.py").unlink()
+        rights = clients.counts["right"]
+        wait_until(lambda: clients.counts["right"] > rights + 20)
+        ended.set()
+        assert clients.counts["right"] == clients.sent, clients.notes
+        edit(pipeline, "0.485", "0.585")
+        new = serve.wait_for(
+            rf"^pixprep: model preprocess is ({hashed}) from now on, as on disk; it was {first['preprocess']}$"
+        )
+        other = pp.Pipeline.load(pipeline)
+        with pp.Engine(other) as engine:
+            (expected,) = engine.run([PHOTO])
+        assert np.array_equal(ask_http(serve.address, "preprocess", [PHOTO])[0], expected)
+        wait_until(lambda: len(serve.stubs("preprocess")) == 1)  # Triton has put the other away
+        after, _ = kill(serve, "preprocess")
+        serve.wait_for(BACK.format("preprocess"), after=after)
+        assert np.array_equal(ask_http(serve.address, "preprocess", [PHOTO])[0], expected)
+        assert new[1] not in first.values()
 
 
 # health

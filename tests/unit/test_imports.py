@@ -54,7 +54,8 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.client serve.cuda_pool serve.failure serve.ports serve.wheel
+serve serve.client serve.cuda_pool serve.failure serve.ports serve.snapshot serve.wheel
+serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing
@@ -97,7 +98,7 @@ HOMES = {
         "repository.onnx_classifier",
         "triton.model",
     },
-    "tritonclient": {"repository.check", "serve.client"},
+    "tritonclient": {"repository.check", "serve.client", "serve.control"},
 }
 
 

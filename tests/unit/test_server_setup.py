@@ -228,7 +228,12 @@ def test_a_failing_model_has_one_line_whatever_its_name():
             "Triton ended with exit code 1: failed to start HTTP service: Unavailable - "
             "Socket '127.0.0.1:80' already in use",
         ),
-        ("", -9, "Triton was ended by signal 9: its log is empty"),
+        ("", -9, "Triton was ended by signal 9: its log says no more"),
+        (
+            'W1122 04:40:12.698889 25581 pinned_memory_manager.cc:273] "Unable to allocate"',
+            -9,
+            "Triton was ended by signal 9: its log says no more",
+        ),
     ],
 )
 def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message):
@@ -238,7 +243,7 @@ def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message
 
 
 def test_models_that_are_still_loading_are_named():
-    assert still_loading(NOISE) == ['"slow"']
+    assert still_loading(NOISE) == ["slow"]
 
 
 def test_this_python_comes_first_for_tritons_stub():

@@ -15,7 +15,8 @@ def failure(log: str, code: int) -> PixprepError:
         return PixprepError(*(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
     errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
     errors += re.findall(r"^error: (.+)", log, re.MULTILINE)
-    first = (log.strip().splitlines() or ["its log is empty"])[0].rpartition("tritonserver: ")[2]
+    lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
+    first = (lines or ["its log says no more"])[0].rpartition("tritonserver: ")[2]
     how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
 
@@ -39,9 +40,9 @@ def _failed_models(log: str) -> Iterator[tuple[str, str]]:
 
 
 def still_loading(log: str) -> list[str]:
-    """The models, in quotes, whose loading began and has not ended."""
+    """The models whose loading began and has not ended."""
     ended = set(re.findall(r"(?:successfully loaded|failed to load) '([^']+)'", log))
-    return [f'"{name}"' for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
+    return [name for name in re.findall(r'"loading: (.+):\d+"', log) if name not in ended]
 
 
 def _log_lines(log: str) -> Iterator[tuple[str, str]]:
@@ -51,6 +52,11 @@ def _log_lines(log: str) -> Iterator[tuple[str, str]]:
             yield "E", str(json.loads(found[1], strict=False))
         elif found := re.match(r"\[libprotobuf ERROR .*?\] Error parsing .*?ModelConfig: (.*)", line):
             yield "protobuf", found[1]
+
+
+def load_failure(message: str) -> str:
+    """What Triton says of a model that it was asked to load, as one line."""
+    return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", message)).removesuffix(";").rstrip()
 
 
 def innermost(reason: str) -> str:

@@ -4,6 +4,8 @@ For development, CI and a single trusted host: it is Triton 2.51.0, and listens 
 
     tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
     sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
+
+Triton reads a copy of the repository (``snapshot``), which is also what it reads when it is started anew.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import http.client
 import json
 import logging
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -24,10 +25,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pixprep.errors import SetupError
+from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import cuda_pool
 from pixprep.serve.failure import failure, still_loading
 from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve, unsent
+from pixprep.serve.snapshot import Snapshot
+from pixprep.serve.stubs import Launches
 from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
 from pixprep.triton import pool, probe
 from pixprep.triton.config import pipeline_files
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# Ends the process group $1 as soon as nobody holds the other end of its stdin, and removes what that group left.
-_GUARD = 'read -r _; kill -s KILL -- "-$1"; rm -rf "$2"* "$3"'
+# Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
+_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 # What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
 _SHARED_MEMORY = "shared-memory"
@@ -52,7 +55,7 @@ class Server:
     """One embedded Triton; a context manager that starts it and leaves nothing behind.
 
     Args:
-        model_repository: what to serve; every model in it must load.
+        model_repository: what to serve, as it is when the server starts; every model in it must load.
         host: the address to listen on.
         allow_remote: let ``host`` be more than this machine.
         allow_shared_memory: let clients on this machine register shared memory, and with it end Triton: reading what
@@ -95,7 +98,10 @@ class Server:
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
         self._given_log_file = log_file
         self._log_file = log_file
+        self._log_begin = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._snapshot: Snapshot | None = None
+        self._start_s = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -119,17 +125,23 @@ class Server:
     @property
     def pipeline_models(self) -> list[str]:
         """The models that have a pipeline: they take an encoded image as their only input."""
-        return sorted({path.parents[1].name for path in pipeline_files(self._repository)})
+        return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
     def curl(self) -> str:
         """The command line to try: it asks the ensemble, or else the first model that has a pipeline."""
-        models = ["ensemble"] * (self._repository / "ensemble").is_dir() + self.pipeline_models
+        models = ["ensemble"] * ("ensemble" in self.snapshot.hashes) + self.pipeline_models
         return (
             "curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
             f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{[*models, 'MODEL'][0]}/infer "
             "-o answer.bin"
         )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is served; there is one from ``start`` to ``stop``."""
+        assert self._snapshot is not None
+        return self._snapshot
 
     @property
     def log_file(self) -> Path:
@@ -154,41 +166,26 @@ class Server:
         self._check_arguments()
         wheel = find_wheel()
         check_machine(wheel)
-        pool_options, variables = self._cuda_pool()
         self._has_failed = False
         self._folder = tempfile.TemporaryDirectory(prefix="pixprep-")
         folder = Path(self._folder.name)
         try:
-            backends = self._backends or folder / "backends"
-            if self._backends is None:
-                assemble_backends(backends)
-            # Triton starts a Python model by a command line that it takes apart at spaces, and then waits for ever.
-            repository = self._repository.resolve()
-            if re.search(r"\s", str(repository)):
-                (folder / "models").symlink_to(repository)
-                repository = folder / "models"
-            working = folder / "cwd"  # the stub's sys.path begins with it: it must hold no model.py
-            working.mkdir()
-            with self._open_log() as log:
-                self._process = subprocess.Popen(
-                    [*self.command(wheel, repository, backends), *pool_options],
-                    env=environment(wheel) | variables | {probe.VARIABLE: self._probe},
-                    cwd=working,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
-                )
-            self._pid = self._process.pid
             self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "sh", str(self.pid), str(SHARED_MEMORY / self._prefix), str(folder)],
+                ["/bin/sh", "-c", _GUARD, "sh", str(SHARED_MEMORY / self._prefix), str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            self._wait_until_ready(timeout_s)
-            _hide(self.pid, self._key)
+            self._snapshot = Snapshot(self._repository.resolve(), folder / "models")
+            if self._backends is None:
+                assemble_backends(folder / "backends")
+            (folder / "cwd").mkdir()
+            with self._open_log():
+                pass
+            began_at = time.monotonic()
+            self._launch(folder, timeout_s=timeout_s)
+            self._start_s = time.monotonic() - began_at
         except OSError as error:
             self.stop()
             raise SetupError(f"{error.filename}: {error.strerror}: Triton cannot be started") from None
@@ -196,11 +193,69 @@ class Server:
             self.stop()
             raise
 
+    @property
+    def patience_s(self) -> float:
+        """How long a model that loads, or all of them, may take: several times what the start took."""
+        return max(20.0, 5 * self._start_s)
+
+    def restart(self) -> None:
+        """End Triton at once and start it anew: on the same ports, with the models of the snapshot.
+
+        Raises:
+            SetupError, PixprepError: as ``start``. Then there is no Triton; ``restart`` may be tried again.
+        """
+        assert self._process is not None
+        assert self._folder is not None
+        self._kill()
+        try:
+            self._launch(Path(self._folder.name), timeout_s=self.patience_s)
+        except OSError as error:
+            raise SetupError(f"{error.filename}: {error.strerror}: Triton cannot be started") from None
+
+    def _launch(self, folder: Path, *, timeout_s: float) -> None:
+        """Start a Triton and wait until it is ready."""
+        wheel = find_wheel()
+        pool_options, variables = self._cuda_pool()
+        with self.log_file.open("ab") as log:
+            self._log_begin = log.tell()
+            self._process = subprocess.Popen(
+                [*self.command(wheel, self.snapshot.folder, self._backends or folder / "backends"), *pool_options],
+                env=environment(wheel) | variables | {probe.VARIABLE: self._probe},
+                cwd=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
+            )
+        self._pid = self._process.pid
+        self._tell_guard(str(self.pid))
+        self._wait_until_ready(timeout_s)
+        _hide(self.pid, self._key)
+
+    def _kill(self) -> None:
+        """End Triton and its stubs, and remove what they leave. Whoever keeps a port from the next Triton has 5 s."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._tell_guard("")
+        for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
+            region.unlink(missing_ok=True)
+        deadline = time.monotonic() + 5
+        while any(map(listeners, self._ports.values())) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _tell_guard(self, group: str) -> None:
+        assert self._guard is not None
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(f"{group}\n".encode())
+        self._guard.stdin.flush()
+
     def _cuda_pool(self) -> tuple[list[str], dict[str, str]]:
         """Triton's options that size its CUDA memory pool, and the variable that tells the backend."""
         if not self._images_in_flight or not (gpus := cuda_pool.gpu_count()):
             return [], {}
-        n_bytes = cuda_pool.size(self._repository, images_in_flight=self._images_in_flight)
+        n_bytes = cuda_pool.size(self.snapshot.folder, images_in_flight=self._images_in_flight)
         return cuda_pool.options(n_bytes, gpus=gpus), {pool.VARIABLE: str(n_bytes)}
 
     def _open_log(self) -> IO[bytes]:
@@ -255,17 +310,34 @@ class Server:
     def _wait_until_ready(self, timeout_s: float) -> None:
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
+        launches = Launches(self.pid, self._prefix)
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
-                error = failure(self.log_file.read_text(errors="replace"), self._process.returncode)
+                error = failure(self._log(), self._process.returncode)
                 raise type(error)(*error.args, f"Triton's whole log: {self.log_file}")
             if self._is_ready():
                 return
+            if (stuck := launches.stuck()) and (loading := still_loading(self._log())):
+                lost = loading if "" in stuck else [name for name in loading if name in stuck]
+                if lost:
+                    self._has_failed = True
+                    raise PixprepError(
+                        f'model "{lost[0]}" does not load: its Python process ended while it loaded (a crash, an exit, '
+                        "or no memory left)",
+                        f"Triton's whole log: {self.log_file}",
+                    )
             time.sleep(0.05)
         self._has_failed = True
-        loading = still_loading(self.log_file.read_text(errors="replace"))
-        what = f"still loading {', '.join(loading)}" if loading else "every model is loaded"
+        loading = still_loading(self._log())
+        names = ", ".join(f'"{name}"' for name in loading)
+        what = f"still loading {names}" if loading else "every model is loaded"
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
+
+    def _log(self) -> str:
+        """What the present Triton has written so far."""
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_begin)
+            return log.read().decode(errors="replace")
 
     def _is_ready(self) -> bool:
         is_ready = self._ask("GET", "/v2/health/ready", timeout_s=2)[0] == 200
@@ -283,13 +355,39 @@ class Server:
 
     def index(self) -> list[dict[str, str]]:
         """``name``, ``version`` and ``state`` of every model; empty if there was no answer."""
-        status, text = self.control("index")
+        status, text = self.control("index", timeout_s=10)
         return list(json.loads(text)) if status == 200 else []
 
     def config(self, model: str) -> dict[str, Any]:
         """The complete configuration of a model; empty if there was no answer."""
-        status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=120)
+        status, text = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=10)
         return dict(json.loads(text)) if status == 200 else {}
+
+    def load(self, model: str) -> str:
+        """Load a model anew from the snapshot. The one that serves goes on until the new one is ready.
+
+        Returns:
+            Why it does not load; empty if it does.
+
+        Raises:
+            TimeoutError: no answer. This Triton will not load this model any more.
+            ConnectionError: Triton has ended.
+        """
+        from pixprep.serve import control  # noqa: PLC0415  (gRPC takes 0.15 s to import, and 20 MB)
+
+        self.snapshot.touch(model)
+        launches = Launches(self.pid, self._prefix)
+        return control.load(
+            f"{bracketed(self._address)}:{self._ports['grpc']}",
+            model,
+            headers={f"triton-grpc-protocol-{_KEY_HEADER}": self._key},
+            timeout_s=self.patience_s,
+            is_stuck=lambda: not launches.stuck().isdisjoint({model, ""}),
+        )
+
+    def is_live(self, *, timeout_s: float) -> bool:
+        """Whether Triton answers over HTTP."""
+        return self._ask("GET", "/v2/health/live", timeout_s=timeout_s)[0] == 200
 
     def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
         """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time.
@@ -357,7 +455,7 @@ class Server:
             self._guard = None
         if self._folder is not None:
             self._folder.cleanup()
-            self._folder = None
+            self._folder = self._snapshot = None
         if self._given_log_file is None and self._log_file is not None and not self._has_failed:
             self._log_file.unlink(missing_ok=True)
 
