@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cuda_builds
 import cuda_shim
-import nvrtc
 import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
-from pixprep.kernels import compiled, launch
+from pixprep.kernels import compiled, launch, nvrtc
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Windows
@@ -21,10 +21,7 @@ from pixprep.profiles.windows import Windows
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
 )
-needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
-STANDARD = ("-std=c++11", "-ftz=true", "--device-as-default-execution-space")
-"""What kernels/gpu.py asks for, and what CuPy 14 adds. The second makes a float32 below 2^-126 a zero, which the CPU
-does not: no weight or value of a pipeline that makes sense is that small."""
+needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,17 +36,29 @@ def folder(tmp_path_factory):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("architecture", [75, 80, 86, 89, 90, 100, 120])
-def test_nvrtc_compiles_the_kernels_for_every_gpu(architecture):
+@pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
+def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability):
+    """A spilled register lies in memory; ``make gpu-installs`` looks at every other set of options."""
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan, _ in cases()}
     assert len({*variants.values()}) == 2  # fast.cu and plain.cu
-
-    def entries(variant):
-        options, code = variant
-        return nvrtc.compile_ptx(code, [f"--gpu-architecture=sm_{architecture}", *STANDARD, *options]).count(".entry")
-
     with ThreadPoolExecutor(2) as pool:
-        assert set(pool.map(entries, variants.items())) == {2}
+        found = list(pool.map(lambda one: cuda_builds.usage(one[1], one[0], capability), variants.items()))
+    for kernels in found:
+        assert set(kernels) == {"first_pass", "second_pass"}
+        for usage in kernels.values():
+            assert 0 < usage.registers <= 128
+            assert (usage.spilled, usage.stack) == (0, 0)
+
+
+@needs_nvrtc
+def test_registers_that_are_spilled_are_seen():
+    """A negative control: what has 126 registers, in no more than 42."""
+    plan = plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8"))
+    code = launch.code(plan).replace("__launch_bounds__(THREADS, 2)", "__launch_bounds__(THREADS, 6)")
+    usage = cuda_builds.usage(code, launch.options(plan), 90)["first_pass"]
+    assert usage.registers <= 42
+    assert usage.spilled > 0
+    assert usage.stack > 0
 
 
 @needs_nvrtc
@@ -64,8 +73,11 @@ def test_the_compiler_fuses_no_product_with_a_sum(like, dtype):
 
 
 def is_contracted(code, plan):
-    options = ["--gpu-architecture=sm_90", *STANDARD, *launch.options(plan)]
-    return nvrtc.compile_ptx(code, options) != nvrtc.compile_ptx(code, [*options, "--fmad=false"])
+    kernels, unfused = (
+        nvrtc.compiled(code, [*launch.options(plan), *more], capability=90, cuda=cuda_builds.cuda()).image
+        for more in ([], ["--fmad=false"])
+    )
+    return kernels != unfused
 
 
 @needs_compiler

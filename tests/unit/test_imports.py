@@ -26,7 +26,7 @@ compiler decoders
 pipeline decoders.header
 presets kernels kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
-kernels.launch
+kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
 devices
