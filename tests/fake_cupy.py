@@ -63,15 +63,12 @@ def asarray(values):
     return np.array(np.asarray(values)).view(Array)
 
 
-def full(shape, value, dtype):
-    return np.full(shape, value, dtype).view(Array)
-
-
 def empty(shape, dtype):
-    return full(shape, 99, dtype)
+    return np.full(shape, 99, dtype).view(Array)
 
 
 class Stream:
+    ptr = 0  # nvImageCodec sees it
     made = destroyed = 0
     waited_for = ()  # events, of all streams
     _current = threading.local()
@@ -79,7 +76,6 @@ class Stream:
     def __init__(self, *, non_blocking):
         assert non_blocking
         Stream.made += 1
-        self.ptr = 0  # nvImageCodec sees it
 
     def __enter__(self):
         self._stack().append(self)
@@ -117,11 +113,11 @@ DEFAULT = Stream(non_blocking=True)
 
 
 class Device:
+    id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
     compute_capability = "90"
 
     def __init__(self, device=None):
         self.index = device
-        self.id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
 
     def __enter__(self):
         return self
@@ -137,6 +133,11 @@ class Event:
         assert isinstance(stream, Stream)
         self.stream = stream
         self.time = perf_counter()
+
+
+class MemoryPool:
+    def free_all_blocks(self):
+        pass
 
 
 def synchronize():
@@ -179,8 +180,9 @@ def modules(folder):
 
             return launch
 
-    pool = SimpleNamespace(free_all_blocks=lambda: None)
     cuda = SimpleNamespace(
+        MemoryPool=MemoryPool,
+        PinnedMemoryPool=MemoryPool,
         Module=Module,
         runtime=RUNTIME,
         Device=Device,
@@ -195,12 +197,10 @@ def modules(folder):
         asarray=asarray,
         asnumpy=np.array,
         empty=empty,
-        full=full,
-        arange=lambda count, dtype: np.arange(count, dtype=dtype).view(Array),
         RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)
         cuda=cuda,
-        get_default_memory_pool=lambda: pool,
-        get_default_pinned_memory_pool=lambda: pool,
+        get_default_memory_pool=MemoryPool,
+        get_default_pinned_memory_pool=MemoryPool,
     )
 
 
