@@ -184,6 +184,37 @@ def test_the_comparison_sees_that_a_barrier_is_missing(folder, barrier):
     assert not np.array_equal(ours, *cuda_shim.expected(plan, batch))
 
 
+STAGED = "tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);"
+BY_ONE_THREAD = "if (!thread) for (int i = 0; i < LEVELS; ++i) tables[c][i] = __ldg(plan.tables + c * LEVELS + i);"
+BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("changes", "is_right"),
+    [
+        ([(STAGED, BY_ONE_THREAD)], True),
+        ([(STAGED, BY_ONE_THREAD), ("__syncthreads();\n    int x", "int x")], False),
+        ([(STAGED, BUT_ONE)], False),
+    ],
+    ids=[
+        "with its barrier",
+        "without, where nobody but thread 0 writes",
+        "a value that only the first block writes",
+    ],
+)
+def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, changes, is_right):
+    """Negative controls: threads one after the other, in memory that keeps the last block's tables, bear them all."""
+    plan = plan_of(pp.resize(height=64, width=80, filter="bicubic"), pp.tensor(dtype="uint8"))
+    batch = [np.random.default_rng(6).integers(0, 256, (90, 100, 3), np.uint8)]
+    code = launch.code(plan)
+    for before, after in changes:
+        assert before in code
+        code = code.replace(before, after)
+    (ours,) = cuda_shim.run(cuda_shim.build_code(code, launch.options(plan), folder), plan, batch)
+    assert np.array_equal(ours, *cuda_shim.expected(plan, batch)) == is_right
+
+
 @needs_compiler
 def test_nothing_is_read_or_written_outside(folder):
     """AddressSanitizer over a part of the cases, in a process of its own, where it is loaded first.
