@@ -6,6 +6,7 @@ For each GPU and kernel the least and the most of every set of options, as NVRTC
 register is spilled.
 """
 
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +19,7 @@ def main() -> None:
     spilling = []
     sys.stdout.write(f"{len(builds)} sets of options, NVRTC of CUDA {cuda_builds.cuda()}\n")
     sys.stdout.write("| GPU | kernel | registers | shared bytes | spilled bytes |\n|---|---|---|---|---|\n")
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for capability in cuda_builds.CAPABILITIES:
             found = pool.map(lambda build, gpu=capability: cuda_builds.usage(*build, gpu), builds)
             rows: dict[str, list[cuda_builds.Usage]] = {}
