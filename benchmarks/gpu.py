@@ -37,7 +37,8 @@ try:
     import cupy
     from nvidia import nvimgcodec
 
-    from pixprep.devices.gpu import Gpu
+    from pixprep.devices.gpu import Gpu, on_host
+    from pixprep.kernels import nvrtc
 except ImportError as error:
     sys.exit(f'gpu: NO {(error.name or "CUPY").upper()}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13)')
 
@@ -143,7 +144,7 @@ def throughput(
 
 def copy_bandwidth() -> float:
     """Bytes/s, read and written, of a copy within the device's memory: the roof that kernels are measured by."""
-    source = cupy.arange(COPIED // 4, dtype=np.uint32)
+    source = cupy.asarray(np.arange(COPIED // 4, dtype=np.uint32))
     target = cupy.empty(COPIED // 4, np.uint32)
 
     def copy(_: int) -> None:
@@ -158,6 +159,7 @@ def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[flo
 
     The device is kept busy until all is queued, so that events around it see the device's work and no waiting.
     """
+    nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)  # CuPy 13.6 does not find the wheel
     spin = cupy.RawKernel(SPIN, "spin")
     stream = cupy.cuda.Stream(non_blocking=True)
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
@@ -197,7 +199,7 @@ def decoded(photos: Sequence[bytes]) -> list[Any]:
         with device.lane(), decoder.decode(chunk) as images:
             for image in images:
                 assert not isinstance(image, pp.ImageError)
-                arrays.append(image.pixels.copy())  # the decoder uses its own memory again
+                arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder uses its own memory again
     return arrays
 
 

@@ -37,6 +37,8 @@ def build_code(code, options, folder, *, sanitize=False):
         flags = "-std=c++17 -O1 -g -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC"
         command = [COMPILER, *flags.split(), *options]
         sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+        if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):
+            sanitizers.append("-fsanitize-sections=shared_memory")  # else variables with a section have no guards
         command += [f'-DSOURCE="{written}"', *sanitizers * sanitize]
         command += ["-o", str(path), str(Path(__file__).parent / "shim" / "shim.cpp")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -83,7 +85,7 @@ def run(library, plan, images, *, plain=False, spoil=None):
     prepared = prepare(plan, images, outs, plain=plain)
     if spoil:
         spoil(prepared)
-    middle = np.empty(max(1, prepared.middle_bytes), np.uint8)
+    middle = np.full(max(1, prepared.middle_bytes), 165, np.uint8)
     prepared.place(windows=prepared.windows.ctypes.data, middle=middle.ctypes.data)
     constants = launch.constants(plan)
     struct = launch.plan_struct(plan, constants.ctypes.data)

@@ -1,10 +1,11 @@
 """CuPy played on the CPU: arrays are NumPy's, and kernels run through the shim. Only what is used of it is there.
 
-``codecs`` plays nvImageCodec, whose CPU decoder stands for its others. ``install`` puts both in their places for a
-whole process.
+``compiler`` plays NVRTC: what it compiled is the code itself. ``codecs`` plays nvImageCodec, whose CPU decoder stands
+for its others. ``install`` puts all three in their places for a whole process.
 """
 
 import ctypes
+import json
 import sys
 import threading
 import weakref
@@ -17,7 +18,9 @@ import PIL.Image
 from nvidia import nvimgcodec
 
 import cuda_shim
+from pixprep import kernels
 from pixprep.decoders.header import read_jpeg_header
+from pixprep.kernels.nvrtc import Compiled
 
 TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
 FREE = 100 << 30  # bytes of its memory
@@ -37,12 +40,25 @@ class Pointer:
 
 
 class Array(np.ndarray):
+    """It refuses what CuPy would compile a kernel of its own for, which the machine may lack the headers for."""
+
+    def __new__(cls, shape, dtype, memptr):
+        return np.frombuffer((ctypes.c_uint8 * shape).from_address(memptr.ptr), dtype).view(cls)
+
     @property
     def data(self):
         return Pointer(self.ctypes.data)
 
     def get(self):
+        assert self.flags.c_contiguous
         return np.array(self)
+
+    def __setitem__(self, key, value):
+        part = self[key]
+        assert np.isscalar(value)
+        assert value == 0
+        assert part.flags.c_contiguous
+        super().__setitem__(key, value)
 
 
 def asarray(values):
@@ -51,15 +67,12 @@ def asarray(values):
     return np.array(np.asarray(values)).view(Array)
 
 
-def full(shape, value, dtype):
-    return np.full(shape, value, dtype).view(Array)
-
-
 def empty(shape, dtype):
-    return full(shape, 99, dtype)
+    return np.full(shape, 99, dtype).view(Array)
 
 
 class Stream:
+    ptr = 0  # nvImageCodec sees it
     made = destroyed = 0
     waited_for = ()  # events, of all streams
     _current = threading.local()
@@ -67,7 +80,6 @@ class Stream:
     def __init__(self, *, non_blocking):
         assert non_blocking
         Stream.made += 1
-        self.ptr = 0  # nvImageCodec sees it
 
     def __enter__(self):
         self._stack().append(self)
@@ -106,9 +118,10 @@ DEFAULT = Stream(non_blocking=True)
 
 class Device:
     _of_threads = threading.local()
+    compute_capability = "90"
 
-    def __init__(self, index):
-        self.index = index
+    def __init__(self, device=None):
+        self.index = device
         self.id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
 
     def __enter__(self):
@@ -133,6 +146,11 @@ class Event:
         self.time = perf_counter()
 
 
+class MemoryPool:
+    def free_all_blocks(self):
+        pass
+
+
 def synchronize():
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
@@ -151,32 +169,32 @@ RUNTIME = SimpleNamespace(
 
 
 def modules(folder):
-    """A ``cupy`` whose RawModule builds its shims in a folder."""
+    """A ``cupy`` whose Module builds its shims in a folder, from what ``compiler`` gives."""
 
-    class RawModule:
+    class Module:
         changes = ()  # texts of the kernels, and what this GPU does in their place
 
-        def __init__(self, *, code, options):
-            assert "second_pass" in code
-            assert options[0] == "-std=c++11"
-            for before, after in RawModule.changes:
-                code = code.replace(before, after)
-            self._library = cuda_shim.build_code(code, options[1:], folder)
+        def load(self, cubin):
+            self._code, self._options = json.loads(cubin)
 
         def get_function(self, name):
-            run = getattr(self._library, f"run_{name}")
+            code = self._code
+            for before, after in Module.changes:
+                code = code.replace(before, after)
+            run = getattr(cuda_shim.build_code(code, self._options, folder), f"run_{name}")
 
-            def launch(grid, block, arguments):
+            def launch(grid, block, args):
                 assert block == (64, 4)
-                pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in arguments]
+                pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in args]
                 with TURN:
                     run((ctypes.c_uint * 3)(*grid), *pointers)
 
             return launch
 
-    pool = SimpleNamespace(free_all_blocks=lambda: None)
     cuda = SimpleNamespace(
-        compiler=SimpleNamespace(CompileException=type("CompileException", (Exception,), {})),
+        MemoryPool=MemoryPool,
+        PinnedMemoryPool=MemoryPool,
+        Module=Module,
         runtime=RUNTIME,
         Device=Device,
         Stream=Stream,
@@ -190,14 +208,22 @@ def modules(folder):
         asarray=asarray,
         asnumpy=np.array,
         empty=empty,
-        full=full,
-        arange=lambda count, dtype: np.arange(count, dtype=dtype).view(Array),
-        RawModule=RawModule,
         RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)
         cuda=cuda,
-        get_default_memory_pool=lambda: pool,
-        get_default_pinned_memory_pool=lambda: pool,
+        get_default_memory_pool=MemoryPool,
+        get_default_pinned_memory_pool=MemoryPool,
     )
+
+
+def compiler():
+    """A ``pixprep.kernels.nvrtc`` whose image is the code, for ``Module``."""
+
+    def compiled(code, options, *, capability, cuda):
+        assert "second_pass" in code
+        assert (capability, cuda) == (90, 13)
+        return Compiled(json.dumps([code, options]).encode(), "")
+
+    return SimpleNamespace(compiled=compiled, library=lambda cuda: None)  # noqa: ARG005
 
 
 class Image:
@@ -321,6 +347,7 @@ def codecs():
 
 
 def install(folder):
-    """Play CuPy and nvImageCodec's GPU decoders from now on."""
+    """Play CuPy, NVRTC and nvImageCodec's GPU decoders from now on."""
+    kernels.nvrtc = sys.modules["pixprep.kernels.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)

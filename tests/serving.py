@@ -58,7 +58,7 @@ class TritonPythonModel:
         if tensor.is_cpu():
             return sums(tensor.as_numpy())
         import cupy
-        return sums(cupy.from_dlpack(tensor)).get()
+        return sums(cupy.from_dlpack(tensor).get())
 """
 CLASSIFIER_CONFIG = """\
 backend: "python"

@@ -647,6 +647,13 @@ MUTANTS = (
         "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
     ),
     Mutant(
+        "a GPU gets machine code that it does not understand",
+        "kernels/nvrtc.py",
+        "{'sm' if best // 10 == capability // 10 else 'compute'}",
+        "{'sm' if best else 'compute'}",
+        "unit/test_nvrtc.py::test_a_gpu_gets_code_that_it_understands",
+    ),
+    Mutant(
         "a GPU's wrong pixels are served",
         "decoders/gpu.py",
         "if apart > LARGEST_MEAN:",
@@ -894,6 +901,13 @@ MUTANTS = (
         "* (instances + 2)",
         "* instances",
         "unit/test_pool.py::test_a_batch_in_each_step_and_one_that_waits_must_fit",
+    ),
+    Mutant(
+        "a pinned pool is no danger",
+        "triton/pool.py",
+        'elif environment.get(PINNED_VARIABLE) != "0":',
+        'elif environment.get(PINNED_VARIABLE) == "1":',
+        "unit/test_pool.py::test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none",
     ),
     # the files that Triton reads
     Mutant(

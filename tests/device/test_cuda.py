@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cuda_builds
 import cuda_shim
-import nvrtc
 import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
-from pixprep.kernels import compiled, launch
+from pixprep.kernels import compiled, launch, nvrtc
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Windows
@@ -21,10 +21,7 @@ from pixprep.profiles.windows import Windows
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
 )
-needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
-STANDARD = ("-std=c++11", "-ftz=true", "--device-as-default-execution-space")
-"""What kernels/gpu.py asks for, and what CuPy 14 adds. The second makes a float32 below 2^-126 a zero, which the CPU
-does not: no weight or value of a pipeline that makes sense is that small."""
+needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,17 +36,29 @@ def folder(tmp_path_factory):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("architecture", [75, 80, 86, 89, 90, 100, 120])
-def test_nvrtc_compiles_the_kernels_for_every_gpu(architecture):
+@pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
+def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability):
+    """A spilled register lies in memory; ``make gpu-installs`` looks at every other set of options."""
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan, _ in cases()}
     assert len({*variants.values()}) == 2  # fast.cu and plain.cu
-
-    def entries(variant):
-        options, code = variant
-        return nvrtc.compile_ptx(code, [f"--gpu-architecture=sm_{architecture}", *STANDARD, *options]).count(".entry")
-
     with ThreadPoolExecutor(2) as pool:
-        assert set(pool.map(entries, variants.items())) == {2}
+        found = list(pool.map(lambda one: cuda_builds.usage(one[1], one[0], capability), variants.items()))
+    for kernels in found:
+        assert set(kernels) == {"first_pass", "second_pass"}
+        for usage in kernels.values():
+            assert 0 < usage.registers <= 128
+            assert (usage.spilled, usage.stack) == (0, 0)
+
+
+@needs_nvrtc
+def test_registers_that_are_spilled_are_seen():
+    """A negative control: what has 126 registers, in no more than 42."""
+    plan = plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8"))
+    code = launch.code(plan).replace("__launch_bounds__(THREADS, 2)", "__launch_bounds__(THREADS, 6)")
+    usage = cuda_builds.usage(code, launch.options(plan), 90)["first_pass"]
+    assert usage.registers <= 42
+    assert usage.spilled > 0
+    assert usage.stack > 0
 
 
 @needs_nvrtc
@@ -64,8 +73,11 @@ def test_the_compiler_fuses_no_product_with_a_sum(like, dtype):
 
 
 def is_contracted(code, plan):
-    options = ["--gpu-architecture=sm_90", *STANDARD, *launch.options(plan)]
-    return nvrtc.compile_ptx(code, options) != nvrtc.compile_ptx(code, [*options, "--fmad=false"])
+    kernels, unfused = (
+        nvrtc.compiled(code, [*launch.options(plan), *more], capability=90, cuda=cuda_builds.cuda()).image
+        for more in ([], ["--fmad=false"])
+    )
+    return kernels != unfused
 
 
 @needs_compiler
@@ -170,6 +182,37 @@ def test_the_comparison_sees_that_a_barrier_is_missing(folder, barrier):
     code = "__syncthreads()".join([*kept[:barrier], "(void)0".join(kept[barrier : barrier + 2]), *kept[barrier + 2 :]])
     (ours,) = cuda_shim.run(cuda_shim.build_code(code, launch.options(plan), folder), plan, batch)
     assert not np.array_equal(ours, *cuda_shim.expected(plan, batch))
+
+
+STAGED = "tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);"
+BY_ONE_THREAD = "if (!thread) for (int i = 0; i < LEVELS; ++i) tables[c][i] = __ldg(plan.tables + c * LEVELS + i);"
+BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("changes", "is_right"),
+    [
+        ([(STAGED, BY_ONE_THREAD)], True),
+        ([(STAGED, BY_ONE_THREAD), ("__syncthreads();\n    int x", "int x")], False),
+        ([(STAGED, BUT_ONE)], False),
+    ],
+    ids=[
+        "with its barrier",
+        "without, where nobody but thread 0 writes",
+        "a value that only the first block writes",
+    ],
+)
+def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, changes, is_right):
+    """Negative controls: threads one after the other, in memory that keeps the last block's tables, bear them all."""
+    plan = plan_of(pp.resize(height=64, width=80, filter="bicubic"), pp.tensor(dtype="uint8"))
+    batch = [np.random.default_rng(6).integers(0, 256, (90, 100, 3), np.uint8)]
+    code = launch.code(plan)
+    for before, after in changes:
+        assert before in code
+        code = code.replace(before, after)
+    (ours,) = cuda_shim.run(cuda_shim.build_code(code, launch.options(plan), folder), plan, batch)
+    assert np.array_equal(ours, *cuda_shim.expected(plan, batch)) == is_right
 
 
 @needs_compiler

@@ -16,7 +16,7 @@ import cuda_shim
 import pixprep as pp
 from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, with_exif
 from images import jpeg as encode
-from pixprep import cli
+from pixprep import cli, kernels
 from pixprep.decoders import samples, structure
 from pixprep.serve import doctor
 from pixprep.triton.warm_up import warm_up
@@ -46,15 +46,22 @@ def gpu(monkeypatch, folder):
     """CuPy and nvImageCodec, played, and pixprep's modules over them."""
     import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
-    cupy, codec = fake_cupy.modules(folder), fake_cupy.codecs()
+    cupy, nvrtc, codec = fake_cupy.modules(folder), fake_cupy.compiler(), fake_cupy.codecs()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "pixprep.kernels.nvrtc", nvrtc)
+    monkeypatch.setattr(kernels, "nvrtc", nvrtc, raising=False)
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", codec)
     monkeypatch.setattr(nvidia, "nvimgcodec", codec)
     for name in OURS:
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("devices.gpu", "decoders.gpu"))
     yield SimpleNamespace(
-        cupy=cupy, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder, Memory=decoders.Memory
+        cupy=cupy,
+        nvrtc=nvrtc,
+        codec=codec,
+        Gpu=devices.Gpu,
+        GpuDecoder=decoders.GpuDecoder,
+        Memory=decoders.Memory,
     )
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)
@@ -448,16 +455,16 @@ WRONG_COLUMN = (("+ c * LEVELS + thread", "+ c * LEVELS"), ("+ (int)level]", "+ 
 
 
 def test_a_compiler_that_is_not_there_is_a_setup_error(gpu):
-    def missing(**_):
-        raise RuntimeError('Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file\n  listdir(...)')
+    def missing(*_, **__):
+        raise RuntimeError("no NVRTC of CUDA 13 (libnvrtc.so.13: no such file)")
 
-    gpu.cupy.RawModule = missing
-    said = 'Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file: '
+    gpu.nvrtc.compiled = missing
+    said = "no NVRTC of CUDA 13 (libnvrtc.so.13: no such file): "
     assert refusal() == NO_KERNELS + said + REMEDY + 'take the device "cpu"'
 
 
 def test_fast_kernels_that_compute_something_else_are_not_used_but_the_plain_ones(gpu, caplog):
-    gpu.cupy.RawModule.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
+    gpu.cupy.cuda.Module.changes = (("0x0630", "0x0631"),)  # one byte from the wrong channel
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         (record,) = caplog.records
         said, _, fault = record.getMessage().partition(": ")
@@ -467,23 +474,24 @@ def test_fast_kernels_that_compute_something_else_are_not_used_but_the_plain_one
 
 
 def test_fast_kernels_that_do_not_compile_are_not_used_but_the_plain_ones(gpu, caplog):
-    make = gpu.cupy.RawModule
+    make = gpu.nvrtc.compiled
 
-    def compiled(*, code, options):
+    def compiled(code, options, **target):
         if "dp4a" in code:
-            raise gpu.cupy.cuda.compiler.CompileException("dp4a: sm_61 or later\nand more")
-        return make(code=code, options=options)
+            raise RuntimeError("NVRTC compiles nothing for sm_90: dp4a: sm_61 or later\nand more")
+        return make(code, options, **target)
 
-    gpu.cupy.RawModule = compiled
+    gpu.nvrtc.compiled = compiled
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         same(engine.run_batch(mixed()), cpu.run_batch(mixed()))
     assert [record.getMessage() for record in caplog.records] == [
-        "the fast CUDA kernels are not used on this GPU, but slower ones: dp4a: sm_61 or later"
+        "the fast CUDA kernels are not used on this GPU, but slower ones: NVRTC compiles nothing for sm_90: dp4a: "
+        "sm_61 or later"
     ]
 
 
 def test_no_engine_computes_something_else_than_the_cpu(gpu):
-    gpu.cupy.RawModule.changes = (("level > 255 ? 255", "level > 255 ? 254"),)
+    gpu.cupy.cuda.Module.changes = (("level > 255 ? 255", "level > 255 ? 254"),)
     assert re.match(f"{NO_KERNELS}[\\d,]+ of 7,776 values are not the CPU's, by up to 1: pip", refusal())
 
 
@@ -497,7 +505,7 @@ def test_no_engine_computes_something_else_than_the_cpu(gpu):
     ],
 )
 def test_kernels_are_checked_with_images_that_the_plan_takes(gpu, op, is_checked):
-    gpu.cupy.RawModule.changes = WRONG_COLUMN
+    gpu.cupy.cuda.Module.changes = WRONG_COLUMN
     pipeline = pp.Pipeline([pp.decode(), op, pp.tensor(dtype="uint8")])
     with pytest.raises(pp.SetupError, match="are not the CPU's") if is_checked else contextlib.nullcontext():
         on_gpu(pipeline).close()
@@ -767,7 +775,7 @@ def test_limits_that_no_sample_keeps_stop_no_engine(limits):
 def test_doctor_says_whether_the_engine_works_on_a_gpu(gpu):
     found = doctor.gpu_engine("gpu:0")
     assert (found.ok, found.found) == (True, "the engine starts; its decoder and kernels compare with the CPU's")
-    gpu.cupy.RawModule.changes = WRONG_COLUMN
+    gpu.cupy.cuda.Module.changes = WRONG_COLUMN
     found = doctor.gpu_engine("gpu:0")
     assert (found.ok, found.found) == (None, "no CUDA kernels that work on this GPU")
     assert re.match(r"KIND_GPU instances will not load: [\d,]+ of 301,056 values are not .*: pip install", found.remedy)

@@ -75,7 +75,7 @@ def by_mode(gpu, plan, mode, batch):
     pixels, fallbacks = [], 0
     for chunk in decoder.chunks(batch):
         with device.lane(), decoder.decode(chunk) as images:
-            pixels += [image.pixels.get() for image in images]
+            pixels += [gpu.on_host(image.pixels) for image in images]
             fallbacks += sum(image.is_fallback for image in images)
     return pixels, fallbacks
 

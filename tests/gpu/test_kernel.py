@@ -38,7 +38,7 @@ def run(cupy, kernels):
 
 
 def launch(cupy, kernel, plan, pixels):
-    outs = cupy.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype)
+    outs = cupy.asarray(np.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype))
     placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
     kernel.run(pixels, placements, [outs[index] for index in range(len(pixels))])
     cupy.cuda.get_current_stream().synchronize()
@@ -107,9 +107,9 @@ def test_rows_may_lie_apart_in_memory(cupy, kernels):
     pixels = []
     for index, image in enumerate(batch):
         height, width, _ = image.shape
-        around = cupy.full((height + 2, width + 5 + index, 3), 200, np.uint8)
-        pixels.append(around[1 : height + 1, index : index + width])
-        pixels[-1][...] = cupy.asarray(image)
+        around = np.full((height + 2, width + 5 + index, 3), 200, np.uint8)
+        around[1 : height + 1, index : index + width] = image
+        pixels.append(cupy.asarray(around)[1 : height + 1, index : index + width])
     assert_equal(plan, batch, launch(cupy, kernels.GpuKernel(plan), plan, pixels))
 
 

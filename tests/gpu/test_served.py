@@ -26,6 +26,7 @@ from serving import GOOD, PIPELINE, Oracle, ask_grpc, write_repository  # noqa: 
 pytestmark = pytest.mark.gpu
 
 REQUESTS, REFUSALS, RELOADS = 5000, 2000, 100
+FULL = 128  # requests to a server whose pool is full
 RELOADING_S = 400  # a call to a GPU machine has an end: by then fewer loads must do
 KEPT = 64 << 20  # bytes of the device: what is kept once is in use by then; a tensor of each of 100 loads does not fit
 GROWTH_MIB = 64  # of a process's own memory; Triton's goes up and down by an eighth
@@ -141,12 +142,23 @@ def test_with_tritons_own_pool_tensors_leave_by_way_of_the_cpu_with_one_warning(
         assert not ensemble.said(it, ON_GPU)
 
 
-def test_a_backend_that_is_told_of_a_larger_pool_than_there_is_gives_garbage(tmp_path, oracle, models, images, record):
-    """A negative control: this is the trap, and the comparison above sees it."""
-    with ensemble.serve(tmp_path / "it", oracle, models, pool_bytes=1 << 20, told_bytes=pool.needed(PIPELINE)) as it:
-        it.steady(128, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
-        record("served", what="a pool of 1 MiB, told otherwise", counts=dict(it.clients.counts))
-        assert it.clients.counts["right"] < 128
+def test_when_the_pool_is_full_every_answer_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
+    """The tensors that do not fit lie in ordinary memory of the host."""
+    assert dict(with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=False)) == {"right": FULL}
+
+
+def test_when_the_pool_is_full_answers_are_garbage_with_pinned_memory(tmp_path, oracle, models, images, record):
+    """A negative control: this is the trap, and the comparison sees it."""
+    assert with_a_full_pool(tmp_path / "it", oracle, models, images, record, pinned=True)["right"] < FULL
+
+
+def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
+    """What became of requests to a backend that is told of a larger pool than there is."""
+    told = pool.needed(PIPELINE)
+    with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
+        it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
+        record("served", what="a pool of 1 MiB, told otherwise", pinned=pinned, counts=dict(it.clients.counts))
+        return it.clients.counts
 
 
 def test_the_cpu_beside_the_gpu_gives_the_same_levels(tmp_path, oracle, images, record):

@@ -3,7 +3,8 @@
 import pytest
 
 import ensemble
-from serving import GOOD, Clients, Oracle, write_repository
+from pixprep.triton import pool
+from serving import GOOD, PIPELINE, Clients, Oracle, write_repository
 
 pytestmark = pytest.mark.server
 
@@ -16,7 +17,9 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def it(tmp_path_factory, oracle, models):
-    with ensemble.serve(tmp_path_factory.mktemp("served") / "it", oracle, models) as it:
+    """With the pools that a GPU gets, to which Triton says yes here too."""
+    folder = tmp_path_factory.mktemp("served") / "it"
+    with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
         yield it
 
 
@@ -31,6 +34,11 @@ def test_the_ensembles_answers_are_right_and_its_tensors_pass_the_host(it, image
     it.steady(60, concurrency=16, images=ensemble.STORM)
     ensemble.assert_all_right(it, 120)
     assert ensemble.tensors_pass_the_host(it, images)
+
+
+def test_triton_has_the_pools_that_it_is_told_to_have(it):
+    assert len(ensemble.said(it, r"cuda_memory_pool_byte_size\{0\} +\| 462422016 ")) == 1
+    assert len(ensemble.said(it, r"pinned_memory_pool_byte_size +\| 0 ")) == 1
 
 
 def test_wrong_answers_are_counted(it, images):

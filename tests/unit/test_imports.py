@@ -26,7 +26,7 @@ compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
 decoders.flaws presets doubts decoders.structure_code kernels kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
-kernels.launch
+kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
 devices

@@ -14,6 +14,7 @@ from PIL import Image
 
 import images
 import pixprep as pp
+from pixprep.serve import cuda_pool
 
 
 class FakeMetric:
@@ -419,7 +420,8 @@ def gpu_engines(monkeypatch, model_class):
 
 
 def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
-    monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
+    for name, value in cuda_pool.variables(1 << 30).items():
+        monkeypatch.setenv(name, value)
     model = start(device="GPU", max_batch_size=8)
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()])])
     how, rows = response["tensor"]
@@ -437,13 +439,26 @@ def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once
     assert [device for device, _ in gpu_engines] == ["gpu:1"]
     assert model.logged == [
         "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
-        "--cuda-memory-pool-byte-size=1:98304 and that number in PIXPREP_CUDA_POOL_BYTES"
+        "--cuda-memory-pool-byte-size=1:147456 --pinned-memory-pool-byte-size=0, PIXPREP_CUDA_POOL_BYTES=147456 "
+        "and PIXPREP_PINNED_POOL_BYTES=0"
     ]
 
 
 @pytest.mark.usefixtures("gpu_engines")
-def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
+def test_where_triton_may_have_pinned_memory_tensors_leave_by_way_of_the_cpu(start, monkeypatch):
     monkeypatch.setenv("PIXPREP_CUDA_POOL_BYTES", str(1 << 30))
+    monkeypatch.delenv("PIXPREP_PINNED_POOL_BYTES", raising=False)
+    model = start(device="GPU", max_batch_size=8)
+    (response,) = model.execute([FakeRequest([jpeg()])])
+    assert isinstance(response["tensor"], np.ndarray)
+    (warning,) = model.logged
+    assert warning.startswith("pre: tensors leave by way of the CPU: with a pool of pinned memory, Triton answers with")
+
+
+@pytest.mark.usefixtures("gpu_engines")
+def test_tensors_leave_by_way_of_the_cpu_where_the_parameter_says_so(start, monkeypatch):
+    for name, value in cuda_pool.variables(1 << 30).items():
+        monkeypatch.setenv(name, value)
     (response,) = start(device="GPU", **zero(outputs="cpu")).execute([FakeRequest([jpeg()])])
     assert isinstance(response["tensor"], np.ndarray)
 

@@ -10,9 +10,9 @@ PIPELINE = pp.presets.imagenet()
 TENSOR = 4 * 3 * 224 * 224
 
 
-def test_a_pool_holds_the_images_in_flight():
+def test_a_pool_holds_the_images_in_flight_and_half_as_many_again():
     assert pool.bytes_per_image(PIPELINE) == TENSOR
-    assert pool.needed(PIPELINE, images_in_flight=100) == 100 * TENSOR
+    assert pool.needed(PIPELINE, images_in_flight=100) == 150 * TENSOR
 
 
 def test_outputs_that_are_no_images_take_no_place_in_the_pool():
@@ -23,17 +23,22 @@ def test_outputs_that_are_no_images_take_no_place_in_the_pool():
 
 
 @pytest.mark.parametrize(
-    ("config", "pool_bytes", "expected"),
+    ("config", "images"),
     [
-        ({"max_batch_size": 64}, 64 << 20, False),  # Triton's default holds 111 float32 images of 3 x 224 x 224
-        ({"max_batch_size": 64}, 3 * 64 * TENSOR, True),
-        ({"max_batch_size": 64}, 3 * 64 * TENSOR - 1, False),
-        ({"max_batch_size": 8, "instance_group": [{"count": 3}]}, 5 * 8 * TENSOR, True),
-        ({"max_batch_size": 8, "instance_group": [{"count": 3}]}, 5 * 8 * TENSOR - 1, False),
+        ({}, 3 * 64),
+        ({"max_batch_size": 32}, 3 * 32),
+        ({"max_batch_size": 8, "instance_group": [{"count": 3}]}, 5 * 8),
+        ({"max_batch_size": 64, "instance_group": [{"count": 8}]}, 10 * 64),
     ],
 )
-def test_a_batch_in_each_step_and_one_that_waits_must_fit(config, pool_bytes, expected):
-    assert pool.is_large_enough(PIPELINE, config, pool_bytes) is expected
+def test_a_batch_in_each_step_and_one_that_waits_must_fit(config, images):
+    smallest = pool.needed(PIPELINE, images_in_flight=images)
+    for short in (0, 1):
+        environment = cuda_pool.variables(smallest - short)
+        said = pool.danger(PIPELINE, config, gpu="0", environment=environment)
+        assert (said is None) == (short == 0)
+    size = max(smallest, pool.needed(PIPELINE, images_in_flight=512))
+    assert f"--cuda-memory-pool-byte-size=0:{size} " in said
 
 
 def test_what_nobody_said_is_tritons_default():
@@ -45,10 +50,37 @@ def test_the_pool_of_a_server_holds_the_images_of_every_pixprep_model(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name / "1").mkdir(parents=True)
         PIPELINE.save(tmp_path / name / "1" / "pipeline.json")
-    assert cuda_pool.size(tmp_path, images_in_flight=512) == 2 * 512 * TENSOR
+    assert cuda_pool.size(tmp_path, images_in_flight=512) == 3 * 512 * TENSOR
     assert cuda_pool.size(tmp_path, images_in_flight=1) == 64 << 20
 
 
-def test_every_gpu_gets_the_pool():
-    assert cuda_pool.options(123, gpus=2) == [f"--cuda-memory-pool-byte-size={gpu}:123" for gpu in (0, 1)]
+def test_every_gpu_gets_the_pool_and_the_host_none_of_pinned_memory():
+    sizes = [f"--cuda-memory-pool-byte-size={gpu}:123" for gpu in (0, 1)]
+    assert cuda_pool.options(123, gpus=2) == [*sizes, "--pinned-memory-pool-byte-size=0"]
     assert cuda_pool.options(123, gpus=0) == []
+
+
+CONFIG = {"max_batch_size": 8}
+LARGE = pool.needed(PIPELINE)
+REMEDY = (
+    f"; start Triton with --cuda-memory-pool-byte-size=1:{LARGE} --pinned-memory-pool-byte-size=0, "
+    f"PIXPREP_CUDA_POOL_BYTES={LARGE} and PIXPREP_PINNED_POOL_BYTES=0"
+)
+
+
+def test_tensors_may_stay_where_serve_has_started_triton():
+    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=cuda_pool.variables(LARGE)) is None
+
+
+@pytest.mark.parametrize("pinned", [{}, {"PIXPREP_PINNED_POOL_BYTES": "268435456"}])
+def test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none(pinned):
+    environment = {"PIXPREP_CUDA_POOL_BYTES": str(LARGE)} | pinned
+    said = "with a pool of pinned memory, Triton answers with garbage when its CUDA memory pool is full"
+    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == said + REMEDY
+
+
+def test_a_small_pool_is_a_danger_with_and_without_a_pinned_one():
+    for pinned in ({}, {"PIXPREP_PINNED_POOL_BYTES": "0"}):
+        environment = {"PIXPREP_CUDA_POOL_BYTES": str(5 << 20)} | pinned
+        said = pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment)
+        assert said == "the CUDA memory pool of 5 MiB is too small" + REMEDY

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
@@ -60,6 +65,7 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
 
         return Cpu(threads)
     if place == "gpu" and (index or "0").isdigit():
+        _give_cupy_a_folder()
         try:
             from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (on demand: most machines lack CuPy)
         except ImportError as error:
@@ -67,5 +73,20 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
                 f'device "{name}" needs {error.name}: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), '
                 'or take the device "cpu"'
             ) from None
+        except OSError as error:
+            raise SetupError(
+                f'device "{name}": {error.filename}: {error.strerror}: '
+                "set CUPY_CACHE_DIR to a folder that can be written"
+            ) from None
         return Gpu(int(index or 0), threads)
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
+
+
+def _give_cupy_a_folder() -> None:
+    """Name one where there is no home to write to: CuPy 14 makes its folder for kernels as soon as it is imported.
+
+    Ours are never in there.
+    """
+    if "CUPY_CACHE_DIR" not in os.environ and not os.access(Path("~").expanduser(), os.W_OK):
+        folder = os.environ["CUPY_CACHE_DIR"] = tempfile.mkdtemp(prefix="pixprep-cupy-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -146,14 +146,14 @@ __device__ static inline void across(const struct Image &image) {
         int groups = min(count, max(0, part + PART - first + TAPS - 1) / TAPS) - group;
         if (column > right || groups <= 0) continue;
         const uint4 *weights = (const uint4 *)windows.weights + group * windows.size + x;
-        const unsigned *words[TAPS];
-        unsigned shifts[TAPS], firsts[WORDS][TAPS];
+        const unsigned *rows = (const unsigned *)staged;
+        unsigned words[TAPS], shifts[TAPS], firsts[WORDS][TAPS];  // offsets: pointers were spilled (sm_120, CUDA 13.5)
         for (int i = 0; i < TAPS; ++i) {
             unsigned byte = (unsigned)(size_t)(pixels + (line * TAPS + i) * image.pitch) % VECTOR;
             byte += (first + group * TAPS - part) * CHANNELS;
-            words[i] = (const unsigned *)(staged + line * FOUR_ROWS + i * VECTORS) + byte / 4;
+            words[i] = (line * FOUR_ROWS + i * VECTORS) * (VECTOR / 4) + byte / 4;
             shifts[i] = byte * 8;
-            for (int word = 0; word < WORDS; ++word) firsts[word][i] = words[i][word * VECTOR_ROWS * 4];
+            for (int word = 0; word < WORDS; ++word) firsts[word][i] = rows[words[i] + word * VECTOR_ROWS * 4];
         }
 #pragma unroll 1
         for (; groups > 0; --groups, weights += windows.size) {
@@ -161,7 +161,7 @@ __device__ static inline void across(const struct Image &image) {
             for (int i = 0; i < TAPS; ++i, words[i - 1] += CHANNELS)
                 for (int word = 0; word < WORDS; ++word) {
                     unsigned channels[CHANNELS];
-                    split(&firsts[word][i], words[i] + word * VECTOR_ROWS * 4 + 1, shifts[i], channels);
+                    split(&firsts[word][i], rows + words[i] + word * VECTOR_ROWS * 4 + 1, shifts[i], channels);
                     for (int c = 0; c < CHANNELS; ++c) add(channels[c], digits, sums[word][i][c]);
                 }
         }

@@ -1,4 +1,4 @@
-"""How large Triton's CUDA memory pool has to be on this machine; ``triton.pool`` says why that matters."""
+"""Which memory pools Triton is to have on this machine; ``triton.pool`` says why that matters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,15 @@ def size(model_repository: Path, *, images_in_flight: int) -> int:
 
 
 def options(n_bytes: int, *, gpus: int) -> list[str]:
-    """The options of tritonserver that give each GPU a pool of that size."""
-    return [f"--cuda-memory-pool-byte-size={gpu}:{n_bytes}" for gpu in range(gpus)]
+    """The options of tritonserver that give each GPU a pool of that size, and the host no pinned one."""
+    if not gpus:
+        return []
+    return [*(f"--cuda-memory-pool-byte-size={gpu}:{n_bytes}" for gpu in range(gpus)), pool.NO_PINNED_POOL]
+
+
+def variables(n_bytes: int) -> dict[str, str]:
+    """What tells the backend that Triton has these options."""
+    return {pool.VARIABLE: str(n_bytes), pool.PINNED_VARIABLE: "0"}
 
 
 def gpu_count() -> int:

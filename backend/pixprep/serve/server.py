@@ -32,7 +32,7 @@ from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, 
 from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
 from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
-from pixprep.triton import pool, probe
+from pixprep.triton import probe
 from pixprep.triton.config import pipeline_files
 
 if TYPE_CHECKING:
@@ -252,11 +252,11 @@ class Server:
         self._guard.stdin.flush()
 
     def _cuda_pool(self) -> tuple[list[str], dict[str, str]]:
-        """Triton's options that size its CUDA memory pool, and the variable that tells the backend."""
+        """Triton's options that size its memory pools, and the variables that tell the backend."""
         if not self._images_in_flight or not (gpus := cuda_pool.gpu_count()):
             return [], {}
         n_bytes = cuda_pool.size(self.snapshot.folder, images_in_flight=self._images_in_flight)
-        return cuda_pool.options(n_bytes, gpus=gpus), {pool.VARIABLE: str(n_bytes)}
+        return cuda_pool.options(n_bytes, gpus=gpus), cuda_pool.variables(n_bytes)
 
     def _open_log(self) -> IO[bytes]:
         if self._given_log_file is None:

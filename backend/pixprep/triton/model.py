@@ -125,14 +125,10 @@ class TritonPythonModel:
             decoder=options.decoder,
         )
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
-        pool_bytes = pool.known_bytes()
-        if self._stays_on_gpu and not pool.is_large_enough(pipeline, config, pool_bytes):
+        gpu = args["model_instance_device_id"]
+        if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
             self._stays_on_gpu = False
-            pb_utils.Logger.log_warn(
-                f"{args['model_name']}: tensors leave by way of the CPU: the CUDA memory pool of "
-                f"{pool_bytes >> 20} MiB is too small; start Triton with --cuda-memory-pool-byte-size="
-                f"{args['model_instance_device_id']}:{pool.needed(pipeline)} and that number in {pool.VARIABLE}"
-            )
+            pb_utils.Logger.log_warn(f"{args['model_name']}: tensors leave by way of the CPU: {danger}")
         warm_up(self._engine)
         self._metrics = Metrics(pb_utils, model=args["model_name"], version=args["model_version"])
         self._watchdog = Watchdog(

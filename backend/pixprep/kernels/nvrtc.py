@@ -1,0 +1,120 @@
+"""NVRTC, CUDA's compiler, from its wheel: CUDA code to machine code for one GPU, which need not be there.
+
+CuPy would call it, too. But CuPy 13.6 does not find the wheel, 14.2 wants the headers of the CUDA runtime beside it,
+and both write what they compiled below HOME, which a server's user often lacks. Here nothing lies on a disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_STANDARD = "-std=c++11"
+_WHEELS = {12: "nvidia.cuda_nvrtc", 13: "nvidia.cu13"}
+
+
+class Compiled(NamedTuple):
+    """What the driver loads, and what the compiler remarked, which is nothing unless it was asked for more."""
+
+    image: bytes
+    remarks: str
+
+
+def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -> Compiled:
+    """Kernels in machine code for one kind of GPU; in PTX, which the driver compiles, for a GPU newer than NVRTC.
+
+    Args:
+        code: CUDA C++ that includes nothing.
+        options: of the compiler, beside the architecture and C++11.
+        capability: the GPU's compute capability: 90 is 9.0.
+        cuda: CUDA's major version, 12 or 13, whose NVRTC compiles.
+
+    Raises:
+        RuntimeError: there is no NVRTC, it makes no code for such a GPU, or the code does not compile.
+    """
+    nvrtc = library(cuda)
+    target = architecture(capability, _architectures(nvrtc))
+    program = ctypes.c_void_p()
+    _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None))
+    try:
+        words = [option.encode() for option in (f"--gpu-architecture={target}", _STANDARD, *options)]
+        error = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
+        remarks = _result(nvrtc, program, "ProgramLog").decode(errors="replace").strip("\0\n")
+        if error:
+            raise RuntimeError(f"NVRTC compiles nothing for {target}: {remarks or _name(nvrtc, error)}")
+        return Compiled(_result(nvrtc, program, "CUBIN" if target.startswith("sm_") else "PTX"), remarks)
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def architecture(capability: int, known: Sequence[int]) -> str:
+    """The compiler's name of the best code for a GPU: of its own kind, or an older one that it understands.
+
+    A GPU runs the machine code of an earlier minor version of its own major one, and PTX of any earlier version.
+
+    Args:
+        capability: the GPU's.
+        known: the capabilities that the compiler makes code for.
+
+    Raises:
+        RuntimeError: all of these are newer than the GPU.
+    """
+    older = [each for each in known if each <= capability]
+    if not older:
+        raise RuntimeError(
+            f"NVRTC makes no code for compute capability {capability / 10}, its oldest is {min(known) / 10}"
+        )
+    best = max(older)
+    return f"{'sm' if best // 10 == capability // 10 else 'compute'}_{best}"
+
+
+@cache
+def library(cuda: int) -> ctypes.CDLL:
+    """NVRTC of a major version of CUDA: from its wheel, or else where the system's loader finds it.
+
+    From then on CuPy finds it, too, for kernels of its own.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    name = f"libnvrtc.so.{cuda}"
+    try:
+        spec = importlib.util.find_spec(_WHEELS.get(cuda, "nvidia"))
+    except ModuleNotFoundError:
+        spec = None
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    paths = [path for folder in folders if (path := Path(folder, "lib", name)).is_file()]
+    try:
+        return ctypes.CDLL(str(paths[0]) if paths else name)
+    except OSError as error:
+        raise RuntimeError(f"no NVRTC of CUDA {cuda} ({error})") from None
+
+
+def _architectures(nvrtc: ctypes.CDLL) -> list[int]:
+    count = ctypes.c_int()
+    _check(nvrtc, nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    known = (ctypes.c_int * count.value)()
+    _check(nvrtc, nvrtc.nvrtcGetSupportedArchs(known))
+    return list(known)
+
+
+def _result(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    result = ctypes.create_string_buffer(size.value)
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, result))
+    return result.raw
+
+
+def _check(nvrtc: ctypes.CDLL, error: int) -> None:
+    if error:
+        raise RuntimeError(f"NVRTC: {_name(nvrtc, error)}")
+
+
+def _name(nvrtc: ctypes.CDLL, error: int) -> str:
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return str(nvrtc.nvrtcGetErrorString(error).decode())

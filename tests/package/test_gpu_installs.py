@@ -1,0 +1,101 @@
+"""What ``pip install "pixprep[gpu-cuda12]"`` (or 13, with ``server`` or without) brings suffices to make kernels.
+
+``make gpu-installs`` runs this in four clean environments, with the machine's own CUDA hidden (tools/without_cuda.sh).
+No GPU is needed: the code is the product's, for a GPU that is named in place of one that is asked.
+"""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cuda_builds
+from pixprep.devices import device_for
+from pixprep.errors import SetupError
+
+if os.environ.get("PIXPREP_GPU_INSTALLS") != "1":
+    pytest.skip("GPU INSTALLS: make gpu-installs", allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+CUPYS_OWN = """
+#include <cupy/complex.cuh>
+#include <cupy/carray.cuh>
+#include <cupy/atomics.cuh>
+#include <cupy/math_constants.h>
+#include <cuda_fp16.h>
+extern "C" __global__ void round_all(const CArray<float, 2> from, CArray<float, 2> to, CIndexer<2> each) {
+    CUPY_FOR(i, each.size()) {
+        each.set(i);
+        to[each.get()] = __half2float(__float2half(from[each.get()]));
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    """As pixprep imports it, on a machine that lacks a driver alone."""
+    with pytest.raises(SetupError, match=r'^device "gpu:0": no NVIDIA driver here .*take the device "cpu"$'):
+        device_for("gpu:0")
+    return importlib.import_module("cupy")
+
+
+@pytest.fixture(scope="module")
+def cuda(cupy):
+    """The major version of CUDA, as kernels/gpu.py asks for it."""
+    return cupy.cuda.runtime.runtimeGetVersion() // 1000
+
+
+def test_nothing_of_cuda_is_here_but_the_wheels():
+    assert shutil.which("nvcc") is None
+    assert not [path for folder in Path("/usr/local").glob("cuda*") for path in folder.iterdir()]
+    with pytest.raises(OSError, match="no-home"):
+        Path("~/.cupy").expanduser().mkdir(parents=True)
+
+
+def test_nvrtc_is_that_of_the_wheel_and_of_cupys_cuda(cuda):
+    assert cuda_builds.cuda() == cuda
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libnvrtc" in line}
+    assert loaded
+    assert all(Path(path).is_relative_to(sys.prefix) for path in loaded)
+
+
+def test_cupy_is_the_one_for_this_numpy(cupy):
+    assert cupy.__version__.startswith("14." if np.__version__.startswith("2.") else "13.")
+
+
+def test_every_kernel_compiles_for_every_gpu_and_spills_no_register():
+    command = [sys.executable, ROOT / "tools" / "registers.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("| sm_") == 4 * len(cuda_builds.CAPABILITIES)
+
+
+@pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
+def test_cupys_own_kernels_compile_beside_ours(cupy, cuda, capability):
+    """For those who compute with the tensors. CuPy asks a GPU first; so this goes its way from the next step on."""
+    assert cuda_builds.cuda() == cuda
+    core = importlib.import_module("cupy._core.core")
+    nvrtc = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
+    folders = getattr(cupy.cuda.compiler, "_get_extra_include_dir_opts", tuple)()  # of CuPy 13
+    options = (*core.assemble_cupy_compiler_options(()), *folders, "--device-as-default-execution-space")
+    program = nvrtc.createProgram(CUPYS_OWN, "copy.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (*options, f"-arch=sm_{capability}"))
+    except nvrtc.NVRTCError:
+        pytest.fail(nvrtc.getProgramLog(program))
+    assert nvrtc.getCUBIN(program).startswith(b"\x7fELF")
+
+
+def test_nvimagecodec_finds_nvjpeg():
+    """It says on stderr what it does not find."""
+    command = [sys.executable, "-c", "from nvidia import nvimgcodec; print(nvimgcodec.__version__)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip()
+    assert "nvjpeg library" not in done.stderr
