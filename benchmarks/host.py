@@ -1,0 +1,363 @@
+"""The host's ceiling: how many images/s Python could hand to a GPU that takes no time.
+
+    PYTHONPATH=tests python benchmarks/host.py                 every cell, about four minutes
+    PYTHONPATH=tests python benchmarks/host.py --batches 64 --seconds 1
+
+The engine and the Triton backend are real: ``TritonPythonModel.execute``, one photo a request. What would run on a GPU
+is played: nvImageCodec's decoder, CuPy's uploads and the kernels return at once. nvImageCodec's reader of headers is
+real. So what is left is the interpreter's time, and no GPU is needed. Triton's own part of a request is not in it.
+
+The CPU time of the process counts, which other people on the machine disturb little. From it are taken the machine
+code that lets other threads run, and what the stand-ins took. The rest, which one thread at a time can spend, is what
+bounds a process: ``1e6 / interpreter_us`` images/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice, product
+from pathlib import Path
+from time import perf_counter, process_time, thread_time
+from types import FrameType, ModuleType, SimpleNamespace
+from typing import Any
+
+import measure
+import numpy as np
+import workloads
+from contenders import pixprep_full
+
+SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
+"""Of the photos, which come round again and again: nothing in pixprep remembers as many as the last."""
+BATCHES = (1, 8, 64, 256)
+LANES = (1, 2)
+SAMPLE_S = 0.0005
+PARTS = {
+    "header": ("decoders/header.py",),
+    "code stream": ("code_stream",),
+    "placement": ("plan.py",),
+    "decoder": ("decoders/",),
+    "windows": ("kernels/compiled.py", "kernels/llvm.py", "kernels/resampl", "profiles/"),
+    "structs, upload": ("kernels/launch.py", "kernels/gpu.py"),
+    "lanes": ("engine.py", "devices/", "threading.py", "concurrent/", "contextlib.py"),
+    "answer": ("triton/",),
+    "stand-ins": ("host.py", "fake_cupy.py"),
+}
+"""By the innermost function of ours that runs; the first that fits."""
+PACKAGES = ("pixprep", "numpy", "llvmlite", "nvidia-nvimgcodec-cu12", "simplejpeg")
+
+
+# what is played
+
+
+class Played:
+    """What the stand-ins share: whether they do their work, as while the engine compares itself with the CPU."""
+
+    is_at_once = False
+
+
+class Image:
+    """What nvImageCodec decodes to: memory on the device, which nobody reads here."""
+
+    capacity = 1 << 20
+    buffer_kind: Any = None
+
+    def __init__(self, shape: tuple[int, ...], stream: int) -> None:
+        self.shape, self.stream = shape, stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As nvImageCodec's."""
+        data = (4096, False)
+        return {
+            "shape": self.shape, "strides": None, "typestr": "|u1", "data": data, "version": 3, "stream": self.stream or 1
+        }  # fmt: skip
+
+
+def play(folder: str) -> None:
+    """Put stand-ins in the places of CuPy and nvImageCodec's decoder: those of the tests, until ``Played`` says so."""
+    import fake_cupy  # noqa: PLC0415  (tests/ is on the path of this benchmark alone)
+
+    fake_cupy.install(folder)
+    cupy, codec = sys.modules["cupy"], sys.modules["nvidia.nvimgcodec"]
+    Image.buffer_kind = codec.ImageBufferKind.STRIDED_DEVICE
+
+    class RawModule(cupy.RawModule):  # type: ignore[misc,name-defined]
+        def get_function(self, name: str) -> Any:
+            function = super().get_function(name)
+            return lambda *arguments: None if Played.is_at_once else function(*arguments)
+
+    class Decoder(codec.Decoder):  # type: ignore[misc,name-defined]
+        def decode(self, streams: Sequence[Any], **options: Any) -> list[Any]:
+            if not Played.is_at_once:
+                return super().decode(streams, **options)  # type: ignore[no-any-return]
+            found: list[Any] = options.get("images") or [Image((), options["cuda_stream"]) for _ in streams]
+            for image, stream in zip(found, streams, strict=True):
+                image.shape = (stream.height, stream.width, 3)
+            return found
+
+    real = SimpleNamespace(asarray=cupy.asarray, empty=cupy.empty, code_stream=codec.CodeStream)
+    memory = np.empty(max(BATCHES) * 3 * 4 * 224 * 224, np.uint8)  # that nobody writes to
+
+    def asarray(values: Any) -> Any:
+        if isinstance(values, Image):
+            return np.ndarray.__new__(cupy.ndarray, values.shape, np.uint8, memory)
+        return real.asarray(values)
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        return np.ndarray.__new__(cupy.ndarray, shape, dtype, memory) if Played.is_at_once else real.empty(shape, dtype)
+
+    def code_stream(*arguments: Any) -> Any:
+        return real.code_stream(*arguments)
+
+    cupy.asarray, cupy.empty, cupy.RawModule = asarray, empty, RawModule
+    codec.Decoder, codec.CodeStream = Decoder, code_stream
+
+
+class Tensor:
+    """Triton's: of a request, which the backend's own reader takes apart, or of an answer."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        self.name, self.values = name, values
+
+    def as_numpy(self) -> Any:
+        """One row, one element."""
+        return triton().deserialize_bytes_tensor(self.values).reshape(1, 1)
+
+    from_dlpack = classmethod(lambda cls, name, values: cls(name, values))  # noqa: RUF100
+
+
+class Request:
+    """Of one photo, as Triton gives BYTES: the length, and then the bytes."""
+
+    def __init__(self, photo: bytes) -> None:
+        self.values = np.frombuffer(struct.pack("<I", len(photo)) + photo, np.uint8)
+
+    def requested_output_names(self) -> set[str]:
+        """As Triton."""
+        return {"tensor"}
+
+
+def triton() -> Any:
+    """Triton's Python module, played."""
+    return sys.modules["triton_python_backend_utils"]
+
+
+class _Metric:
+    COUNTER = HISTOGRAM = ""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def increment(self, value: float) -> None:
+        """Nothing."""
+
+    observe = increment
+    Metric = type("Metric", (), {"__init__": __init__, "increment": increment, "observe": increment})
+
+
+def play_triton() -> None:
+    """Put a stand-in in the place of Triton's Python module."""
+    module: Any = ModuleType("triton_python_backend_utils")
+    module.MetricFamily, module.Tensor = _Metric, Tensor
+    module.TritonError = SimpleNamespace(INVALID_ARG="", INTERNAL="")
+    module.Logger = SimpleNamespace(log_warn=measure.say, log_error=measure.say, log_info=measure.say)
+    module.get_input_tensor_by_name = lambda request, name: Tensor(name, request.values)
+    module.InferenceResponse = lambda output_tensors=(), error=None: (output_tensors, error)
+    sys.modules[module.__name__] = module
+
+
+# what is measured
+
+
+def photos(count: int) -> list[bytes]:
+    """Photos of so many sizes: one photo, whose header says another size each time. Nobody decodes it."""
+    around = workloads.SIZES["500x375"]
+    workload = workloads.Workload("", [around], 1, 1)
+    (photo,), _ = workloads.make(workload, sorted((measure.ROOT / "client_examples" / "images").glob("*.jpg")))
+    at = photo.index(b"\xff\xc0") + 5  # behind the marker, the length and the precision
+    assert photo[at : at + 4] == struct.pack(">HH", *around)
+    sizes = workloads.different_sizes(count, around) if count > 1 else [around]
+    return [photo[:at] + struct.pack(">HH", *size) + photo[at + 4 :] for size in sizes]
+
+
+def model(folder: Path, decoder: str) -> Any:
+    """The backend, initialized as an instance on a GPU."""
+    from pixprep.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports Triton's module)
+
+    (folder / "1").mkdir(exist_ok=True)
+    pixprep_full.pipeline("bilinear").save(folder / "1" / "pipeline.json")
+    words = {"decoder": decoder, "outputs": "gpu"}
+    config = {
+        "max_batch_size": max(BATCHES),
+        "parameters": {name: {"string_value": word} for name, word in words.items()},
+    }
+    made = TritonPythonModel()
+    made.initialize(
+        {
+            "model_config": json.dumps(config),
+            "model_repository": str(folder),
+            "model_version": "1",
+            "model_name": "host",
+            "model_instance_kind": "GPU",
+            "model_instance_device_id": "0",
+        }
+    )
+    return made
+
+
+class Machine:
+    """Measures the machine code: other threads run during it."""
+
+    def __init__(self) -> None:
+        from pixprep.kernels.llvm import FUNCTIONS  # noqa: PLC0415  (the engine has loaded it)
+
+        self.seconds = 0.0
+        lock = threading.Lock()
+
+        def timed(function: Any) -> Any:
+            def call(told: Any) -> None:
+                start = thread_time()
+                function(told)
+                with lock:
+                    self.seconds += thread_time() - start
+
+            return call
+
+        FUNCTIONS.update({name: timed(function) for name, function in FUNCTIONS.items()})
+
+
+def part(frame: FrameType | None) -> str:
+    """To which of ``PARTS`` what runs belongs."""
+    while frame is not None:
+        code = frame.f_code
+        for name, words in PARTS.items():
+            if any(word in code.co_filename or word == code.co_name for word in words):
+                return name
+        frame = frame.f_back
+    return "lanes"
+
+
+def cell(
+    run: Any, requests: Iterator[list[Request]], batch: int, *, rounds: int, seconds: float, machine: Machine
+) -> dict[str, Any]:
+    """The numbers of one model, sizes and batch: of the round with the least, as other programs only add to it."""
+    for _ in range(-(-600 // batch)):
+        run(next(requests))
+    found = [one_round(run, requests, batch, seconds, machine) for _ in range(rounds)]
+    return min(found, key=lambda row: row["interpreter_us"])
+
+
+def one_round(
+    run: Any, requests: Iterator[list[Request]], batch: int, seconds: float, machine: Machine
+) -> dict[str, Any]:
+    """The numbers of one round, in us an image."""
+    parts: Counter[str] = Counter()
+    signal.signal(signal.SIGALRM, lambda _, frame: parts.update([part(frame)]))
+    count, machine.seconds = 0, 0.0
+    end = perf_counter() + seconds
+    signal.setitimer(signal.ITIMER_REAL, SAMPLE_S, SAMPLE_S)
+    cpu, start = process_time(), perf_counter()
+    while perf_counter() < end:
+        for _ in range(-(-64 // batch)):
+            run(next(requests))
+            count += batch
+    cpu, wall = process_time() - cpu, perf_counter() - start
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    total = sum(parts.values())
+    shares = {name: parts[name] / total for name in PARTS}
+    per_image = 1e6 / count
+    machine_us = machine.seconds * per_image
+    split = {name: round(cpu * per_image * share, 2) for name, share in shares.items()}
+    split["windows"] = round(split["windows"] - machine_us, 2)
+    interpreter = cpu * per_image - machine_us - split["stand-ins"]
+    return {
+        "interpreter_us": round(interpreter, 2),
+        "machine_code_us": round(machine_us, 2),
+        "ceiling_images_per_s": round(1e6 / interpreter),
+        "measured_images_per_s": round(count / wall),
+        "parts_us": split,
+    }
+
+
+def worker(arguments: argparse.Namespace) -> None:
+    """Every cell of one number of lanes and cores; JSON lines on stdout."""
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: arguments.cores]))
+    play(arguments.folder)
+    play_triton()
+    from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (over the stand-ins)
+
+    Gpu.lanes = arguments.lanes
+    with tempfile.TemporaryDirectory() as folder:
+        backend = model(Path(folder), arguments.decoder)
+    Played.is_at_once = True
+    machine = Machine()
+    for sizes, batch in product(SIZES, arguments.batches):
+        requests = cycle([Request(photo) for photo in photos(SIZES[sizes])])
+        batches = iter(lambda requests=requests, batch=batch: list(islice(requests, batch)), None)
+        backend._engine.trim()  # noqa: SLF001  (images of the decoder before)
+        how = {"rounds": arguments.rounds, "seconds": arguments.seconds, "machine": machine}
+        row = cell(backend.execute, batches, batch, **how)
+        print(json.dumps({"sizes": sizes, "batch": batch, "lanes": arguments.lanes, "cores": arguments.cores} | row))
+    backend.finalize()
+
+
+def main() -> None:
+    """Measure, and write one JSON file."""
+    parser = measure.options(__doc__)
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
+    parser.add_argument("--decoder", default="consistent")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
+    parser.add_argument("--cores", type=int)
+    parser.add_argument("--lanes", type=int)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.folder:
+        worker(arguments)
+        return
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        sys.exit("host: NO C++ COMPILER, which the stand-in of the GPU needs to compare itself with the CPU once")
+    results: dict[str, Any] = {
+        "benchmark": "host",
+        "date": arguments.date,
+        **measure.surroundings(PACKAGES),
+        "decoder": arguments.decoder,
+        "rounds": arguments.rounds,
+        "seconds": arguments.seconds,
+        "load_average": round(os.getloadavg()[0], 2),
+        "cells": [],
+    }
+    options = ["--decoder", arguments.decoder, "--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]
+    options += ["--batches", *map(str, arguments.batches)]
+    every = product([arguments.cores] if arguments.cores else (1, 2), [arguments.lanes] if arguments.lanes else LANES)
+    with tempfile.TemporaryDirectory() as folder:
+        for cores, lanes in every:
+            command = [sys.executable, __file__, "--cores", str(cores), "--lanes", str(lanes), "--folder", folder]
+            with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    row = json.loads(line)
+                    results["cells"].append(row)
+                    measure.say(
+                        f"{cores} cores, {lanes} lanes, {row['sizes']}, batch {row['batch']}: "
+                        f"{row['interpreter_us']} us + {row['machine_code_us']} us of machine code, {row['parts_us']}; "
+                        f"{row['measured_images_per_s']:,}/s"
+                    )
+            if process.returncode:
+                sys.exit(f"host: {' '.join(command)} failed")
+    measure.write(arguments, f"host-{arguments.date}", results)
+
+
+if __name__ == "__main__":
+    main()
