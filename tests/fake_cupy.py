@@ -29,6 +29,11 @@ class Pointer:
     def __init__(self, ptr):
         self.ptr = ptr
 
+    def copy_from_host_async(self, source, n_bytes, stream):
+        assert isinstance(source, int)
+        assert isinstance(stream, Stream)
+        ctypes.memmove(self.ptr, source, n_bytes)
+
     def copy_from_device_async(self, source, n_bytes, stream):
         assert isinstance(stream, Stream)
         ctypes.memmove(self.ptr, source.ptr, n_bytes)
@@ -170,6 +175,7 @@ def modules(folder):
         Stream=Stream,
         Event=Event,
         get_current_stream=Stream.current,
+        alloc_pinned_memory=lambda n_bytes: bytearray(b"\x63" * n_bytes),  # 99
         get_elapsed_time=lambda begin, end: 1e3 * (end.time - begin.time),
     )
     return SimpleNamespace(

@@ -180,7 +180,7 @@ class Engine:
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
-                self._kernels[name].run(pixels, placements, [array[index] for index in images])
+                self._kernels[name].run(pixels, placements, array, [*images])
             case _ as never:
                 unreachable(never)
 

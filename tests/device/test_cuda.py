@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, syntheti
 from pixprep.kernels import compiled, launch
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
-from pixprep.profiles.windows import Windows
+from pixprep.profiles.windows import Axes, Axis, Windows
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
@@ -131,12 +132,13 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
     theirs = cuda_shim.expected(plan, batch)
 
     def spoil(prepared):
+        words = prepared.memory.view(np.int32)
         for axis in ("rows", "columns"):
             for struct in np.unique(prepared.images[axis]):
                 align = launch.TAPS if like == "pillow" else 1
                 at = {"first": 5, "count": 5, "weights": 5 * align + (like == "pillow") * 2}[wrong]
                 by = {"first": align, "count": 1, "weights": 1 << 18}[wrong]
-                prepared.windows[int(struct[wrong]) // 4 + at] -= by
+                words[(int(struct[wrong]) - words.ctypes.data) // 4 + at] -= by
 
     ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, spoil=spoil)
     assert not any(map(np.array_equal, ours, theirs))
@@ -212,68 +214,124 @@ def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
     np.put_along_axis(expected, windows.first[:, None] + np.arange(widest), windows.weights, axis=1)
     if mirror:
         expected[:, :length] = expected[:, length - 1 :: -1]
-    for is_compiled in (False, True):
-        packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror, compiled=is_compiled)
-        groups = packed.array[packed.weights :].view(np.int8).reshape(-1, size, 4, 4).astype(int)
-        starts, counts = packed.array[: 2 * size].reshape(2, size)
-        assert not (starts % align).any()
-        assert not groups[:, :, 3].any()
-        made = np.zeros_like(expected)
-        for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
-            low, middle, high = groups[:n, window, :3].transpose(1, 0, 2).reshape(3, -1)
-            made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
-        assert np.array_equal(made[::-1] if flip else made, expected)
-        read = np.flatnonzero(expected.any(axis=0))
-        assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
+    packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror)
+    starts, counts, groups = parts(packed.array, size)
+    assert not (starts % align).any()
+    assert not groups[:, :, 3].any()
+    made = np.zeros_like(expected)
+    for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
+        low, middle, high = groups[:n, window, :3].astype(int).transpose(1, 0, 2).reshape(3, -1)
+        made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
+    assert np.array_equal(made[::-1] if flip else made, expected)
+    read = np.flatnonzero(expected.any(axis=0))
+    assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
+
+
+def parts(array, size):
+    """First positions, counts of groups, and (group, window, 4, 4) signed bytes."""
+    begin = -(-2 * size // 4) * 4
+    whole = begin + (len(array) - begin) // (4 * size) * 4 * size
+    return *array[: 2 * size].reshape(2, size), array[begin:whole].view(np.int8).reshape(-1, size, 4, 4)
 
 
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
 def test_windows_packed_in_machine_code_are_those_packed_in_numpy(like):
-    """Of every method of the fast profiles, and of sizes that shrink, grow and stay."""
-    count = 0
-    for filter_name, antialias in PROFILES[like].methods:
-        resize = pp.resize(height=40, width=31, like=like, filter=filter_name, antialias=antialias)
-        plan = plan_of(resize, pp.center_crop(33, 28), pp.tensor(dtype="uint8"))
-        for size in ((1, 1), (300, 33), (40, 200), (5, 1000)):
-            how = resampling(plan.geometry.resize, plan.geometry.place(*size), compiled=compiled)
-            for windows, length in ((how.rows, size[0]), (how.columns, size[1])):
-                for align, flip, mirror in ((1, False, True), (4, True, False), (4, True, True)):
-                    options = {"align": align, "flip": flip, "mirror": mirror}
-                    mine, theirs = (launch.pack(windows, length, **options, compiled=x) for x in (True, False))
-                    assert np.array_equal(mine.array, theirs.array[: len(mine.array)])
-                    assert not theirs.array[len(mine.array) :].any()
-                    assert mine[1:] == theirs[1:]
-                    count += 1
-    assert count > 100
+    """Of every method of the fast profiles, all axes in one call: that shrink, grow, stay, and of which nothing is seen."""
+    profile, count = PROFILES[like], 0
+    for method in profile.methods:
+        formula = profile.formula(method)
+        if formula is None:
+            continue
+        lengths = [(1, 40), (300, 40), (40, 200), (5, 1000), (1000, 5), (31, 31), (400, 31)]
+        axes = [
+            Axis(length=length, out_length=out, ratio=length / out, begin=begin, end=end)
+            for length, out in lengths
+            for begin, end in ((0, out), (out // 3, out - out // 4), (out // 2, out // 2))
+        ]
+        options = [
+            (axes[i], *option) for i in range(len(axes)) for option in product((1, 4), (False, True), (False, True))
+        ]
+        columns = [np.array(column) for column in zip(*(option[1:] for option in options), strict=True)]
+        numbers = Axes._make(np.array([getattr(axis, name) for axis, *_ in options]) for name in Axes._fields)
+        memory = []
+
+        def take(n_bytes, memory=memory):
+            memory.append(np.full(n_bytes, 99, np.uint8))
+            return memory[0]
+
+        align, flip, mirror = (column.astype(int) for column in columns)
+        made = compiled.packed(formula, numbers, align=align, flip=flip, mirror=mirror, take=take)
+        for (axis, *option), place, begin, end, bits in zip(options, *made, strict=True):
+            size = axis.end - axis.begin
+            if size == 0:
+                assert (begin, end) == (0, 0)
+                continue
+            windows = profile.windows(method, "fixed", axis)
+            theirs = launch.pack(windows, axis.length, **dict(zip(("align", "flip", "mirror"), option, strict=True)))
+            mine = memory[0][place:].view(np.int32)
+            starts, counts, groups = parts(theirs.array, size)
+            our_starts, our_counts, our_groups = parts(mine[: len(theirs.array)], size)
+            assert np.array_equal(our_starts, starts)
+            assert np.array_equal(our_counts, counts)
+            for window, n in enumerate(counts):
+                assert np.array_equal(our_groups[:n, window], groups[:n, window])
+            assert (begin, end, bits) == (theirs.begin, theirs.end, theirs.bits)
+            count += 1
+    assert count > 200
 
 
 def test_a_weight_of_more_than_three_bytes_is_refused():
     one = np.ones(1, np.int32)
-    for is_compiled in (False, True):
-        with pytest.raises(AssertionError, match="more than three digits"):
-            launch.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1, compiled=is_compiled)
+    with pytest.raises(AssertionError, match="more than three digits"):
+        launch.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1)
 
 
-def test_windows_are_packed_once_for_equal_axes():
+def test_images_of_one_size_share_their_windows():
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
     batch = [np.zeros((100, width, 3), np.uint8) for width in (70, 60, 70)]
-    prepared = cuda_shim.prepare(plan, batch, batch)
-    rows, columns = ([int(struct["first"]) for struct in prepared.images[axis]] for axis in ("rows", "columns"))
-    assert len(set(rows)) == 1
-    assert columns[0] == columns[2] != columns[1]
-    assert not any(offset % 16 for offset in (*rows, *columns, *map(int, prepared.images["rows"]["weights"])))
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room)
+    for axis in ("rows", "columns"):
+        first, other, third = prepared.images[axis]
+        assert first == third
+        assert len({int(first["first"]), int(other["first"])}) == 2
+        assert not any(int(struct[name]) % 16 for struct in (first, other) for name in ("first", "weights"))
 
 
 @pytest.mark.parametrize("name", PROFILES["pillow"].antialiased)
 def test_a_launch_covers_every_pixel_of_the_batch(name):
     plan = plan_of(pp.resize(100, filter=name), pp.center_crop(90, 97), pp.tensor())
     batch = [np.zeros((300, 200, 3), np.uint8), np.zeros((128, 1024, 3), np.uint8)[:, :1000]]
-    prepared = cuda_shim.prepare(plan, batch, batch)
-    images = prepared.images
-    assert prepared.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
-    assert prepared.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()
-    assert prepared.second_grid == (1, 23, 2)
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room)
+    images, (part,) = prepared.images, prepared.parts
+    assert (part.first, part.last) == (0, 2)
+    assert part.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
+    assert part.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()
+    assert part.second_grid == (1, 23, 2)
     words = images["middle_height"].astype(int) * images["middle_width"]
-    assert images["middle"][1] >= 4 * 3 * words[0]
-    assert prepared.middle_bytes >= images["middle"][1] + 4 * 3 * words[1]
-    assert not (images["middle"] % launch.ALIGNMENT).any()
+    begins = images["middle"] - room.between.ctypes.data
+    assert begins[1] >= 4 * 3 * words[0]
+    assert len(room.between) >= begins[1] + 4 * 3 * words[1]
+    assert not (begins % launch.ALIGNMENT).any()
+
+
+@pytest.mark.parametrize("most", [0, 1, 20_000, 40_000, 10**9])
+def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
+    plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
+    batch = [np.zeros((100 + 37 * index % 90, 60, 3), np.uint8) for index in range(13)]
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room, middle_bytes=most)
+    sizes = 4 * 3 * prepared.images["middle_height"].astype(int) * prepared.images["middle_width"]
+    begins = prepared.images["middle"] - room.between.ctypes.data
+    assert len(room.between) <= max(most, launch.ALIGNMENT * -(-sizes.max() // launch.ALIGNMENT))
+    assert [part.first for part in prepared.parts] == [0, *(part.last for part in prepared.parts[:-1])]
+    assert prepared.parts[-1].last == len(batch)
+    for first, last, first_grid, second_grid in prepared.parts:
+        assert first_grid[2] == second_grid[2] == last - first > 0
+        ends = begins[first:last] + sizes[first:last]
+        assert begins[first] == 0
+        assert (ends[:-1] <= begins[first + 1 : last]).all()
+        assert ends[-1] <= len(room.between)
+    assert (len(prepared.parts) == 13) == (most < 2)
+    assert (len(prepared.parts) == 1) == (most == 10**9)

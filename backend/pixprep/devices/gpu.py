@@ -211,10 +211,10 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
         if len(images) == 2:
             break
     expected = np.empty((len(images), *plan.spec.shape), plan.spec.dtype)
-    CpuKernel(plan).run(images, placements, list(expected))
+    CpuKernel(plan).run(images, placements, expected, range(len(images)))
     outs = cupy.empty(expected.shape, expected.dtype)
     pixels = [cupy.asarray(np.ascontiguousarray(image[:, :, :channels])) for image in images]
-    kernel.run(pixels, placements, [outs[index] for index in range(len(images))])
+    kernel.run(pixels, placements, outs, range(len(images)))
     ours = outs.get()
     if np.array_equal(ours, expected):
         return None

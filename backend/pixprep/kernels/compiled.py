@@ -9,6 +9,7 @@ up a group weigh 0. Other threads run during every call.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import ceil
 from typing import Any, NamedTuple
@@ -16,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.llvm import ADDRESSES, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, TAPS, WINDOWS
+from pixprep.kernels.llvm import ADDRESSES, AXES, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, TAPS, WINDOWS
 from pixprep.kernels.resampling import RECENT
 from pixprep.profiles.formula import RADIUS, Formula
-from pixprep.profiles.windows import Axis, Windows
+from pixprep.profiles.windows import IDENTITY_BITS, Axes, Axis
 
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 
 
 class Grouped(NamedTuple):
@@ -48,11 +50,7 @@ class _Windows(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_double if i < 4 else ctypes.c_int64) for i, name in enumerate(WINDOWS))
 
 
-class _Pack(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in PACK)
-
-
-_Pass, _LookUp = ctypes.c_int64 * len(PASS), ctypes.c_int64 * len(LOOK_UP)
+_Pass, _LookUp, _Axes = (ctypes.c_int64 * len(names) for names in (PASS, LOOK_UP, AXES))
 
 
 @lru_cache(RECENT)
@@ -74,34 +72,83 @@ def grouped(formula: Formula, axis: Axis, group: int) -> Grouped:
     return Grouped(memory, size, taps, told.bits, told.begin, told.end)
 
 
-@lru_cache(RECENT)
-def windows(formula: Formula, axis: Axis) -> Windows:
-    """The windows as ``formula.windows`` makes them; perhaps with more columns of zeros."""
-    made = grouped(formula, axis, 1)
-    first, count, weights = (
-        made.memory[: made.size],
-        made.memory[made.size : 2 * made.size],
-        made.memory[2 * made.size :],
-    )
-    return Windows(first, count, weights.reshape(made.size, made.taps), made.bits)
+class Packed(NamedTuple):
+    """The windows of many axes, as ``launch.pack`` packs those of one. Arrays of int64, a number for each axis.
+
+    Attributes:
+        place: where the windows begin, in bytes.
+        begin, end: the input positions that they read.
+        bits: of their weights.
+    """
+
+    place: Int64
+    begin: Int64
+    end: Int64
+    bits: Int64
 
 
-def pack(windows: Windows, length: int, *, align: int, flip: bool, mirror: bool) -> tuple[Int32, int, int]:
-    """``launch.pack`` of windows that stay inside the axis: the array, and the input positions that they read."""
-    size = len(windows.first)
-    arrays = windows.first, windows.count, windows.weights
-    assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in arrays)
-    most = -(-(windows.weights.shape[1] + align - 1) // TAPS)
-    begin = -(-2 * size // 4) * 4
-    memory = np.zeros(begin + most * size * 4, np.int32)
-    address: int = memory.ctypes.data
-    told = _Pack(
-        *(array.ctypes.data for array in arrays), windows.weights.strides[0], size, length, align, flip, mirror,
-        address, address + 4 * size, address + 4 * begin, length, 0, 0, 0,
+def packed(
+    formula: Formula, axes: Axes, *, align: Int64, flip: Int64, mirror: Int64, take: Callable[[int], U8]
+) -> Packed:
+    """The windows of many axes, in one call, during which other threads run.
+
+    Args:
+        formula: of those that change their length; the others have windows of one position.
+        axes: (n,) of each number. An axis of which nothing is wanted has no windows.
+        align: see ``launch.pack``, as are ``flip`` and ``mirror``: (n,) each.
+        flip: see above.
+        mirror: see above.
+        take: gives memory of so many bytes, for all of the windows; it begins at a multiple of 16.
+    """
+    size = axes.end - axes.begin
+    keeps = axes.length == axes.out_length
+    stretch = np.maximum(axes.ratio, 1.0) if formula.is_widened else 1.0
+    support = np.where(keeps, RADIUS["box"], RADIUS[formula.curve] * stretch)
+    taps = np.minimum(2 * np.ceil(support).astype(np.int64) + 1, axes.length)
+    groups = (taps + align + (TAPS - 2)) // TAPS  # at most
+    weights = -(-2 * size // 4) * 16
+    n_bytes = weights + 16 * groups * size
+    place = n_bytes.cumsum() - n_bytes
+    most, most_taps = int(size.max()), max(int(taps.max()), 4)
+    scratch = np.empty(2 * most + most_taps * most + 2 * most_taps + 1, np.int32)  # used again for each axis
+    real: int = -(-scratch.ctypes.data // 8) * 8
+    first = real + 8 * most_taps
+    windows = np.empty((len(size), len(WINDOWS)), np.int64)
+    _tell(windows.view(np.float64), WINDOWS[:4], axes.ratio, 0.0, support, 1 / stretch)
+    _tell(
+        windows[:, 4:], WINDOWS[4:], np.where(keeps, ADDRESSES["box"], ADDRESSES[formula.curve]),
+        first, first + 4 * most, first + 8 * most, real, taps, 1, axes.length, axes.out_length, axes.begin, axes.end,
+        np.where(keeps, IDENTITY_BITS, formula.bits or 0),
     )  # fmt: skip
-    FUNCTIONS["pack"](ctypes.byref(told))
-    assert not told.rest, "a weight has more than three digits"
-    return memory[: begin + told.groups * size * 4], told.begin, told.end
+    pack = np.empty((len(size), len(PACK)), np.int64)
+    to = take(int(n_bytes.sum())).ctypes.data + place
+    _tell(
+        pack, PACK, first, first + 4 * most, first + 8 * most, 4 * taps, size, axes.length, align, flip, mirror,
+        to, to + 4 * size, to + weights, axes.length, 0, 0, 0,
+    )  # fmt: skip
+    wanted = size > 0
+    if wanted.all():
+        _make(windows, pack)
+    else:
+        some_windows, some_pack = windows[wanted], pack[wanted]
+        if len(some_pack):
+            _make(some_windows, some_pack)
+        pack[:, PACK.index("begin")] = 0
+        windows[wanted], pack[wanted] = some_windows, some_pack
+    begin, end = (pack[:, PACK.index(name)] for name in ("begin", "end"))
+    return Packed(place, begin, end, windows[:, WINDOWS.index("bits")])
+
+
+def _tell(told: npt.NDArray[Any], names: Sequence[str], *values: Any) -> None:
+    """Fill the columns of ``told``, of which ``names`` are the names."""
+    for column, (_, value) in enumerate(zip(names, values, strict=True)):
+        told[:, column] = value
+
+
+def _make(windows: Int64, pack: Int64) -> None:
+    """Make and pack the windows of axes, of which something is wanted."""
+    FUNCTIONS["axes"](_Axes(len(pack), windows.ctypes.data, pack.ctypes.data))
+    assert not pack[:, PACK.index("rest")].any(), "a weight has more than three digits"
 
 
 def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertical_first: bool) -> U8:

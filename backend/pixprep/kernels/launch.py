@@ -6,10 +6,9 @@ of ``profiles.windows``. Where a function has ``plain``, it is for plain.cu, als
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,8 @@ import numpy.typing as npt
 from pixprep.kernels.resampling import machine_code, resampling
 from pixprep.plan import Affine, Placement, TensorPlan
 from pixprep.profiles import PROFILES
-from pixprep.profiles.windows import IDENTITY_BITS, Passes, Windows
+from pixprep.profiles.formula import Formula
+from pixprep.profiles.windows import IDENTITY_BITS, Axes, Passes, Windows
 
 TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
 TILE_ROWS = 32
@@ -64,7 +64,9 @@ PLAN = np.dtype(
     ]
 )
 
+U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
 
 
 class PixelBuffer(NamedTuple):
@@ -95,35 +97,42 @@ class PackedWindows(NamedTuple):
     end: int
     bits: int
 
-    @property
-    def weights(self) -> int:
-        """Where in the array the weights begin."""
-        return _aligned(2 * self.size)
+
+class Room(Protocol):
+    """Where a launch puts what it needs; a piece is valid until the next one of its kind is asked for."""
+
+    def upload(self, n_bytes: int) -> tuple[U8, int]:
+        """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
+
+    def middle(self, n_bytes: int) -> int:
+        """The address of memory between the passes, a multiple of ``ALIGNMENT``."""
 
 
-@dataclass(frozen=True)
-class Launch:
-    """Everything that two launches need.
+class Part(NamedTuple):
+    """Images that are launched together, from ``first`` up to ``last``.
 
     Attributes:
-        images: (n,) of ``IMAGE``; the addresses of windows and in ``middle`` are offsets: see ``place``.
-        windows: of all images, one after the other; equal ones once.
-        middle_bytes: size of the buffer between the passes.
         first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
     """
 
-    images: npt.NDArray[np.void]
-    windows: Int32
-    middle_bytes: int
+    first: int
+    last: int
     first_grid: tuple[int, int, int]
     second_grid: tuple[int, int, int]
 
-    def place(self, *, windows: int, middle: int) -> None:
-        """Say, once, where the kernels find the windows, and have the buffer between the passes."""
-        self.images["middle"] += np.uint64(middle)
-        for axis in ("rows", "columns"):
-            for name in ("first", "count", "weights"):
-                self.images[axis][name] += np.uint64(windows)
+
+class Launch(NamedTuple):
+    """Everything that the launches of a chunk need.
+
+    Attributes:
+        memory: to be uploaded: a struct for each image, and the windows, of equal placements once.
+        images: the structs, a view: (n,) of ``IMAGE``.
+        parts: one after the other, as they use the same memory between the passes.
+    """
+
+    memory: U8
+    images: npt.NDArray[np.void]
+    parts: list[Part]
 
 
 def is_fast(plan: TensorPlan) -> bool:
@@ -150,9 +159,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     ]
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
-    resize = plan.geometry.resize
-    find = PROFILES[resize.like].formula if resize else None
-    formula = find(resize.method) if resize and find else None
+    formula = _formula(plan)
     bits = formula.bits if formula else IDENTITY_BITS
     return [*options, f"-DBITS={bits or 'windows.bits'}"]
 
@@ -172,7 +179,7 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
 def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
     """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``."""
     struct = np.zeros(1, PLAN)
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    height, width = _canvas(plan)
     count = len(plan.channels)
     struct["tables"], struct["steps"] = address, address + plan.table.nbytes
     struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
@@ -184,140 +191,287 @@ def prepare(
     plan: TensorPlan,
     pixels: Sequence[PixelBuffer],
     placements: Sequence[Placement],
-    tensors: Sequence[int],
+    tensors: Int64,
     *,
+    room: Room,
+    middle_bytes: int = 1 << 62,
     plain: bool = False,
 ) -> Launch:
-    """The structs and grids of one batch.
+    """The structs, windows and grids of one chunk: all images at once, so that an image costs Python little.
 
     Args:
         plan: which tensor.
-        pixels: the decoded images.
-        placements: the plan's geometry at each image's size.
+        pixels: the decoded images, at least one.
+        placements: the plan's geometry at each image's size; one object, where images are alike, is one's work.
         tensors: the address of each image's output.
+        room: see above.
+        middle_bytes: between the passes, unless one image alone needs more.
         plain: see above.
     """
-    fast = is_fast(plan) and not plain
-    alike: dict[tuple[Any, ...], int] = {}  # images of one size and placement differ in addresses alone
-    shelf = _Shelf()
-    structs: list[tuple[Any, ...]] = []
-    extents: list[tuple[int, int]] = []
-    which = []
-    for one, placement in zip(pixels, placements, strict=True):
-        which.append(alike.setdefault((placement, *one[1:]), len(alike)))
-        if len(structs) < len(alike):
-            struct, extent = _image(plan, one, placement, shelf, fast=fast)
-            structs.append(struct)
-            extents.append(extent)
-    images = np.array(structs, IMAGE).take(which)
-    addresses = np.array([one.address for one in pixels], np.uint64)
-    for name in ("pixels", "begin", "end"):
-        images[name] += addresses
+    is_ours = is_fast(plan) and not plain
+    alike = {id(placement): placement for placement in placements}
+    geometry = _geometry([*alike.values()])
+    which: Any = slice(None)  # one for all, or each its own
+    if 1 < len(alike) < len(pixels):
+        places = {key: index for index, key in enumerate(alike)}
+        which = np.array([places[id(placement)] for placement in placements])
+    structs_bytes = IMAGE.itemsize * len(pixels)
+    memory, address = np.empty(0, np.uint8), 0
+
+    def take(n_bytes: int) -> U8:
+        nonlocal memory, address
+        memory, address = room.upload(structs_bytes + n_bytes)
+        return memory[structs_bytes:]
+
+    formula = _formula(plan) if is_ours else None
+    code = machine_code() if formula else None
+    if formula and code:
+        windows = _by_formula(plan, formula, code, geometry, take)
+    else:
+        windows = _one_by_one(plan, [*alike.values()], take, fast=is_ours)
+    images = memory[:structs_bytes].view(IMAGE)
+    wide, high = _fill(plan, images, pixels, geometry, windows, address + structs_bytes, which, fast=is_ours)
     images["tensor"] = tensors
     n_bytes = 4 * len(plan.channels) * images["middle_height"].astype(np.int64) * images["middle_width"]
-    ends = np.cumsum(-(-n_bytes // ALIGNMENT) * ALIGNMENT)
+    ends = (-(-n_bytes // ALIGNMENT) * ALIGNMENT).cumsum()
+    parts, begins, most = _parts(ends, middle_bytes)
     images["middle"][1:] = ends[:-1]
+    images["middle"][0] = 0
+    images["middle"] += (room.middle(most) - begins).astype(np.uint64)
+    wide, high = (np.broadcast_to(extent[which], len(pixels)) for extent in (wide, high))
+    height, width = _canvas(plan)
+    canvas = _tiles(width, TILE[0] * (PIXELS if is_ours else 1)), _tiles(height, TILE[1])
+    launched = []
+    for first, last in parts:
+        middle = _tiles(int(wide[first:last].max()), TILE[0]), _tiles(int(high[first:last].max()), TILE_ROWS)
+        launched.append(Part(first, last, (*middle, last - first), (*canvas, last - first)))
+    return Launch(memory, images, launched)
+
+
+def _canvas(plan: TensorPlan) -> tuple[int, int]:
+    """(height, width)."""
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    tile = (TILE[0] * PIXELS, TILE[1]) if fast else TILE
-    widest, highest = (max(sizes) for sizes in zip(*extents, strict=True))
-    return Launch(
-        images,
-        np.concatenate(shelf.arrays),
-        int(ends[-1]),
-        (_tiles(widest, TILE[0]), _tiles(highest, TILE_ROWS), len(pixels)),
-        (_tiles(width, tile[0]), _tiles(height, tile[1]), len(pixels)),
+    return height, width
+
+
+class _Geometry(NamedTuple):
+    """Placements as arrays, (n, 2) of int64, rows before columns; see ``Placement``."""
+
+    begin: Int64
+    end: Int64
+    resized: Int64
+    first: Int64
+    last: Int64
+    at: Int64
+    mirrors: Int64
+    flips: Int64
+    ratio: npt.NDArray[np.float64]
+
+
+def _geometry(placements: Sequence[Placement]) -> _Geometry:
+    assert all(placement.reduction is None for placement in placements), "a GPU decodes whole"
+    rows = [(*p.box, *p.resized, *p.region, *p.at, *p.mirrors, *p.flips) for p in placements]
+    pairs = np.array(rows, np.int64).reshape(len(rows), -1, 2).transpose(1, 0, 2)
+    return _Geometry._make([*pairs, np.array([placement.ratio for placement in placements])])
+
+
+class _Windows(NamedTuple):
+    """The windows of both axes of images, (n, 2) of int64, rows before columns.
+
+    Attributes:
+        place: where they begin among all of them, in bytes.
+        size, begin, end, bits: see ``PackedWindows``.
+        vertical_first, passes, factor: see ``Resampling``; (n,), or one for all.
+    """
+
+    place: Int64
+    size: Int64
+    begin: Int64
+    end: Int64
+    bits: Int64
+    vertical_first: Any
+    passes: Any
+    factor: Any
+
+
+def _formula(plan: TensorPlan) -> Formula | None:
+    """By which the windows of a plan are made; None: of each axis alone, by its profile."""
+    resize = plan.geometry.resize
+    if resize is None:  # no axis changes its length: any will do
+        return Formula("box", is_widened=False, bits=IDENTITY_BITS)
+    find = PROFILES[resize.like].formula
+    return find(resize.method) if find else None
+
+
+def _by_formula(
+    plan: TensorPlan, formula: Formula, code: Any, geometry: _Geometry, take: Callable[[int], U8]
+) -> _Windows:
+    """All windows in one call of machine code, for fast.cu: a mirror of the columns turns the windows round."""
+    resize = plan.geometry.resize
+    lengths: Int64 = geometry.end - geometry.begin
+    numbers: tuple[npt.NDArray[Any], ...] = (
+        lengths, geometry.resized, geometry.ratio, geometry.first, geometry.last
+    )  # fmt: skip
+    is_down: Any = False
+    if resize is not None:
+        sides = (Axes._make(each[:, axis] for each in numbers) for axis in (0, 1))
+        is_down = PROFILES[resize.like].is_vertical_first(resize.method, *sides)
+    count = len(geometry.ratio)
+    align, mirror = np.empty((count, 2), np.int64), np.zeros((count, 2), np.int64)
+    align[:, 0], align[:, 1] = np.where(is_down, 1, TAPS), np.where(is_down, TAPS, 1)
+    mirror[:, 1] = geometry.mirrors[:, 1]
+    made = code.packed(
+        formula,
+        Axes._make(each.reshape(-1) for each in numbers),
+        align=align.reshape(-1),
+        flip=geometry.flips.reshape(-1),
+        mirror=mirror.reshape(-1),
+        take=take,
     )
+    place, begin, end, bits = (each.reshape(-1, 2) for each in made)
+    size = geometry.last - geometry.first
+    return _Windows(place, size, begin, end, bits, is_down, PASSES.index("fixed"), 1.0)
 
 
-class _Shelf:
-    """The windows of a batch. Equal ones are the same object for as long as ``resampling`` remembers them."""
+def _one_by_one(
+    plan: TensorPlan, placements: Sequence[Placement], take: Callable[[int], U8], *, fast: bool
+) -> _Windows:
+    """The windows of each axis by its profile, in NumPy; those of equal axes once."""
+    resize, shelf, rows = plan.geometry.resize, _Shelf(), []
+    for placement in placements:
+        how = resampling(resize, placement)
+        top, left, bottom, right = placement.read
+        is_down = how.vertical_first
+        options: tuple[dict[str, Any], ...] = ({"flip": placement.flips[0]}, {"flip": placement.flips[1]})
+        if fast:
+            options[0].update(align=1 if is_down else TAPS)
+            options[1].update(align=TAPS if is_down else 1, mirror=placement.mirrors[1])
+        both = [
+            shelf.put(windows, length, **option)
+            for windows, length, option in zip(
+                (how.rows, how.columns), (bottom - top, right - left), options, strict=True
+            )
+        ]
+        numbers = [(place, packed.size, packed.begin, packed.end, packed.bits) for packed, place in both]
+        rows.append((numbers, is_down, PASSES.index(how.passes), how.factor))
+    pairs, *others = (np.array(column) for column in zip(*rows, strict=True))
+    shelf.write(take(shelf.n_bytes))
+    return _Windows._make([*pairs.transpose(2, 0, 1), *others])
 
-    def __init__(self) -> None:
-        self.arrays: list[Int32] = []
-        self._packed: dict[tuple[Any, ...], tuple[Windows, PackedWindows, int]] = {}
-        self._size = 0
 
-    def put(self, windows: Windows, length: int, **options: Any) -> tuple[PackedWindows, int]:
-        """``pack`` them; the second number is where the array begins among all of them, in bytes."""
-        key = (id(windows), length, *options.values())
-        if key not in self._packed:  # the windows are kept beside it, so that their id is not given to others
-            packed = pack(windows, length, **options)
-            self._packed[key] = windows, packed, 4 * self._size
-            self.arrays.append(packed.array)
-            self._size += len(packed.array)
-        return self._packed[key][1:]
+def _fill(
+    plan: TensorPlan,
+    images: npt.NDArray[np.void],
+    pixels: Sequence[PixelBuffer],
+    geometry: _Geometry,
+    windows: _Windows,
+    address: int,
+    which: Any,
+    *,
+    fast: bool,
+) -> tuple[Int64, Int64]:
+    """Fill the structs but for ``middle`` and ``tensor``: the extent of the first pass in threads of x, and in rows.
+
+    What a placement decides is an array with a number for each; ``which`` is that of each image. The extents are such.
+    """
+    channels = len(plan.channels)
+    is_down = windows.vertical_first
+    place = windows.place + address
+    (row_begin, column_begin), (row_end, column_end) = windows.begin.T, windows.end.T
+    row_size, column_size = windows.size.T
+    top = np.where(is_down, column_begin, row_begin)
+    if fast:  # words of TAPS neighbours
+        top -= top % TAPS
+        groups = -(-(np.where(is_down, column_end, row_end) - top) // TAPS)
+        words = -(-(column_size + geometry.at[:, 1] % PIXELS) // PIXELS) * PIXELS
+        middle_height, middle_width = np.where(is_down, row_size, groups), np.where(is_down, groups, words)
+        wide = np.where(is_down, middle_width * TAPS, column_size)
+        high = np.where(is_down, middle_height, middle_height * TAPS)
+    else:
+        middle_height = high = np.where(is_down, row_size, row_end - row_begin)
+        middle_width = wide = np.where(is_down, column_end - column_begin, column_size)
+    for axis, name in enumerate(("rows", "columns")):
+        struct = images[name]
+        size = windows.size[:, axis]
+        first = place[:, axis]
+        struct["first"] = first[which]
+        struct["count"] = (first + 4 * size)[which]
+        struct["weights"] = (first + -(-2 * size // 4) * 16)[which]
+        struct["size"] = size[which]
+        struct["bits"] = windows.bits[:, axis][which]
+    numbers = {
+        "height": geometry.end[:, 0] - geometry.begin[:, 0],
+        "width": geometry.end[:, 1] - geometry.begin[:, 1],
+        "middle_top": top,
+        "middle_height": middle_height,
+        "middle_width": middle_width,
+        "top": geometry.at[:, 0],
+        "left": geometry.at[:, 1],
+    }
+    for name, number in numbers.items():
+        images[name] = number[which]
+    for name, number in (("vertical_first", is_down), ("passes", windows.passes), ("factor", windows.factor)):
+        images[name] = number[which] if isinstance(number, np.ndarray) else number
+    begins, heights, widths, pitches = np.array(pixels, np.int64).T
+    # In fast.cu sums are of integers, in any order: so a mirror of the columns turns the windows round, not the image.
+    is_up, is_left = geometry.mirrors.T != 0
+    if fast:
+        is_left = np.zeros_like(is_left)
+    row = np.where(is_up, geometry.end[:, 0] - 1, geometry.begin[:, 0])
+    column = np.where(is_left, geometry.end[:, 1] - 1, geometry.begin[:, 1])
+    images["pixels"] = begins + row[which] * pitches + (column * channels)[which]
+    images["begin"], images["end"] = begins, begins + (heights - 1) * pitches + widths * channels
+    images["pitch"] = np.where(is_up, -1, 1)[which] * pitches
+    images["stride"] = np.where(is_left, -channels, channels)[which]
+    return wide, high
+
+
+def _parts(ends: Int64, most: int) -> tuple[list[tuple[int, int]], Int64, int]:
+    """Images that have room between the passes together: (first, last) of each part, where it begins in bytes, and the
+    bytes of the largest. ``ends`` says where the room of each image ends, if all lay one after the other."""
+    if ends[-1] <= most or len(ends) == 1:
+        return [(0, len(ends))], np.zeros(1, np.int64), int(ends[-1])
+    parts: list[tuple[int, int]] = []
+    begins, used, largest = np.empty_like(ends), 0, 0
+    while not parts or parts[-1][1] < len(ends):
+        first = parts[-1][1] if parts else 0
+        last = max(first + 1, int(np.searchsorted(ends, used + most, "right")))
+        parts.append((first, last))
+        begins[first:last] = used
+        largest, used = max(largest, int(ends[last - 1]) - used), int(ends[last - 1])
+    return parts, begins, largest
 
 
 def _tiles(size: int, tile: int) -> int:
     return max(1, -(-size // tile))
 
 
-def _image(
-    plan: TensorPlan, pixels: PixelBuffer, placement: Placement, shelf: _Shelf, *, fast: bool
-) -> tuple[tuple[Any, ...], tuple[int, int]]:
-    """An ``IMAGE`` but for addresses, and the extent of the first pass in threads of x and rows."""
-    channels = len(plan.channels)
-    how = resampling(plan.geometry.resize, placement, compiled=machine_code() if fast else None)
-    top, left, bottom, right = placement.read
-    height, width = bottom - top, right - left
-    mirror_y, mirror_x = placement.mirrors
-    flip_y, flip_x = placement.flips
-    is_down = how.vertical_first
-    if fast:  # sums of integers, in any order: so a mirror turns the windows round and not the image
-        rows, row_bytes = shelf.put(how.rows, height, align=1 if is_down else TAPS, flip=flip_y)
-        columns, column_bytes = shelf.put(
-            how.columns, width, align=TAPS if is_down else 1, flip=flip_x, mirror=mirror_x
-        )
-        mirror_x = False
-    else:
-        rows, row_bytes = shelf.put(how.rows, height, flip=flip_y)
-        columns, column_bytes = shelf.put(how.columns, width, flip=flip_x)
-    first_row, first_column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
-    middle_top = columns.begin if is_down else rows.begin
-    middle_height = rows.size if is_down else rows.end - rows.begin
-    middle_width = columns.end - columns.begin if is_down else columns.size
-    extent = middle_width, middle_height
-    if fast:  # words of TAPS neighbours
-        middle_top -= middle_top % TAPS
-        if is_down:
-            middle_width = -(-(columns.end - middle_top) // TAPS)
-            extent = middle_width * TAPS, middle_height
-        else:
-            middle_height = -(-(rows.end - middle_top) // TAPS)
-            middle_width = -(-(middle_width + placement.at[1] % PIXELS) // PIXELS) * PIXELS
-            extent = columns.size, middle_height * TAPS
-    struct = (
-        first_row * pixels.pitch + first_column * channels,
-        0,
-        0,
-        0,
-        (pixels.height - 1) * pixels.pitch + pixels.width * channels,
-        _windows_struct(rows, row_bytes),
-        _windows_struct(columns, column_bytes),
-        -pixels.pitch if mirror_y else pixels.pitch,
-        -channels if mirror_x else channels,
-        height,
-        width,
-        is_down,
-        middle_top,
-        middle_height,
-        middle_width,
-        *placement.at,
-        PASSES.index(how.passes),
-        how.factor,
-        0,
-    )
-    return struct, extent
+class _Shelf:
+    """The windows of a chunk. Equal ones are the same object for as long as ``resampling`` remembers them."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self._packed: dict[tuple[Any, ...], tuple[Windows, PackedWindows, int]] = {}
+
+    def put(self, windows: Windows, length: int, **options: Any) -> tuple[PackedWindows, int]:
+        """``pack`` them; the second number is where the array begins among all of them, in bytes."""
+        key = (id(windows), length, *sorted(options.items()))
+        if key not in self._packed:  # the windows are kept beside it, so that their id is not given to others
+            packed = pack(windows, length, **options)
+            self._packed[key] = windows, packed, self.n_bytes
+            self.n_bytes += packed.array.nbytes
+        return self._packed[key][1:]
+
+    def write(self, memory: U8) -> None:
+        """Put all of them into memory of ``n_bytes``."""
+        for _, packed, place in self._packed.values():
+            memory[place : place + packed.array.nbytes] = packed.array.view(np.uint8)
 
 
-def _windows_struct(packed: PackedWindows, begin: int) -> tuple[int, ...]:
-    return begin, begin + 4 * packed.size, begin + 4 * packed.weights, packed.size, packed.bits
-
-
-def pack(
-    windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False, compiled: bool = True
-) -> PackedWindows:
+def pack(windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False) -> PackedWindows:
     """The windows of one axis of ``length`` input positions, as a kernel reads them.
+
+    ``compiled.packed`` makes and packs those of a formula.
 
     Args:
         windows: as their profile made them.
@@ -325,15 +479,10 @@ def pack(
         align: for fast.cu: groups of taps, of which the first begins at a multiple of this; 0: for plain.cu.
         flip: the last window first.
         mirror: position 0 is the last one.
-        compiled: for fast.cu in machine code, where there is any.
     """
     size = len(windows.first)
     if size == 0:
         return PackedWindows(np.zeros(0, np.int32), 0, 0, 0, windows.bits)
-    code = machine_code() if align and compiled else None
-    if code:
-        array, begin, end = code.pack(windows, length, align=align, flip=flip, mirror=mirror)
-        return PackedWindows(array, size, begin, end, windows.bits)
     first, count, weights = windows.first, windows.count, windows.weights
     assert first.dtype == count.dtype == np.int32
     assert weights.dtype in (np.int32, np.float32)

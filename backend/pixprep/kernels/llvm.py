@@ -65,6 +65,8 @@ PACK = (
 begin and end are given as the length and 0, groups and rest as 0. Afterwards begin and end are the input positions that
 the windows read, groups is the most that a window has, and rest is not 0 where a weight has too many digits.
 """
+AXES = ("axes", "windows", "pack")
+"""What makes and packs the windows of many axes: how many, and the addresses of what is told of each."""
 
 BYTE, WORD, SIZE, FLOAT, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 WINDOW = ir.LiteralStructType([SIZE, SIZE, REAL])
@@ -370,6 +372,16 @@ def _generate_pack(module: Any) -> None:
     builder.ret_void()
 
 
+def _generate_axes(module: Any) -> None:
+    """``windows`` and ``pack`` of many axes, one after the other."""
+    builder, n = _begun(module, "axes", AXES)
+    with _loop(builder, n["axes"], 1) as (index, _):
+        for name, names in (("windows", WINDOWS), ("pack", PACK)):
+            told = builder.add(n[name], builder.mul(index, SIZE(8 * len(names))))
+            builder.call(module.globals[name], [builder.inttoptr(told, SIZE.as_pointer())])
+    builder.ret_void()
+
+
 def _load(builder: Any, what: Any, address: Any) -> Any:
     return builder.load(builder.inttoptr(address, what.as_pointer()), align=1)
 
@@ -448,6 +460,7 @@ def _module() -> Any:
         (_generate_nearest if curve in ("two", "four") else _generate_cut)(module, curve)
     _generate_windows(module)
     _generate_pack(module)
+    _generate_axes(module)
     return module
 
 
@@ -480,7 +493,7 @@ ADDRESSES: dict[Curve, int] = {curve: _COMPILER.get_function_address(f"window_{c
 FUNCTIONS = {
     name: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_COMPILER.get_function_address(name))
     for name in (
-        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "pack"
+        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "axes"
     )
 }  # fmt: skip
 """By name; each takes a ctypes array or structure. ctypes lets other threads run while one works."""
