@@ -85,7 +85,7 @@ def prepare(plan, images, outs, *, room, **options):
     """The launch of a plan; images of one size share a placement, as in a batch."""
     pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
-    tensors = np.array([out.ctypes.data for out in outs])
+    tensors = [out.ctypes.data for out in outs]
     return launch.prepare(plan, pixels, [placements[i.shape[:2]] for i in images], tensors, room=room, **options)
 
 

@@ -8,6 +8,7 @@ import ctypes
 import sys
 import threading
 import weakref
+from math import prod
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 
@@ -39,7 +40,25 @@ class Pointer:
         ctypes.memmove(self.ptr, source.ptr, n_bytes)
 
 
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id):
+        assert device_id == RUNTIME.getDevice()
+        self.ptr, self.size, self.owner = ptr, size, owner
+
+
+def memory_pointer(memory, offset):
+    return memory, offset
+
+
 class Array(np.ndarray):
+    def __new__(cls, shape, dtype, memptr, strides):
+        memory, offset = memptr
+        array = np.ndarray.__new__(
+            cls, shape, dtype, (ctypes.c_char * memory.size).from_address(memory.ptr), offset, strides
+        )
+        array.owner = memory
+        return array
+
     @property
     def data(self):
         return Pointer(self.ctypes.data)
@@ -49,7 +68,13 @@ class Array(np.ndarray):
 
 
 def asarray(values):
-    return np.array(np.asarray(values)).view(Array)
+    if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
+        return np.array(np.asarray(values)).view(Array)
+    interface = values.__cuda_array_interface__  # without a copy, after a wait
+    Stream.synchronized = (*Stream.synchronized, interface["stream"])
+    shape, strides = interface["shape"], interface["strides"]
+    n_bytes = strides[0] * shape[0] if strides else prod(shape)
+    return Array(shape, np.uint8, (UnownedMemory(interface["data"][0], n_bytes, values, 0), 0), strides)
 
 
 def full(shape, value, dtype):
@@ -63,6 +88,7 @@ def empty(shape, dtype):
 class Stream:
     made = destroyed = 0
     waited_for = ()  # events, of all streams
+    synchronized = ()  # numbers of streams, for one array each
     _current = threading.local()
 
     def __init__(self, *, non_blocking):
@@ -135,6 +161,7 @@ RUNTIME = SimpleNamespace(
     broken=None,  # what every call that waits for the device raises, as after an illegal address
     CUDARuntimeError=CUDARuntimeError,
     deviceSynchronize=synchronize,
+    getDevice=lambda: 0,
     getDeviceCount=lambda: 1,
     memGetInfo=lambda: (FREE, FREE),
     getDeviceProperties=lambda _: {"name": b"Fake GPU", "multiProcessorCount": 1},
@@ -172,6 +199,8 @@ def modules(folder):
         compiler=SimpleNamespace(CompileException=type("CompileException", (Exception,), {})),
         runtime=RUNTIME,
         Device=Device,
+        UnownedMemory=UnownedMemory,
+        MemoryPointer=memory_pointer,
         Stream=Stream,
         Event=Event,
         get_current_stream=Stream.current,

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,10 @@ import cuda_shim
 import nvrtc
 import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
-from pixprep.kernels import compiled, launch
+from pixprep.kernels import launch
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
-from pixprep.profiles.windows import Axes, Axis, Windows
+from pixprep.profiles.windows import Windows
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"
@@ -215,7 +214,8 @@ def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
     if mirror:
         expected[:, :length] = expected[:, length - 1 :: -1]
     packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror)
-    starts, counts, groups = parts(packed.array, size)
+    starts, counts = packed.array[: 2 * size].reshape(2, size)
+    groups = packed.array[-(-2 * size // 4) * 4 :].view(np.int8).reshape(-1, size, 4, 4)
     assert not (starts % align).any()
     assert not groups[:, :, 3].any()
     made = np.zeros_like(expected)
@@ -227,57 +227,51 @@ def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
     assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
 
 
-def parts(array, size):
-    """First positions, counts of groups, and (group, window, 4, 4) signed bytes."""
-    begin = -(-2 * size // 4) * 4
-    whole = begin + (len(array) - begin) // (4 * size) * 4 * size
-    return *array[: 2 * size].reshape(2, size), array[begin:whole].view(np.int8).reshape(-1, size, 4, 4)
-
-
-@pytest.mark.parametrize("like", ["pillow", "torchvision"])
-def test_windows_packed_in_machine_code_are_those_packed_in_numpy(like):
-    """Of every method of the fast profiles, all axes in one call: that shrink, grow, stay, and of which nothing is seen."""
-    profile, count = PROFILES[like], 0
-    for method in profile.methods:
-        formula = profile.formula(method)
-        if formula is None:
+def test_machine_code_fills_structs_and_windows_as_the_host_does():
+    """All of them in one call, number for number; also of axes that keep their length, or of which nothing is seen."""
+    count = 0
+    empty = [
+        pp.resize(height=20, width=20),
+        pp.pad(300, 300),
+        pp.crop(0, 0, 40, 40),
+        pp.flip(),
+        pp.tensor(dtype="uint8"),
+    ]
+    crops = [pp.crop(3, 5, 1, 1), pp.resize(height=9, width=7, like="torchvision"), pp.flip("vertical"), pp.tensor()]
+    for plan, batch in [*cases(), *((plan_of(*ops), images(7)[3:]) for ops in (empty, crops))]:
+        if not launch.is_fast(plan):
             continue
-        lengths = [(1, 40), (300, 40), (40, 200), (5, 1000), (1000, 5), (31, 31), (400, 31)]
-        axes = [
-            Axis(length=length, out_length=out, ratio=length / out, begin=begin, end=end)
-            for length, out in lengths
-            for begin, end in ((0, out), (out // 3, out - out // 4), (out // 2, out // 2))
-        ]
-        options = [
-            (axes[i], *option) for i in range(len(axes)) for option in product((1, 4), (False, True), (False, True))
-        ]
-        columns = [np.array(column) for column in zip(*(option[1:] for option in options), strict=True)]
-        numbers = Axes._make(np.array([getattr(axis, name) for axis, *_ in options]) for name in Axes._fields)
-        memory = []
+        mine, theirs = (
+            cuda_shim.prepare(plan, batch, batch, room=cuda_shim.Room(), compiled=is_compiled)
+            for is_compiled in (True, False)
+        )
+        assert mine.parts == theirs.parts
+        for our, their in zip(mine.images, theirs.images, strict=True):
+            for name in set(launch.IMAGE.names) - {"middle", "rows", "columns", "factor"}:  # fast.cu reads no factor
+                assert our[name] == their[name], name
+            for axis in ("rows", "columns"):
+                (starts, counts, groups), (their_starts, their_counts, their_groups) = (
+                    windows_of(prepared, struct[axis]) for prepared, struct in ((mine, our), (theirs, their))
+                )
+                assert our[axis]["bits"] == their[axis]["bits"]
+                assert np.array_equal(starts, their_starts)
+                assert np.array_equal(counts, their_counts)
+                for window, n in enumerate(counts):
+                    assert np.array_equal(groups[:n, window], their_groups[:n, window])
+                count += 1
+        begins = [prepared.images["middle"] - prepared.images["middle"][0] for prepared in (mine, theirs)]
+        assert np.array_equal(*begins)
+    assert count > 1000
 
-        def take(n_bytes, memory=memory):
-            memory.append(np.full(n_bytes, 99, np.uint8))
-            return memory[0]
 
-        align, flip, mirror = (column.astype(int) for column in columns)
-        made = compiled.packed(formula, numbers, align=align, flip=flip, mirror=mirror, take=take)
-        for (axis, *option), place, begin, end, bits in zip(options, *made, strict=True):
-            size = axis.end - axis.begin
-            if size == 0:
-                assert (begin, end) == (0, 0)
-                continue
-            windows = profile.windows(method, "fixed", axis)
-            theirs = launch.pack(windows, axis.length, **dict(zip(("align", "flip", "mirror"), option, strict=True)))
-            mine = memory[0][place:].view(np.int32)
-            starts, counts, groups = parts(theirs.array, size)
-            our_starts, our_counts, our_groups = parts(mine[: len(theirs.array)], size)
-            assert np.array_equal(our_starts, starts)
-            assert np.array_equal(our_counts, counts)
-            for window, n in enumerate(counts):
-                assert np.array_equal(our_groups[:n, window], groups[:n, window])
-            assert (begin, end, bits) == (theirs.begin, theirs.end, theirs.bits)
-            count += 1
-    assert count > 200
+def windows_of(prepared, struct):
+    """First positions, counts of groups, and (group, window, 4, 4) signed bytes of an uploaded axis."""
+    words, size = prepared.memory.view(np.int32), int(struct["size"])
+    first, count, weights = ((int(struct[name]) - words.ctypes.data) // 4 for name in ("first", "count", "weights"))
+    counts = words[count : count + size]
+    end = weights + 4 * size * max(counts, default=0)
+    groups = words[weights:end].view(np.int8).reshape(-1, size, 4, 4) if size else np.zeros((0, 0, 4, 4))
+    return words[first : first + size], counts, groups
 
 
 def test_a_weight_of_more_than_three_bytes_is_refused():

@@ -24,7 +24,8 @@ ops
 pipeline_file plan
 compiler decoders
 pipeline decoders.header
-presets kernels kernels.llvm kernels.resampling
+presets kernels kernels.structs
+kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch
 decoders.cpu kernels.cpu kernels.gpu

@@ -9,6 +9,7 @@ up a group weigh 0. Other threads run during every call.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import ceil
@@ -17,14 +18,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.llvm import ADDRESSES, AXES, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, TAPS, WINDOWS
+from pixprep.kernels.llvm import ADDRESSES, FILL, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, PLACED, WINDOWS
 from pixprep.kernels.resampling import RECENT
+from pixprep.kernels.structs import IMAGE
+from pixprep.plan import Placement, Resize, TensorPlan
+from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import RADIUS, Formula
-from pixprep.profiles.windows import IDENTITY_BITS, Axes, Axis
+from pixprep.profiles.profile import never_vertical_first
+from pixprep.profiles.windows import Axis
 
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 class Grouped(NamedTuple):
@@ -50,7 +54,12 @@ class _Windows(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_double if i < 4 else ctypes.c_int64) for i, name in enumerate(WINDOWS))
 
 
-_Pass, _LookUp, _Axes = (ctypes.c_int64 * len(names) for names in (PASS, LOOK_UP, AXES))
+class _Fill(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64 if i else ctypes.c_double) for i, name in enumerate(FILL))
+
+
+_Pass, _LookUp = ctypes.c_int64 * len(PASS), ctypes.c_int64 * len(LOOK_UP)
+_PLACED = struct.Struct(f"=2d{len(PLACED) - 2}q")
 
 
 @lru_cache(RECENT)
@@ -72,83 +81,54 @@ def grouped(formula: Formula, axis: Axis, group: int) -> Grouped:
     return Grouped(memory, size, taps, told.bits, told.begin, told.end)
 
 
-class Packed(NamedTuple):
-    """The windows of many axes, as ``launch.pack`` packs those of one. Arrays of int64, a number for each axis.
-
-    Attributes:
-        place: where the windows begin, in bytes.
-        begin, end: the input positions that they read.
-        bits: of their weights.
-    """
-
-    place: Int64
-    begin: Int64
-    end: Int64
-    bits: Int64
-
-
-def packed(
-    formula: Formula, axes: Axes, *, align: Int64, flip: Int64, mirror: Int64, take: Callable[[int], U8]
-) -> Packed:
-    """The windows of many axes, in one call, during which other threads run.
-
-    Args:
-        formula: of those that change their length; the others have windows of one position.
-        axes: (n,) of each number. An axis of which nothing is wanted has no windows.
-        align: see ``launch.pack``, as are ``flip`` and ``mirror``: (n,) each.
-        flip: see above.
-        mirror: see above.
-        take: gives memory of so many bytes, for all of the windows; it begins at a multiple of 16.
-    """
-    size = axes.end - axes.begin
-    keeps = axes.length == axes.out_length
-    stretch = np.maximum(axes.ratio, 1.0) if formula.is_widened else 1.0
-    support = np.where(keeps, RADIUS["box"], RADIUS[formula.curve] * stretch)
-    taps = np.minimum(2 * np.ceil(support).astype(np.int64) + 1, axes.length)
-    groups = (taps + align + (TAPS - 2)) // TAPS  # at most
-    weights = -(-2 * size // 4) * 16
-    n_bytes = weights + 16 * groups * size
-    place = n_bytes.cumsum() - n_bytes
-    most, most_taps = int(size.max()), max(int(taps.max()), 4)
-    scratch = np.empty(2 * most + most_taps * most + 2 * most_taps + 1, np.int32)  # used again for each axis
-    real: int = -(-scratch.ctypes.data // 8) * 8
-    first = real + 8 * most_taps
-    windows = np.empty((len(size), len(WINDOWS)), np.int64)
-    _tell(windows.view(np.float64), WINDOWS[:4], axes.ratio, 0.0, support, 1 / stretch)
-    _tell(
-        windows[:, 4:], WINDOWS[4:], np.where(keeps, ADDRESSES["box"], ADDRESSES[formula.curve]),
-        first, first + 4 * most, first + 8 * most, real, taps, 1, axes.length, axes.out_length, axes.begin, axes.end,
-        np.where(keeps, IDENTITY_BITS, formula.bits or 0),
+def fill(
+    formula: Formula,
+    plan: TensorPlan,
+    *,
+    pixels: Sequence[tuple[int, int, int, int]],
+    placements: Sequence[Placement],
+    tensors: Sequence[int],
+    which: Sequence[int],
+    upload: Callable[[int], tuple[U8, int]],
+) -> tuple[U8, int, tuple[int, int]]:
+    """``launch._fill`` for fast.cu, of a plan whose windows are made by a formula: all in one call."""
+    order = _order(plan.geometry.resize)
+    records = b"".join([
+        _PLACED.pack(
+            *p.ratio, *p.box, *p.resized, *p.region, *p.at, *p.mirrors, *p.flips,
+            like == index and order(p), like, *one, tensor,
+        )
+        for index, (p, like, one, tensor) in enumerate(zip(placements, which, pixels, tensors, strict=True))
+    ])  # fmt: skip
+    told = _Fill(
+        radius=RADIUS[formula.curve], images=np.frombuffer(records, np.uint8).ctypes.data, channels=len(plan.channels),
+        curve=ADDRESSES[formula.curve], is_widened=formula.is_widened, bits=formula.bits or 0,
     )  # fmt: skip
-    pack = np.empty((len(size), len(PACK)), np.int64)
-    to = take(int(n_bytes.sum())).ctypes.data + place
-    _tell(
-        pack, PACK, first, first + 4 * most, first + 8 * most, 4 * taps, size, axes.length, align, flip, mirror,
-        to, to + 4 * size, to + weights, axes.length, 0, 0, 0,
-    )  # fmt: skip
-    wanted = size > 0
-    if wanted.all():
-        _make(windows, pack)
-    else:
-        some_windows, some_pack = windows[wanted], pack[wanted]
-        if len(some_pack):
-            _make(some_windows, some_pack)
-        pack[:, PACK.index("begin")] = 0
-        windows[wanted], pack[wanted] = some_windows, some_pack
-    begin, end = (pack[:, PACK.index(name)] for name in ("begin", "end"))
-    return Packed(place, begin, end, windows[:, WINDOWS.index("bits")])
+    axis = (ctypes.c_int64 * (len(WINDOWS) + len(PACK)))()
+    told.windows = ctypes.addressof(axis)
+    told.pack = told.windows + 8 * len(WINDOWS)
+    measured = np.empty(IMAGE.itemsize * len(which), np.uint8)
+    told.structs, told.used = measured.ctypes.data, len(which)
+    FUNCTIONS["fill"](ctypes.byref(told))  # it has no capacity yet, and says how much it needs
+    memory, told.address = upload(told.used)
+    scratch = np.empty(told.scratch_used, np.uint8)
+    told.structs, told.capacity = memory.ctypes.data, told.used
+    told.scratch, told.scratch_capacity = scratch.ctypes.data, told.scratch_used
+    told.used, told.middle, told.wide, told.high = len(which), 0, 0, 0
+    FUNCTIONS["fill"](ctypes.byref(told))
+    return memory, told.middle, (told.wide, told.high)
 
 
-def _tell(told: npt.NDArray[Any], names: Sequence[str], *values: Any) -> None:
-    """Fill the columns of ``told``, of which ``names`` are the names."""
-    for column, (_, value) in enumerate(zip(names, values, strict=True)):
-        told[:, column] = value
+def _order(resize: Resize | None) -> Callable[[Placement], bool]:
+    """Whether the first pass of a placement is from row to row."""
+    if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
+        return lambda _: False
+    method = resize.method
 
+    def axis(p: Placement, axis: int) -> Axis:
+        return Axis(p.box[axis + 2] - p.box[axis], p.resized[axis], p.ratio[axis], p.region[axis], p.region[axis + 2])
 
-def _make(windows: Int64, pack: Int64) -> None:
-    """Make and pack the windows of axes, of which something is wanted."""
-    FUNCTIONS["axes"](_Axes(len(pack), windows.ctypes.data, pack.ctypes.data))
-    assert not pack[:, PACK.index("rest")].any(), "a weight has more than three digits"
+    return lambda p: profile.is_vertical_first(method, axis(p, 0), axis(p, 1))
 
 
 def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertical_first: bool) -> U8:

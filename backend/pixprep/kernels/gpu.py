@@ -13,6 +13,7 @@ import cupy
 import numpy as np
 
 from pixprep.kernels import launch
+from pixprep.kernels.structs import IMAGE, TILE
 from pixprep.plan import Placement, TensorPlan
 
 MIDDLE_BYTES = 256 << 20
@@ -77,16 +78,17 @@ class GpuKernel:
         pixels = [
             launch.PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images
         ]
-        tensors = outs.data.ptr + outs.strides[0] * np.array(places, np.int64)
+        first, stride = outs.data.ptr, outs.strides[0]
+        tensors = [first + stride * place for place in places]
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
         n_bytes = prepared.memory.nbytes
         room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
         for part in prepared.parts:
-            structs = room.device if part.first == 0 else room.device[part.first * launch.IMAGE.itemsize :]
-            self._first_pass(part.first_grid, launch.TILE, (structs,))
-            self._second_pass(part.second_grid, launch.TILE, (structs, self._struct))
+            structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+            self._first_pass(part.first_grid, TILE, (structs,))
+            self._second_pass(part.second_grid, TILE, (structs, self._struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.

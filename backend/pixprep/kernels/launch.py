@@ -14,59 +14,28 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels.resampling import machine_code, resampling
+from pixprep.kernels.structs import (
+    ALIGNMENT,
+    DIGITS,
+    IMAGE,
+    PIXELS,
+    PLAN,
+    STEP,
+    TAPS,
+    TILE,
+    TILE_ROWS,
+)
 from pixprep.plan import Affine, Placement, TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import Formula
-from pixprep.profiles.windows import IDENTITY_BITS, Axes, Passes, Windows
+from pixprep.profiles.windows import IDENTITY_BITS, Passes, Windows
 
-TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
-TILE_ROWS = 32
-PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fast.cu
-TAPS = 4  # of a group, which one instruction weighs: TAPS of fast.cu
-DIGITS = 3  # signed bytes of a weight
-ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
 VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 PASSES: tuple[Passes, ...] = get_args(Passes)
 STEPS = ("affine", "subtract", "multiply", "divide")
 
-_POINTER = np.uint64
-WINDOWS = np.dtype(
-    [("first", _POINTER), ("count", _POINTER), ("weights", _POINTER), ("size", np.int32), ("bits", np.int32)]
-)
-IMAGE = np.dtype(
-    [
-        ("pixels", _POINTER),
-        ("middle", _POINTER),
-        ("tensor", _POINTER),
-        ("begin", _POINTER),
-        ("end", _POINTER),
-        ("rows", WINDOWS),
-        ("columns", WINDOWS),
-        ("pitch", np.int64),
-        *((name, np.int32) for name in ("stride", "height", "width", "vertical_first")),
-        *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
-        *((name, np.int32) for name in ("top", "left", "passes")),
-        ("factor", np.float32),
-        ("unused", np.int32),
-    ]
-)
-STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("operation", np.int32), ("unused", np.int32)])
-PLAN = np.dtype(
-    [
-        ("tables", _POINTER),
-        ("steps", _POINTER),
-        ("step_count", np.int32),
-        ("canvas_height", np.int32),
-        ("canvas_width", np.int32),
-        ("channel", np.int32, 3),
-        ("fill", np.int32, 3),
-        ("unused", np.int32),
-    ]
-)
-
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 class PixelBuffer(NamedTuple):
@@ -191,13 +160,14 @@ def prepare(
     plan: TensorPlan,
     pixels: Sequence[PixelBuffer],
     placements: Sequence[Placement],
-    tensors: Int64,
+    tensors: Sequence[int],
     *,
     room: Room,
     middle_bytes: int = 1 << 62,
     plain: bool = False,
+    compiled: bool = True,
 ) -> Launch:
-    """The structs, windows and grids of one chunk: all images at once, so that an image costs Python little.
+    """The structs, windows and grids of one chunk.
 
     Args:
         plan: which tensor.
@@ -207,91 +177,153 @@ def prepare(
         room: see above.
         middle_bytes: between the passes, unless one image alone needs more.
         plain: see above.
+        compiled: in machine code, where there is any for the plan: as here, number for number.
     """
     is_ours = is_fast(plan) and not plain
-    alike = {id(placement): placement for placement in placements}
-    geometry = _geometry([*alike.values()])
-    which: Any = slice(None)  # one for all, or each its own
-    if 1 < len(alike) < len(pixels):
-        places = {key: index for index, key in enumerate(alike)}
-        which = np.array([places[id(placement)] for placement in placements])
-    structs_bytes = IMAGE.itemsize * len(pixels)
-    memory, address = np.empty(0, np.uint8), 0
-
-    def take(n_bytes: int) -> U8:
-        nonlocal memory, address
-        memory, address = room.upload(structs_bytes + n_bytes)
-        return memory[structs_bytes:]
-
-    formula = _formula(plan) if is_ours else None
+    alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
+    which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
+    what: dict[str, Any] = {
+        "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": room.upload
+    }  # fmt: skip
+    formula = _formula(plan) if is_ours and compiled else None
     code = machine_code() if formula else None
-    if formula and code:
-        windows = _by_formula(plan, formula, code, geometry, take)
-    else:
-        windows = _one_by_one(plan, [*alike.values()], take, fast=is_ours)
-    images = memory[:structs_bytes].view(IMAGE)
-    wide, high = _fill(plan, images, pixels, geometry, windows, address + structs_bytes, which, fast=is_ours)
-    images["tensor"] = tensors
-    n_bytes = 4 * len(plan.channels) * images["middle_height"].astype(np.int64) * images["middle_width"]
-    ends = (-(-n_bytes // ALIGNMENT) * ALIGNMENT).cumsum()
-    parts, begins, most = _parts(ends, middle_bytes)
-    images["middle"][1:] = ends[:-1]
-    images["middle"][0] = 0
-    images["middle"] += (room.middle(most) - begins).astype(np.uint64)
-    wide, high = (np.broadcast_to(extent[which], len(pixels)) for extent in (wide, high))
+    made = code.fill(formula, plan, **what) if code else _fill(plan, **what, fast=is_ours)
+    memory, middle_end, (wide, high) = made
+    images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
+    parts, most = _parts(images["middle"], middle_end, middle_bytes)
+    images["middle"] += np.uint64(room.middle(most))
     height, width = _canvas(plan)
+    middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
     canvas = _tiles(width, TILE[0] * (PIXELS if is_ours else 1)), _tiles(height, TILE[1])
-    launched = []
-    for first, last in parts:
-        middle = _tiles(int(wide[first:last].max()), TILE[0]), _tiles(int(high[first:last].max()), TILE_ROWS)
-        launched.append(Part(first, last, (*middle, last - first), (*canvas, last - first)))
-    return Launch(memory, images, launched)
+    return Launch(
+        memory, images, [Part(first, last, (*middle, last - first), (*canvas, last - first)) for first, last in parts]
+    )
 
 
-def _canvas(plan: TensorPlan) -> tuple[int, int]:
-    """(height, width)."""
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    return height, width
+def _fill(
+    plan: TensorPlan,
+    *,
+    pixels: Sequence[PixelBuffer],
+    placements: Sequence[Placement],
+    tensors: Sequence[int],
+    which: Sequence[int],
+    upload: Callable[[int], tuple[U8, int]],
+    fast: bool,
+) -> tuple[U8, int, tuple[int, int]]:
+    """Structs and windows; ``middle`` is where an image's part begins, if all lie one after the other.
+
+    Args:
+        plan: see ``prepare``, as are ``pixels``, ``placements`` and ``tensors``.
+        pixels: see above.
+        placements: see above.
+        tensors: see above.
+        which: for each image the first one of the same placement.
+        upload: see ``Room``.
+        fast: for fast.cu.
+
+    Returns:
+        The memory; the bytes between the passes; the largest extent of the first pass in threads of x, and in rows.
+    """
+    channels, shelf, middle = len(plan.channels), _Shelf(), 0
+    made: dict[int, _Placed] = {}
+    structs: list[tuple[Any, ...]] = []
+    for one, placement, tensor, first in zip(pixels, placements, tensors, which, strict=True):
+        if first not in made:
+            made[first] = _placed(plan, placement, shelf, fast=fast)
+        placed = made[first]
+        row, column = placed.corner
+        begin = one.address
+        end = begin + (one.height - 1) * one.pitch + one.width * channels
+        pitch = -one.pitch if placement.mirrors[0] else one.pitch
+        corner = begin + row * one.pitch + column * channels
+        structs.append((corner, middle, tensor, begin, end, placed.rows, placed.columns, pitch, *placed.numbers))
+        middle += -(-placed.middle_bytes // ALIGNMENT) * ALIGNMENT
+    images = np.array(structs, IMAGE)
+    memory, address = upload(images.nbytes + shelf.n_bytes)
+    for axis in ("rows", "columns"):
+        for name in ("first", "count", "weights"):
+            images[axis][name] += np.uint64(address + images.nbytes)
+    memory[: images.nbytes] = images.view(np.uint8)
+    shelf.write(memory[images.nbytes :])
+    wide, high = zip(*(placed.extent for placed in made.values()), strict=True)
+    return memory, middle, (max(wide), max(high))
 
 
-class _Geometry(NamedTuple):
-    """Placements as arrays, (n, 2) of int64, rows before columns; see ``Placement``."""
-
-    begin: Int64
-    end: Int64
-    resized: Int64
-    first: Int64
-    last: Int64
-    at: Int64
-    mirrors: Int64
-    flips: Int64
-    ratio: npt.NDArray[np.float64]
-
-
-def _geometry(placements: Sequence[Placement]) -> _Geometry:
-    assert all(placement.reduction is None for placement in placements), "a GPU decodes whole"
-    rows = [(*p.box, *p.resized, *p.region, *p.at, *p.mirrors, *p.flips) for p in placements]
-    pairs = np.array(rows, np.int64).reshape(len(rows), -1, 2).transpose(1, 0, 2)
-    return _Geometry._make([*pairs, np.array([placement.ratio for placement in placements])])
-
-
-class _Windows(NamedTuple):
-    """The windows of both axes of images, (n, 2) of int64, rows before columns.
+class _Placed(NamedTuple):
+    """What a placement decides of an ``IMAGE``.
 
     Attributes:
-        place: where they begin among all of them, in bytes.
-        size, begin, end, bits: see ``PackedWindows``.
-        vertical_first, passes, factor: see ``Resampling``; (n,), or one for all.
+        rows, columns: ``WINDOWS``, with addresses among all windows.
+        numbers: from the stride on.
+        corner: (row, column) of the first pixel that the resize sees.
+        middle_bytes: between the passes.
+        extent: of the first pass, in threads of x and in rows.
     """
 
-    place: Int64
-    size: Int64
-    begin: Int64
-    end: Int64
-    bits: Int64
-    vertical_first: Any
-    passes: Any
-    factor: Any
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    numbers: tuple[Any, ...]
+    corner: tuple[int, int]
+    middle_bytes: int
+    extent: tuple[int, int]
+
+
+def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool) -> _Placed:
+    channels = len(plan.channels)
+    how = resampling(plan.geometry.resize, placement)
+    top, left, bottom, right = placement.read
+    height, width = bottom - top, right - left
+    mirror_y, mirror_x = placement.mirrors
+    flip_y, flip_x = placement.flips
+    is_down = how.vertical_first
+    if fast:  # sums of integers, in any order: so a mirror turns the windows round and not the image
+        rows, row_bytes = shelf.put(how.rows, height, align=1 if is_down else TAPS, flip=flip_y)
+        columns, column_bytes = shelf.put(
+            how.columns, width, align=TAPS if is_down else 1, flip=flip_x, mirror=mirror_x
+        )
+        mirror_x = False
+    else:
+        rows, row_bytes = shelf.put(how.rows, height, flip=flip_y)
+        columns, column_bytes = shelf.put(how.columns, width, flip=flip_x)
+    middle_top = columns.begin if is_down else rows.begin
+    middle_height = rows.size if is_down else rows.end - rows.begin
+    middle_width = columns.end - columns.begin if is_down else columns.size
+    extent = middle_width, middle_height
+    if fast:  # words of TAPS neighbours
+        middle_top -= middle_top % TAPS
+        if is_down:
+            middle_width = -(-(columns.end - middle_top) // TAPS)
+            extent = middle_width * TAPS, middle_height
+        else:
+            middle_height = -(-(rows.end - middle_top) // TAPS)
+            middle_width = -(-(middle_width + placement.at[1] % PIXELS) // PIXELS) * PIXELS
+            extent = columns.size, middle_height * TAPS
+    numbers = (
+        -channels if mirror_x else channels,
+        height,
+        width,
+        is_down,
+        middle_top,
+        middle_height,
+        middle_width,
+        *placement.at,
+        PASSES.index(how.passes),
+        how.factor,
+        0,
+    )
+    return _Placed(
+        _windows_struct(rows, row_bytes),
+        _windows_struct(columns, column_bytes),
+        numbers,
+        ((bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)),
+        4 * channels * middle_height * middle_width,
+        extent,
+    )
+
+
+def _windows_struct(packed: PackedWindows, begin: int) -> tuple[int, ...]:
+    weights = _aligned(2 * packed.size)
+    return begin, begin + 4 * packed.size, begin + 4 * weights, packed.size, packed.bits
 
 
 def _formula(plan: TensorPlan) -> Formula | None:
@@ -303,143 +335,35 @@ def _formula(plan: TensorPlan) -> Formula | None:
     return find(resize.method) if find else None
 
 
-def _by_formula(
-    plan: TensorPlan, formula: Formula, code: Any, geometry: _Geometry, take: Callable[[int], U8]
-) -> _Windows:
-    """All windows in one call of machine code, for fast.cu: a mirror of the columns turns the windows round."""
-    resize = plan.geometry.resize
-    lengths: Int64 = geometry.end - geometry.begin
-    numbers: tuple[npt.NDArray[Any], ...] = (
-        lengths, geometry.resized, geometry.ratio, geometry.first, geometry.last
-    )  # fmt: skip
-    is_down: Any = False
-    if resize is not None:
-        sides = (Axes._make(each[:, axis] for each in numbers) for axis in (0, 1))
-        is_down = PROFILES[resize.like].is_vertical_first(resize.method, *sides)
-    count = len(geometry.ratio)
-    align, mirror = np.empty((count, 2), np.int64), np.zeros((count, 2), np.int64)
-    align[:, 0], align[:, 1] = np.where(is_down, 1, TAPS), np.where(is_down, TAPS, 1)
-    mirror[:, 1] = geometry.mirrors[:, 1]
-    made = code.packed(
-        formula,
-        Axes._make(each.reshape(-1) for each in numbers),
-        align=align.reshape(-1),
-        flip=geometry.flips.reshape(-1),
-        mirror=mirror.reshape(-1),
-        take=take,
-    )
-    place, begin, end, bits = (each.reshape(-1, 2) for each in made)
-    size = geometry.last - geometry.first
-    return _Windows(place, size, begin, end, bits, is_down, PASSES.index("fixed"), 1.0)
+def _canvas(plan: TensorPlan) -> tuple[int, int]:
+    """(height, width)."""
+    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    return height, width
 
 
-def _one_by_one(
-    plan: TensorPlan, placements: Sequence[Placement], take: Callable[[int], U8], *, fast: bool
-) -> _Windows:
-    """The windows of each axis by its profile, in NumPy; those of equal axes once."""
-    resize, shelf, rows = plan.geometry.resize, _Shelf(), []
-    for placement in placements:
-        how = resampling(resize, placement)
-        top, left, bottom, right = placement.read
-        is_down = how.vertical_first
-        options: tuple[dict[str, Any], ...] = ({"flip": placement.flips[0]}, {"flip": placement.flips[1]})
-        if fast:
-            options[0].update(align=1 if is_down else TAPS)
-            options[1].update(align=TAPS if is_down else 1, mirror=placement.mirrors[1])
-        both = [
-            shelf.put(windows, length, **option)
-            for windows, length, option in zip(
-                (how.rows, how.columns), (bottom - top, right - left), options, strict=True
-            )
-        ]
-        numbers = [(place, packed.size, packed.begin, packed.end, packed.bits) for packed, place in both]
-        rows.append((numbers, is_down, PASSES.index(how.passes), how.factor))
-    pairs, *others = (np.array(column) for column in zip(*rows, strict=True))
-    shelf.write(take(shelf.n_bytes))
-    return _Windows._make([*pairs.transpose(2, 0, 1), *others])
+def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
+    """Neighbours whose parts of the middle buffer have room together; ``begins`` becomes relative to them.
 
+    Args:
+        begins: where each image's part begins, if all lie one after the other.
+        end: where the last one ends.
+        most: bytes, unless one image alone needs more.
 
-def _fill(
-    plan: TensorPlan,
-    images: npt.NDArray[np.void],
-    pixels: Sequence[PixelBuffer],
-    geometry: _Geometry,
-    windows: _Windows,
-    address: int,
-    which: Any,
-    *,
-    fast: bool,
-) -> tuple[Int64, Int64]:
-    """Fill the structs but for ``middle`` and ``tensor``: the extent of the first pass in threads of x, and in rows.
-
-    What a placement decides is an array with a number for each; ``which`` is that of each image. The extents are such.
+    Returns:
+        (first, last) of each, and the bytes of the largest.
     """
-    channels = len(plan.channels)
-    is_down = windows.vertical_first
-    place = windows.place + address
-    (row_begin, column_begin), (row_end, column_end) = windows.begin.T, windows.end.T
-    row_size, column_size = windows.size.T
-    top = np.where(is_down, column_begin, row_begin)
-    if fast:  # words of TAPS neighbours
-        top -= top % TAPS
-        groups = -(-(np.where(is_down, column_end, row_end) - top) // TAPS)
-        words = -(-(column_size + geometry.at[:, 1] % PIXELS) // PIXELS) * PIXELS
-        middle_height, middle_width = np.where(is_down, row_size, groups), np.where(is_down, groups, words)
-        wide = np.where(is_down, middle_width * TAPS, column_size)
-        high = np.where(is_down, middle_height, middle_height * TAPS)
-    else:
-        middle_height = high = np.where(is_down, row_size, row_end - row_begin)
-        middle_width = wide = np.where(is_down, column_end - column_begin, column_size)
-    for axis, name in enumerate(("rows", "columns")):
-        struct = images[name]
-        size = windows.size[:, axis]
-        first = place[:, axis]
-        struct["first"] = first[which]
-        struct["count"] = (first + 4 * size)[which]
-        struct["weights"] = (first + -(-2 * size // 4) * 16)[which]
-        struct["size"] = size[which]
-        struct["bits"] = windows.bits[:, axis][which]
-    numbers = {
-        "height": geometry.end[:, 0] - geometry.begin[:, 0],
-        "width": geometry.end[:, 1] - geometry.begin[:, 1],
-        "middle_top": top,
-        "middle_height": middle_height,
-        "middle_width": middle_width,
-        "top": geometry.at[:, 0],
-        "left": geometry.at[:, 1],
-    }
-    for name, number in numbers.items():
-        images[name] = number[which]
-    for name, number in (("vertical_first", is_down), ("passes", windows.passes), ("factor", windows.factor)):
-        images[name] = number[which] if isinstance(number, np.ndarray) else number
-    begins, heights, widths, pitches = np.array(pixels, np.int64).T
-    # In fast.cu sums are of integers, in any order: so a mirror of the columns turns the windows round, not the image.
-    is_up, is_left = geometry.mirrors.T != 0
-    if fast:
-        is_left = np.zeros_like(is_left)
-    row = np.where(is_up, geometry.end[:, 0] - 1, geometry.begin[:, 0])
-    column = np.where(is_left, geometry.end[:, 1] - 1, geometry.begin[:, 1])
-    images["pixels"] = begins + row[which] * pitches + (column * channels)[which]
-    images["begin"], images["end"] = begins, begins + (heights - 1) * pitches + widths * channels
-    images["pitch"] = np.where(is_up, -1, 1)[which] * pitches
-    images["stride"] = np.where(is_left, -channels, channels)[which]
-    return wide, high
-
-
-def _parts(ends: Int64, most: int) -> tuple[list[tuple[int, int]], Int64, int]:
-    """Images that have room between the passes together: (first, last) of each part, where it begins in bytes, and the
-    bytes of the largest. ``ends`` says where the room of each image ends, if all lay one after the other."""
-    if ends[-1] <= most or len(ends) == 1:
-        return [(0, len(ends))], np.zeros(1, np.int64), int(ends[-1])
+    if end <= most or len(begins) == 1:
+        return [(0, len(begins))], end
+    ends = [*begins[1:].tolist(), end]
     parts: list[tuple[int, int]] = []
-    begins, used, largest = np.empty_like(ends), 0, 0
-    while not parts or parts[-1][1] < len(ends):
-        first = parts[-1][1] if parts else 0
-        last = max(first + 1, int(np.searchsorted(ends, used + most, "right")))
-        parts.append((first, last))
-        begins[first:last] = used
-        largest, used = max(largest, int(ends[last - 1]) - used), int(ends[last - 1])
-    return parts, begins, largest
+    first = used = largest = 0
+    for last in range(1, len(ends) + 1):
+        if last == len(ends) or ends[last] - used > most:
+            parts.append((first, last))
+            begins[first:last] -= np.uint64(used)
+            largest = max(largest, ends[last - 1] - used)
+            first, used = last, ends[last - 1]
+    return parts, largest
 
 
 def _tiles(size: int, tile: int) -> int:

@@ -9,7 +9,7 @@ out_width)``: ``pillow``. An axis that keeps its length has no pass.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,14 @@ import numpy.typing as npt
 from pixprep.profiles.formula import MOST_BITS, Curve, Formula
 from pixprep.profiles.formula import windows as by_formula
 from pixprep.profiles.profile import Method, Profile, always_fixed, never_vertical_first
-from pixprep.profiles.windows import Axes, Axis, Passes, Windows, single
+from pixprep.profiles.windows import Axis, Passes, Windows, single
 
 
-def is_vertical_first(method: Method, rows: Axis | Axes, columns: Axis | Axes) -> Any:
-    """Since Pillow 13: whether the height shrinks, and by more than twice what the width does; a bool of each axis."""
+def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
+    """Since Pillow 13: whether the height shrinks, and by more than twice what the width does."""
     del method
-    lost: Any = rows.length - rows.out_length
-    return (lost > 0) & (lost > 2 * (columns.length - columns.out_length))
+    lost = rows.length - rows.out_length
+    return lost > 0 and lost > 2 * (columns.length - columns.out_length)
 
 
 def formula(method: Method) -> Formula | None:

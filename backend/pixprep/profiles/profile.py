@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pixprep.profiles.formula import Formula
-from pixprep.profiles.windows import Axes, Axis, Passes, Windows
+from pixprep.profiles.windows import Axis, Passes, Windows
 from pixprep.spec import Filter, Rounding
 
 
@@ -35,8 +35,7 @@ class Profile:
         reducible: the filters whose antialiased resize may be given a JPEG that was decoded to a fraction.
         is_pillow: Pillow itself computes it, antialiased, where there is no machine code.
         passes: the arithmetic of both passes, of a method and both axes.
-        is_vertical_first: whether the first pass is from row to row; as ``passes``. Where there is a ``formula``, it is
-            asked for many images at once, too: of ``Axes`` it makes an array, or one answer for all.
+        is_vertical_first: whether the first pass is from row to row; as ``passes``.
         windows: the windows of one axis; never asked for an axis without outputs, nor for an unchanged image.
         formula: by which ``windows`` makes those of an axis that changes its length, None for a method whose windows
             have one position each. Given where both passes are ``fixed`` and no window leaves the axis, whatever the
@@ -54,7 +53,7 @@ class Profile:
     reducible: tuple[Filter, ...] = ()
     is_pillow: bool = False
     passes: Callable[[Method, Axis, Axis], Passes]
-    is_vertical_first: Callable[[Method, Any, Any], Any]
+    is_vertical_first: Callable[[Method, Axis, Axis], bool]
     windows: Callable[[Method, Passes, Axis], Windows]
     formula: Callable[[Method], Formula | None] | None = None
 
@@ -71,7 +70,7 @@ def always_fixed(method: Method, rows: Axis, columns: Axis) -> Passes:
     return "fixed"
 
 
-def never_vertical_first(method: Method, rows: Axis | Axes, columns: Axis | Axes) -> bool:
+def never_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     """``Profile.is_vertical_first`` of a library whose first pass is from column to column."""
     del method, rows, columns
     return False

@@ -56,16 +56,6 @@ class Axis(NamedTuple):
     across: int = 0
 
 
-class Axes(NamedTuple):
-    """Many axes: arrays with a number of each ``Axis``, of int64 but for the ratio; of images that are decoded whole."""
-
-    length: npt.NDArray[np.int64]
-    out_length: npt.NDArray[np.int64]
-    ratio: npt.NDArray[np.float64]
-    begin: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class Windows:
     """For each wanted output position the window it is made of.
