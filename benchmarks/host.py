@@ -40,7 +40,7 @@ from contenders import pixprep_full
 SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
 """Of the photos, which come round again and again: nothing in pixprep remembers as many as the last."""
 BATCHES = (1, 8, 64, 256)
-LANES = (1, 2)
+LANES = CORES = (1, 2)
 SAMPLE_S = 0.0005
 PARTS = {
     "header": ("decoders/header.py",),
@@ -73,8 +73,9 @@ class Image:
     buffer_kind: Any = None
     address = 0
 
-    def __init__(self, shape: tuple[int, ...], stream: int) -> None:
-        self.shape, self.stream = shape, stream
+    def __init__(self, stream: int) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.stream = stream or 1
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -85,22 +86,29 @@ class Image:
 
 def play(folder: str) -> None:
     """Put stand-ins in the places of CuPy and nvImageCodec's decoder: those of the tests, until ``Played`` says so."""
-    import fake_cupy  # noqa: PLC0415  (tests/ is on the path of this benchmark alone)
+    from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
 
+    import cuda_shim  # noqa: PLC0415  (tests/ is on the path of this benchmark alone)
+    import fake_cupy  # noqa: PLC0415
+
+    build_code = cuda_shim.build_code
     fake_cupy.install(folder)
     cupy, codec = sys.modules["cupy"], sys.modules["nvidia.nvimgcodec"]
     Image.buffer_kind = codec.ImageBufferKind.STRIDED_DEVICE
 
-    class RawModule(cupy.RawModule):  # type: ignore[misc,name-defined]
-        def get_function(self, name: str) -> Any:
-            function = super().get_function(name)
+    class Kernels:
+        def __init__(self, *arguments: Any) -> None:
+            self._library = build_code(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            function = getattr(self._library, name)
             return lambda *arguments: None if Played.is_at_once else function(*arguments)
 
     class Decoder(codec.Decoder):  # type: ignore[misc,name-defined]
         def decode(self, streams: Sequence[Any], **options: Any) -> list[Any]:
             if not Played.is_at_once:
                 return super().decode(streams, **options)  # type: ignore[no-any-return]
-            found: list[Any] = options.get("images") or [Image((), options["cuda_stream"]) for _ in streams]
+            found: list[Any] = options.get("images") or [Image(options["cuda_stream"]) for _ in streams]
             for image, stream in zip(found, streams, strict=True):
                 image.shape = (stream.height, stream.width, 3)
             return found
@@ -116,11 +124,11 @@ def play(folder: str) -> None:
     def empty(shape: Any, dtype: Any) -> Any:
         return np.ndarray.__new__(cupy.ndarray, shape, dtype, memory) if Played.is_at_once else real.empty(shape, dtype)
 
-    def code_stream(*arguments: Any) -> Any:
-        return real.code_stream(*arguments)
+    def code_stream(encoded: Any) -> Any:
+        return (nvimgcodec.CodeStream if Played.is_at_once else real.code_stream)(encoded)
 
     cupy.cuda.Stream.wait_event = lambda *_: None  # the tests' keeps a list
-    cupy.empty, cupy.RawModule, fake_cupy.Pointer.copy_from_host_async = empty, RawModule, copy
+    cupy.empty, cuda_shim.build_code, fake_cupy.Pointer.copy_from_host_async = empty, Kernels, copy
     codec.Decoder, codec.CodeStream = Decoder, code_stream
 
 
@@ -175,6 +183,7 @@ def play_triton() -> None:
     module.get_input_tensor_by_name = lambda request, name: Tensor(name, request.values)
     module.InferenceResponse = lambda output_tensors=(), error=None: (output_tensors, error)
     sys.modules[module.__name__] = module
+    os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}  # tensors stay on the GPU
 
 
 # what is measured
@@ -255,7 +264,7 @@ def cell(
     for _ in range(-(-600 // batch)):
         run(next(requests))
     found = [one_round(run, requests, batch, seconds, machine) for _ in range(rounds)]
-    return min(found, key=lambda row: row["interpreter_us"])
+    return min(found, key=lambda row: row["python_us"])
 
 
 def one_round(
@@ -280,11 +289,9 @@ def one_round(
     machine_us = machine.seconds * per_image
     split = {name: round(cpu * per_image * share, 2) for name, share in shares.items()}
     split["windows"] = round(split["windows"] - machine_us, 2)
-    interpreter = cpu * per_image - machine_us - split["stand-ins"]
     return {
-        "interpreter_us": round(interpreter, 2),
+        "python_us": round(cpu * per_image - machine_us, 2),
         "machine_code_us": round(machine_us, 2),
-        "ceiling_images_per_s": round(1e6 / interpreter),
         "measured_images_per_s": round(count / wall),
         "parts_us": split,
     }
@@ -313,6 +320,20 @@ def worker(arguments: argparse.Namespace) -> None:
     backend.finalize()
 
 
+def finished(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """With the interpreter's time, and the images/s that it allows.
+
+    The parts are those of the main thread, by the clock. With another lane that thread waits for the other, too: there
+    the stand-ins take what they take with one lane.
+    """
+    same = ("sizes", "batch", "cores")
+    (alone,) = [other for other in [*before, row] if other["lanes"] == 1 and all(other[x] == row[x] for x in same)]
+    interpreter = row["python_us"] - alone["parts_us"]["stand-ins"]
+    if row is not alone:
+        del row["parts_us"]
+    return row | {"interpreter_us": round(interpreter, 2), "ceiling_images_per_s": round(1e6 / interpreter)}
+
+
 def main() -> None:
     """Measure, and write one JSON file."""
     parser = measure.options(__doc__)
@@ -320,8 +341,8 @@ def main() -> None:
     parser.add_argument("--decoder", default="consistent")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
-    parser.add_argument("--cores", type=int)
-    parser.add_argument("--lanes", type=int)
+    parser.add_argument("--cores", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lanes", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.folder:
@@ -341,20 +362,14 @@ def main() -> None:
     }
     options = ["--decoder", arguments.decoder, "--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]
     options += ["--batches", *map(str, arguments.batches)]
-    every = product([arguments.cores] if arguments.cores else (1, 2), [arguments.lanes] if arguments.lanes else LANES)
     with tempfile.TemporaryDirectory() as folder:
-        for cores, lanes in every:
+        for cores, lanes in product(CORES, LANES):
             command = [sys.executable, __file__, "--cores", str(cores), "--lanes", str(lanes), "--folder", folder]
             with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout is not None
                 for line in process.stdout:
-                    row = json.loads(line)
-                    results["cells"].append(row)
-                    measure.say(
-                        f"{cores} cores, {lanes} lanes, {row['sizes']}, batch {row['batch']}: "
-                        f"{row['interpreter_us']} us + {row['machine_code_us']} us of machine code, {row['parts_us']}; "
-                        f"{row['measured_images_per_s']:,}/s"
-                    )
+                    results["cells"].append(finished(json.loads(line), results["cells"]))
+                    measure.say(line.strip())
             if process.returncode:
                 sys.exit(f"host: {' '.join(command)} failed")
     measure.write(arguments, f"host-{arguments.date}", results)

@@ -27,8 +27,8 @@ class CUDARuntimeError(RuntimeError):
 
 
 class Pointer:
-    def __init__(self, ptr):
-        self.ptr = ptr
+    def __init__(self, ptr, owner=None):
+        self.ptr, self.owner = ptr, owner
 
     def copy_from_host_async(self, source, n_bytes, stream):
         assert isinstance(source, int)
@@ -46,17 +46,12 @@ class UnownedMemory:
         self.ptr, self.size, self.owner = ptr, size, owner
 
 
-def memory_pointer(memory, offset):
-    return memory, offset
-
-
 class Array(np.ndarray):
-    def __new__(cls, shape, dtype, memptr, strides):
-        memory, offset = memptr
-        array = np.ndarray.__new__(
-            cls, shape, dtype, (ctypes.c_char * memory.size).from_address(memory.ptr), offset, strides
-        )
-        array.owner = memory
+    def __new__(cls, shape, dtype, memptr, strides=None):
+        shape = (shape,) if isinstance(shape, int) else shape
+        n_bytes = strides[0] * shape[0] if strides else prod(shape) * np.dtype(dtype).itemsize
+        array = np.ndarray.__new__(cls, shape, dtype, (ctypes.c_char * n_bytes).from_address(memptr.ptr), 0, strides)
+        array.owner = memptr
         return array
 
     @property
@@ -72,9 +67,7 @@ def asarray(values):
         return np.array(np.asarray(values)).view(Array)
     interface = values.__cuda_array_interface__  # without a copy, after a wait
     Stream.synchronized = (*Stream.synchronized, interface["stream"])
-    shape, strides = interface["shape"], interface["strides"]
-    n_bytes = strides[0] * shape[0] if strides else prod(shape)
-    return Array(shape, np.uint8, (UnownedMemory(interface["data"][0], n_bytes, values, 0), 0), strides)
+    return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
 
 
 def full(shape, value, dtype):
@@ -200,7 +193,7 @@ def modules(folder):
         runtime=RUNTIME,
         Device=Device,
         UnownedMemory=UnownedMemory,
-        MemoryPointer=memory_pointer,
+        MemoryPointer=lambda memory, offset: Pointer(memory.ptr + offset, memory),
         Stream=Stream,
         Event=Event,
         get_current_stream=Stream.current,
