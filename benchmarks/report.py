@@ -273,8 +273,8 @@ def host_ceiling(result: Result) -> Iterator[str]:
         "No GPU was there, and none is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return "
         "at once. What is left is the engine and the Triton backend, one photo a request. An image takes so much time "
         "of the interpreter, which one thread at a time can have; beside it runs the machine code of the windows. The "
-        "ceiling is 1 s / the former, on one core and on two, with one lane and with two; measured is what all of it "
-        "did, with what is played. Least of "
+        "ceiling is 1 s over the first column; measured is what all of it did, in the best round of the best column, with "
+        "what is played. With two lanes, what is played is taken off as it costs with one. Least of "
         f"{result['rounds']} rounds; decoder `{result['decoder']}`; {result['date']}, commit `{result['commit']}`, "
         f"{result['processor']}, load average {result['load_average']:.1f}: other programs ran.",
         LINE,
@@ -287,9 +287,8 @@ def host_ceiling(result: Result) -> Iterator[str]:
     for (sizes, batch), found in cells.items():
         alone = found[1, 1]
         words = [f"{found[way]['interpreter_us']:.0f}" for way in ways]
-        best = min(found.values(), key=lambda cell: cell["interpreter_us"])
         measured = max(cell["measured_images_per_s"] for cell in found.values())
-        rate = f"{best['ceiling_images_per_s']:,}"
+        rate = f"{alone['ceiling_images_per_s']:,}"
         rows.append([sizes, str(batch), *words, f"{alone['machine_code_us']:.0f}", rate, f"{measured:,}"])
         parts.append([sizes, str(batch), *(f"{us:.1f}" for name, us in alone["parts_us"].items() if name != PLAYED)])
     head = ["sizes", "batch", *ways.values(), "machine code", "ceiling, images/s", "measured, images/s"]
