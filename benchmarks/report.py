@@ -273,8 +273,8 @@ def host_ceiling(result: Result) -> Iterator[str]:
         "No GPU was there, and none is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return "
         "at once. What is left is the engine and the Triton backend, one photo a request. An image takes so much time "
         "of the interpreter, which one thread at a time can have; beside it runs the machine code of the windows. The "
-        "ceiling is 1 s over the first column; measured is what all of it did, in the best round of the best column, with "
-        "what is played. With two lanes, what is played is taken off as it costs with one. Least of "
+        "ceiling is 1 s over the first column; measured is what all of it did, in the best round of the best column, "
+        "with what is played. With two lanes, what is played is taken off as it costs with one. Least of "
         f"{result['rounds']} rounds; decoder `{result['decoder']}`; {result['date']}, commit `{result['commit']}`, "
         f"{result['processor']}, load average {result['load_average']:.1f}: other programs ran.",
         LINE,
