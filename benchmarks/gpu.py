@@ -212,11 +212,10 @@ def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str) 
     rotations = max(2, -(-ROTATED // sum(image.nbytes for image in pixels)))
     sets = [list(pixels), *([image.copy() for image in pixels] for _ in range(min(rotations, 64) - 1))]
     outs = [cupy.empty((len(pixels), *plan.spec.shape), plan.spec.dtype) for _ in sets]
-    rows = [[out[index] for index in range(len(pixels))] for out in outs]
 
     def queue(sample: int) -> None:
         turn = sample % len(sets)
-        run(sets[turn], placements, rows[turn])
+        run(sets[turn], placements, outs[turn], range(len(pixels)))
 
     on_device, on_host = device_seconds(queue, SAMPLES)
     n_bytes = least_bytes([image.shape[:2] for image in pixels], support=SUPPORT[filter_name], dtype=dtype)

@@ -38,6 +38,7 @@ MODELS = {"preprocess": "pixprep", "peer_dali": "DALI", "peer_torchvision": "tor
 FILTERS = ("bilinear", "bicubic", "lanczos")
 THREADS = {1: "one thread", 2: "two threads"}
 OURS = "preprocess"
+PLAYED = "stand-ins"
 LINE = 120
 CHART = "performance-{}.svg"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
@@ -108,6 +109,8 @@ def _paragraphs(result: Result) -> Iterator[str]:
     if missing := refused | result["missing"]:
         yield "## Not measured"
         yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
+    if path := newest("host-2*.json"):
+        yield from host_ceiling(json.loads(path.read_text(encoding="utf-8")))
     yield "## On a GPU: a simulation, nothing measured"
     yield simulation.text()
     yield f"![A simulation]({simulation.NAME})"
@@ -267,9 +270,41 @@ def readme(result: Result) -> str:
     return table(["images/s", *(WHAT[name] for name in README)], rows) + "\n"
 
 
-def newest() -> Path | None:
-    """The newest full result, if there is one."""
-    return max(RESULTS.glob("cpu-*-full.json"), default=None)
+def host_ceiling(result: Result) -> Iterator[str]:
+    """What Python could hand to a GPU that takes no time: heading, text and tables."""
+    yield "## The host's ceiling"
+    yield fill(
+        "No GPU was there, and none is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return "
+        "at once. What is left is the engine and the Triton backend, one photo a request. An image takes so much time "
+        "of the interpreter, which one thread at a time can have; beside it runs the machine code of the windows. The "
+        "ceiling is 1 s over the first column; measured is what all of it did, in the best round of the best column, "
+        "with what is played. With two lanes, what is played is taken off as it costs with one. Least of "
+        f"{result['rounds']} rounds; decoder `{result['decoder']}`; {result['date']}, commit `{result['commit']}`, "
+        f"{result['processor']}, load average {result['load_average']:.1f}: other programs ran.",
+        LINE,
+    )
+    cells: dict[tuple[str, int], dict[tuple[int, int], Result]] = {}
+    for cell in result["cells"]:
+        cells.setdefault((cell["sizes"], cell["batch"]), {})[cell["cores"], cell["lanes"]] = cell
+    ways = {(1, 1): "1 core, 1 lane", (1, 2): "1 core, 2 lanes", (2, 1): "2 cores, 1 lane", (2, 2): "2 cores, 2 lanes"}
+    rows, parts = [], []
+    for (sizes, batch), found in cells.items():
+        alone = found[1, 1]
+        words = [f"{found[way]['interpreter_us']:.0f}" for way in ways]
+        measured = max(cell["measured_images_per_s"] for cell in found.values())
+        rate = f"{alone['ceiling_images_per_s']:,}"
+        rows.append([sizes, str(batch), *words, f"{alone['machine_code_us']:.0f}", rate, f"{measured:,}"])
+        parts.append([sizes, str(batch), *(f"{us:.1f}" for name, us in alone["parts_us"].items() if name != PLAYED)])
+    head = ["sizes", "batch", *ways.values(), "machine code", "ceiling, images/s", "measured, images/s"]
+    yield table([f"{head[0]}; us an image", *head[1:]], rows)
+    yield "Where it goes, by samples: us an image on one core, with one lane."
+    names = [name for name in result["cells"][0]["parts_us"] if name != PLAYED]
+    yield table(["sizes", "batch", *names], parts)
+
+
+def newest(pattern: str = "cpu-*-full.json") -> Path | None:
+    """The newest result of a kind, if there is one."""
+    return max(RESULTS.glob(pattern), default=None)
 
 
 def texts(result: Result, readme_text: str) -> dict[str, str]:

@@ -71,25 +71,38 @@ def poison(guards, *, undo=False):
             function(ctypes.c_void_p(guard.ctypes.data), ctypes.c_size_t(guard.nbytes))
 
 
-def prepare(plan, images, outs, *, plain=False):
-    """The launch of a plan, whose structs do not yet know the windows' address nor the middle's."""
+class Room:
+    """See ``launch.Room``: the host's memory, poisoned, that the kernels read without a copy."""
+
+    def upload(self, n_bytes):
+        self.memory = np.full(n_bytes, 99, np.uint8)
+        return self.memory, self.memory.ctypes.data
+
+    def middle(self, n_bytes):
+        self.between = np.empty(max(1, n_bytes), np.uint8)
+        return self.between.ctypes.data
+
+
+def prepare(plan, images, outs, *, room, **options):
+    """The launch of a plan; images of one size share a placement, as in a batch."""
     pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
-    placements = [plan.geometry.place(*image.shape[:2]) for image in images]
-    return launch.prepare(plan, pixels, placements, [out.ctypes.data for out in outs], plain=plain)
+    placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
+    tensors = [out.ctypes.data for out in outs]
+    return launch.prepare(plan, pixels, [placements[i.shape[:2]] for i in images], tensors, room=room, **options)
 
 
 def run(library, plan, images, *, plain=False, spoil=None):
     """The tensors of uint8 (height, width, channels) images, by the real kernels; ``spoil`` may change the launch."""
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
-    prepared = prepare(plan, images, outs, plain=plain)
+    room = Room()  # which must live until the end
+    prepared = prepare(plan, images, outs, room=room, plain=plain)
     if spoil:
         spoil(prepared)
-    middle = np.full(max(1, prepared.middle_bytes), 165, np.uint8)
-    prepared.place(windows=prepared.windows.ctypes.data, middle=middle.ctypes.data)
     constants = launch.constants(plan)
     struct = launch.plan_struct(plan, constants.ctypes.data)
-    grids = [(ctypes.c_uint * 3)(*grid) for grid in (prepared.first_grid, prepared.second_grid)]
+    (part,) = prepared.parts
+    grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid)]
     address = ctypes.c_void_p(prepared.images.ctypes.data)
     poison(guards)
     library.run_first_pass(grids[0], address)
@@ -103,7 +116,7 @@ def expected(plan, images):
     kernel = CpuKernel(plan)
     outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
-    kernel.run(padded, [plan.geometry.place(*image.shape[:2]) for image in images], outs)
+    kernel.run(padded, [plan.geometry.place(*image.shape[:2]) for image in images], outs, range(len(outs)))
     return outs
 
 

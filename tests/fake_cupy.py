@@ -9,6 +9,7 @@ import json
 import sys
 import threading
 import weakref
+from math import prod
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 
@@ -31,19 +32,34 @@ class CUDARuntimeError(RuntimeError):
 
 
 class Pointer:
-    def __init__(self, ptr):
-        self.ptr = ptr
+    def __init__(self, ptr, owner=None):
+        self.ptr, self.owner = ptr, owner
+
+    def copy_from_host_async(self, source, n_bytes, stream):
+        assert isinstance(source, int)
+        assert isinstance(stream, Stream)
+        ctypes.memmove(self.ptr, source, n_bytes)
 
     def copy_from_device_async(self, source, n_bytes, stream):
         assert isinstance(stream, Stream)
         ctypes.memmove(self.ptr, source.ptr, n_bytes)
 
 
+class UnownedMemory:
+    def __init__(self, ptr, size, owner, device_id):
+        assert device_id == RUNTIME.getDevice()
+        self.ptr, self.size, self.owner = ptr, size, owner
+
+
 class Array(np.ndarray):
     """It refuses what CuPy would compile a kernel of its own for, which the machine may lack the headers for."""
 
-    def __new__(cls, shape, dtype, memptr):
-        return np.frombuffer((ctypes.c_uint8 * shape).from_address(memptr.ptr), dtype).view(cls)
+    def __new__(cls, shape, dtype, memptr, strides=None):
+        shape = (shape,) if isinstance(shape, int) else shape
+        n_bytes = strides[0] * shape[0] if strides else prod(shape) * np.dtype(dtype).itemsize
+        array = np.ndarray.__new__(cls, shape, dtype, (ctypes.c_char * n_bytes).from_address(memptr.ptr), 0, strides)
+        array.owner = memptr
+        return array
 
     @property
     def data(self):
@@ -62,9 +78,11 @@ class Array(np.ndarray):
 
 
 def asarray(values):
-    if isinstance(values, Image):  # memory of the device: no copy
-        return np.asarray(values).view(Array)
-    return np.array(np.asarray(values)).view(Array)
+    if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
+        return np.array(np.asarray(values)).view(Array)
+    interface = values.__cuda_array_interface__  # without a copy, after a wait
+    Stream.synchronized = (*Stream.synchronized, interface["stream"])
+    return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
 
 
 def empty(shape, dtype):
@@ -75,6 +93,7 @@ class Stream:
     ptr = 0  # nvImageCodec sees it
     made = destroyed = 0
     waited_for = ()  # events, of all streams
+    synchronized = ()  # numbers of streams, for one array each
     _current = threading.local()
 
     def __init__(self, *, non_blocking):
@@ -160,6 +179,7 @@ RUNTIME = SimpleNamespace(
     broken=None,  # what every call that waits for the device raises, as after an illegal address
     CUDARuntimeError=CUDARuntimeError,
     deviceSynchronize=synchronize,
+    getDevice=lambda: 0,
     getDeviceCount=lambda: 1,
     memGetInfo=lambda: (FREE, FREE),
     getDeviceProperties=lambda _: {"name": b"Fake GPU", "multiProcessorCount": 1},
@@ -197,9 +217,12 @@ def modules(folder):
         Module=Module,
         runtime=RUNTIME,
         Device=Device,
+        UnownedMemory=UnownedMemory,
+        MemoryPointer=lambda memory, offset: Pointer(memory.ptr + offset, memory),
         Stream=Stream,
         Event=Event,
         get_current_stream=Stream.current,
+        alloc_pinned_memory=lambda n_bytes: bytearray(b"\x63" * n_bytes),  # 99
         get_elapsed_time=lambda begin, end: 1e3 * (end.time - begin.time),
     )
     return SimpleNamespace(
@@ -256,6 +279,10 @@ class Image:
     @property
     def __array_interface__(self):
         return self._pixels.__array_interface__
+
+    @property
+    def __cuda_array_interface__(self):
+        return self._pixels.__array_interface__ | {"stream": self.stream}
 
 
 class CodeStream:
@@ -319,6 +346,7 @@ def codecs():
                     continue
                 pixels = self._shown(np.asarray(real), stream.encoded)
                 image = images[index] if images else Image(real)
+                image.stream = arguments["cuda_stream"]
                 results.append(image.fill(Decoder.changes.get(way, lambda same: same)(pixels), Decoder.padding))
             Decoder.shares = (*Decoder.shares, (len(by_hardware), len(streams) - len(by_hardware)))
             return results

@@ -675,6 +675,27 @@ MUTANTS = (
         "device/test_gpu_engine.py::test_the_kernels_wait_for_what_the_caller_has_queued",
     ),
     Mutant(
+        "pixels that become ready on another stream are not waited for",
+        "devices/gpu.py",
+        'if said["stream"] != cupy.cuda.get_current_stream().ptr:',
+        'if said["stream"] == -1:',
+        "device/test_gpu_engine.py::test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for",
+    ),
+    Mutant(
+        "the parts of a chunk have the places of one launch between the passes",
+        "kernels/launch.py",
+        "begins[first:last] -= np.uint64(used)",
+        "begins[first:last] -= np.uint64(0)",
+        "device/test_cuda.py::test_images_are_launched_in_parts_that_have_room_between_the_passes",
+    ),
+    Mutant(
+        "machine code mirrors no columns on a GPU",
+        "kernels/llvm.py",
+        'p["mirror_1"] if axis else SIZE(0)',
+        "SIZE(0)",
+        "device/test_cuda.py::test_machine_code_fills_structs_and_windows_as_the_host_does",
+    ),
+    Mutant(
         "a GPU keeps its decoder after the engine's end",
         "decoders/gpu.py",
         "        self._decoder = None  #",

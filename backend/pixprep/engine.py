@@ -131,18 +131,22 @@ class Engine:
             with lock:
                 return next(chunks, None)
 
-        def work() -> tuple[int, int]:  # whoever is free takes the next chunk
+        def work(chunk: Chunk[Any] | None) -> tuple[int, int]:  # whoever is free takes the next chunk
             recovered = fallbacks = 0
-            while (chunk := take()) is not None:
+            while chunk is not None:
                 with self._device.lane():
                     images = self._run_chunk(chunk, batch)
                 recovered += sum(image.is_recovered for image in images)
                 fallbacks += sum(image.is_fallback for image in images)
+                chunk = take()
             return recovered, fallbacks
 
-        others = [self._pool.submit(work) for _ in range(min(self.lanes, count) - 1)] if self._pool else []
+        first = take()
+        left = count - len(first.indices) if first else 0  # no thread is woken for nothing
+        pool, helpers = self._pool, min(self.lanes - 1, left)
+        others = [pool.submit(lambda: work(take())) for _ in range(helpers)] if pool else []
         try:
-            counts = [work()]
+            counts = [work(first)]
         finally:
             wait(others)  # they write into this batch: none may be left behind when one has failed
         counts += [other.result() for other in others]
@@ -189,7 +193,7 @@ class Engine:
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
-                self._kernels[name].run(pixels, placements, [array[index] for index in images])
+                self._kernels[name].run(pixels, placements, array, [*images])
             case _ as never:
                 unreachable(never)
 

@@ -9,10 +9,11 @@ This module has one job, the plan, and is long because geometry, placement and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import ceil, floor, inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ MAX_RESIZED_PIXELS = 1 << 28
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
 fraction of its size. docs/decisions.md has what fewer would cost."""
+
+RECENT_SIZES = 512
+"""Of images, whose placements are remembered: 1 kB each, and 10 us to make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +102,8 @@ class Resize:
         rows, columns = self._sides(height, width)
         return max(1, rounded(rows, self.rounding)), max(1, rounded(columns, self.rounding))
 
-    def ratio(self, height: int, width: int) -> tuple[float, float]:
+    def ratio(self, height: int, width: int, resized: tuple[int, int]) -> tuple[float, float]:
         """Image pixels for each resized pixel, (y, x); the windows lie symmetrically about the image's middle."""
-        resized = self.size(height, width)
         if not self.subpixel:
             return height / resized[0], width / resized[1]
         # DALI grows what it looks at up to tenfold, for a side that is rounded up to 1.
@@ -149,8 +152,7 @@ class Reduction:
         return position / self.denominator + self.origin[axis]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):
     """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
 
     The image is cropped to ``box``, mirrored, and resized to ``resized``. The ``region`` of the result is flipped and
@@ -236,7 +238,7 @@ class Geometry:
         box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
         size = (rows.length, columns.length)
         resized = self.resize.size(*size) if self.resize else size
-        ratio = self.resize.ratio(*size) if self.resize else (1.0, 1.0)
+        ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
             raise ImageError(
                 "BAD_DIMENSIONS",
@@ -264,6 +266,8 @@ class _Span:
 
     Where it shows none, ``at`` may lie outside it.
     """
+
+    __slots__ = ("at", "begin", "canvas", "is_flipped", "length")
 
     def __init__(self, length: int) -> None:
         self.begin = 0
@@ -453,12 +457,16 @@ class Plan:
     alpha: Alpha = "drop"
     outputs: Mapping[str, OutputPlan]
 
-    def place(self, height: int, width: int) -> Placed:
-        """Where an image of this size lies in every output.
+    @cached_property
+    def place(self) -> Callable[[int, int], Placed]:
+        """``place(height, width)``: where an image of this size lies in every output; of a recent size the same object.
 
         Raises:
             ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: one of the outputs has no place for it.
         """
+        return lru_cache(RECENT_SIZES)(self._place)
+
+    def _place(self, height: int, width: int) -> Placed:
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
         for name, output in self.outputs.items():
@@ -471,8 +479,7 @@ class Plan:
         return Placed(height, width, placements, denominator)
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """An image of known size in every output of a plan.
 
     Attributes:
@@ -489,5 +496,5 @@ class Placed:
 
     def reduced(self, reduction: Reduction) -> Placed:
         """The same image in pixels that were decoded to a fraction."""
-        placements = {name: replace(each, reduction=reduction) for name, each in self.placements.items()}
-        return replace(self, placements=placements)
+        placements = {name: each._replace(reduction=reduction) for name, each in self.placements.items()}
+        return self._replace(placements=placements)

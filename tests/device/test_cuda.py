@@ -13,7 +13,7 @@ import cuda_builds
 import cuda_shim
 import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
-from pixprep.kernels import compiled, launch, nvrtc
+from pixprep.kernels import launch, nvrtc
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Windows
@@ -143,12 +143,13 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
     theirs = cuda_shim.expected(plan, batch)
 
     def spoil(prepared):
+        words = prepared.memory.view(np.int32)
         for axis in ("rows", "columns"):
             for struct in np.unique(prepared.images[axis]):
                 align = launch.TAPS if like == "pillow" else 1
                 at = {"first": 5, "count": 5, "weights": 5 * align + (like == "pillow") * 2}[wrong]
                 by = {"first": align, "count": 1, "weights": 1 << 18}[wrong]
-                prepared.windows[int(struct[wrong]) // 4 + at] -= by
+                words[(int(struct[wrong]) - words.ctypes.data) // 4 + at] -= by
 
     ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, spoil=spoil)
     assert not any(map(np.array_equal, ours, theirs))
@@ -255,68 +256,119 @@ def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
     np.put_along_axis(expected, windows.first[:, None] + np.arange(widest), windows.weights, axis=1)
     if mirror:
         expected[:, :length] = expected[:, length - 1 :: -1]
-    for is_compiled in (False, True):
-        packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror, compiled=is_compiled)
-        groups = packed.array[packed.weights :].view(np.int8).reshape(-1, size, 4, 4).astype(int)
-        starts, counts = packed.array[: 2 * size].reshape(2, size)
-        assert not (starts % align).any()
-        assert not groups[:, :, 3].any()
-        made = np.zeros_like(expected)
-        for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
-            low, middle, high = groups[:n, window, :3].transpose(1, 0, 2).reshape(3, -1)
-            made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
-        assert np.array_equal(made[::-1] if flip else made, expected)
-        read = np.flatnonzero(expected.any(axis=0))
-        assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
+    packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror)
+    starts, counts = packed.array[: 2 * size].reshape(2, size)
+    groups = packed.array[-(-2 * size // 4) * 4 :].view(np.int8).reshape(-1, size, 4, 4)
+    assert not (starts % align).any()
+    assert not groups[:, :, 3].any()
+    made = np.zeros_like(expected)
+    for window, (start, n) in enumerate(zip(starts, counts, strict=True)):
+        low, middle, high = groups[:n, window, :3].astype(int).transpose(1, 0, 2).reshape(3, -1)
+        made[window, start : start + 4 * n] = low + 256 * middle + 65536 * high
+    assert np.array_equal(made[::-1] if flip else made, expected)
+    read = np.flatnonzero(expected.any(axis=0))
+    assert (packed.begin, packed.end) == (read[0], read[-1] + 1)
 
 
-@pytest.mark.parametrize("like", ["pillow", "torchvision"])
-def test_windows_packed_in_machine_code_are_those_packed_in_numpy(like):
-    """Of every method of the fast profiles, and of sizes that shrink, grow and stay."""
+def test_machine_code_fills_structs_and_windows_as_the_host_does():
+    """All of them in one call, number for number; also of axes that keep their length, or of which nothing is seen."""
     count = 0
-    for filter_name, antialias in PROFILES[like].methods:
-        resize = pp.resize(height=40, width=31, like=like, filter=filter_name, antialias=antialias)
-        plan = plan_of(resize, pp.center_crop(33, 28), pp.tensor(dtype="uint8"))
-        for size in ((1, 1), (300, 33), (40, 200), (5, 1000)):
-            how = resampling(plan.geometry.resize, plan.geometry.place(*size), compiled=compiled)
-            for windows, length in ((how.rows, size[0]), (how.columns, size[1])):
-                for align, flip, mirror in ((1, False, True), (4, True, False), (4, True, True)):
-                    options = {"align": align, "flip": flip, "mirror": mirror}
-                    mine, theirs = (launch.pack(windows, length, **options, compiled=x) for x in (True, False))
-                    assert np.array_equal(mine.array, theirs.array[: len(mine.array)])
-                    assert not theirs.array[len(mine.array) :].any()
-                    assert mine[1:] == theirs[1:]
-                    count += 1
-    assert count > 100
+    empty = [
+        pp.resize(height=20, width=20),
+        pp.pad(300, 300),
+        pp.crop(0, 0, 40, 40),
+        pp.flip(),
+        pp.tensor(dtype="uint8"),
+    ]
+    crops = [pp.crop(3, 5, 1, 1), pp.resize(height=9, width=7, like="torchvision"), pp.flip("vertical"), pp.tensor()]
+    for plan, batch in [*cases(), *((plan_of(*ops), images(7)[3:]) for ops in (empty, crops))]:
+        if not launch.is_fast(plan):
+            continue
+        mine, theirs = (
+            cuda_shim.prepare(plan, batch, batch, room=cuda_shim.Room(), compiled=is_compiled)
+            for is_compiled in (True, False)
+        )
+        assert mine.parts == theirs.parts
+        for our, their in zip(mine.images, theirs.images, strict=True):
+            for name in set(launch.IMAGE.names) - {"middle", "rows", "columns", "factor"}:  # fast.cu reads no factor
+                assert our[name] == their[name], name
+            for axis in ("rows", "columns"):
+                (starts, counts, groups), (their_starts, their_counts, their_groups) = (
+                    windows_of(prepared, struct[axis]) for prepared, struct in ((mine, our), (theirs, their))
+                )
+                assert our[axis]["bits"] == their[axis]["bits"]
+                assert np.array_equal(starts, their_starts)
+                assert np.array_equal(counts, their_counts)
+                for window, n in enumerate(counts):
+                    assert np.array_equal(groups[:n, window], their_groups[:n, window])
+                count += 1
+        begins = [prepared.images["middle"] - prepared.images["middle"][0] for prepared in (mine, theirs)]
+        assert np.array_equal(*begins)
+    assert count > 1000
+
+
+def windows_of(prepared, struct):
+    """First positions, counts of groups, and (group, window, 4, 4) signed bytes of an uploaded axis."""
+    words, size = prepared.memory.view(np.int32), int(struct["size"])
+    first, count, weights = ((int(struct[name]) - words.ctypes.data) // 4 for name in ("first", "count", "weights"))
+    counts = words[count : count + size]
+    end = weights + 4 * size * max(counts, default=0)
+    groups = words[weights:end].view(np.int8).reshape(-1, size, 4, 4) if size else np.zeros((0, 0, 4, 4))
+    return words[first : first + size], counts, groups
 
 
 def test_a_weight_of_more_than_three_bytes_is_refused():
     one = np.ones(1, np.int32)
-    for is_compiled in (False, True):
-        with pytest.raises(AssertionError, match="more than three digits"):
-            launch.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1, compiled=is_compiled)
+    with pytest.raises(AssertionError, match="more than three digits"):
+        launch.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1)
 
 
-def test_windows_are_packed_once_for_equal_axes():
+def test_images_of_one_size_share_their_windows():
     plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
     batch = [np.zeros((100, width, 3), np.uint8) for width in (70, 60, 70)]
-    prepared = cuda_shim.prepare(plan, batch, batch)
-    rows, columns = ([int(struct["first"]) for struct in prepared.images[axis]] for axis in ("rows", "columns"))
-    assert len(set(rows)) == 1
-    assert columns[0] == columns[2] != columns[1]
-    assert not any(offset % 16 for offset in (*rows, *columns, *map(int, prepared.images["rows"]["weights"])))
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room)
+    for axis in ("rows", "columns"):
+        first, other, third = prepared.images[axis]
+        assert first == third
+        assert len({int(first["first"]), int(other["first"])}) == 2
+        assert not any(int(struct[name]) % 16 for struct in (first, other) for name in ("first", "weights"))
 
 
 @pytest.mark.parametrize("name", PROFILES["pillow"].antialiased)
 def test_a_launch_covers_every_pixel_of_the_batch(name):
     plan = plan_of(pp.resize(100, filter=name), pp.center_crop(90, 97), pp.tensor())
     batch = [np.zeros((300, 200, 3), np.uint8), np.zeros((128, 1024, 3), np.uint8)[:, :1000]]
-    prepared = cuda_shim.prepare(plan, batch, batch)
-    images = prepared.images
-    assert prepared.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
-    assert prepared.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()
-    assert prepared.second_grid == (1, 23, 2)
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room)
+    images, (part,) = prepared.images, prepared.parts
+    assert (part.first, part.last) == (0, 2)
+    assert part.first_grid[0] * launch.TILE[0] >= images["columns"]["size"].max()
+    assert part.first_grid[1] * launch.TILE_ROWS >= launch.TAPS * images["middle_height"].max()
+    assert part.second_grid == (1, 23, 2)
     words = images["middle_height"].astype(int) * images["middle_width"]
-    assert images["middle"][1] >= 4 * 3 * words[0]
-    assert prepared.middle_bytes >= images["middle"][1] + 4 * 3 * words[1]
-    assert not (images["middle"] % launch.ALIGNMENT).any()
+    begins = images["middle"] - room.between.ctypes.data
+    assert begins[1] >= 4 * 3 * words[0]
+    assert len(room.between) >= begins[1] + 4 * 3 * words[1]
+    assert not (begins % launch.ALIGNMENT).any()
+
+
+@pytest.mark.parametrize("most", [0, 1, 20_000, 40_000, 10**9])
+def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
+    plan = plan_of(pp.resize(height=20, width=20), pp.tensor())
+    batch = [np.zeros((100 + 37 * index % 90, 60, 3), np.uint8) for index in range(13)]
+    room = cuda_shim.Room()
+    prepared = cuda_shim.prepare(plan, batch, batch, room=room, middle_bytes=most)
+    sizes = 4 * 3 * prepared.images["middle_height"].astype(int) * prepared.images["middle_width"]
+    begins = prepared.images["middle"] - room.between.ctypes.data
+    assert len(room.between) <= max(most, launch.ALIGNMENT * -(-sizes.max() // launch.ALIGNMENT))
+    assert [part.first for part in prepared.parts] == [0, *(part.last for part in prepared.parts[:-1])]
+    assert prepared.parts[-1].last == len(batch)
+    for first, last, first_grid, second_grid in prepared.parts:
+        assert first_grid[2] == second_grid[2] == last - first > 0
+        ends = begins[first:last] + sizes[first:last]
+        assert begins[first] == 0
+        assert (ends[:-1] <= begins[first + 1 : last]).all()
+        assert ends[-1] <= len(room.between)
+    assert (len(prepared.parts) == 13) == (most < 2)
+    assert (len(prepared.parts) == 1) == (most == 10**9)

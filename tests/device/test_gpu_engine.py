@@ -388,6 +388,40 @@ def test_a_stream_outlives_its_thread_and_its_device_and_serves_the_next_ones(gp
     assert (fake.made, fake.destroyed) == (made + 2, destroyed)
 
 
+class DeviceImage:
+    """An image of nvImageCodec's in device memory, whose rows may lie apart."""
+
+    def __init__(self, gpu, values, stream, *, gap):
+        height, width, channels = values.shape
+        pitch = width * channels + gap
+        self.buffer_kind = gpu.codec.ImageBufferKind.STRIDED_DEVICE
+        self.memory = np.full(height * pitch, 99, np.uint8)
+        rows = np.lib.stride_tricks.as_strided(self.memory, values.shape, (pitch, channels, 1))
+        rows[...] = values
+        data = (self.memory.ctypes.data, False)
+        strides = (pitch, channels, 1) if gap else None
+        self.__cuda_array_interface__ = {
+            "shape": values.shape, "strides": strides, "typestr": "|u1", "data": data, "version": 3, "stream": stream
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("gap", [0, 5])
+def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, gap):
+    """Each would cost a synchronize; of another stream it must be."""
+    to_array = sys.modules["pixprep.devices.gpu"]._to_array
+    values, stream = noise(30, 41), gpu.cupy.cuda.Stream(non_blocking=True)
+    stream.ptr = 4711
+    for said, waited in ((4711, ()), (4712, (4712,))):
+        gpu.cupy.cuda.Stream.synchronized = ()
+        with stream:
+            array = to_array(DeviceImage(gpu, values, said, gap=gap))
+        assert gpu.cupy.cuda.Stream.synchronized == waited
+        assert np.array_equal(array, values)
+        assert array.strides[0] == 41 * 3 + gap
+        gc.collect()  # the array keeps the image's memory
+        assert np.array_equal(array, values)
+
+
 def test_memory_may_be_given_back_while_a_batch_runs(engine):
     """By the watchdog's thread: the images that a lane works on live until it has done with them."""
     images = [jpeg(50, 70, seed) for seed in range(64)]
@@ -793,4 +827,5 @@ def test_the_command_run_takes_a_gpu(tmp_path, capsys):
         assert cli.main(["run", *files, "--device", device, "--output", str(out), "--json"]) == 1
         lines.append(capsys.readouterr().out.replace(str(out), ""))
     assert lines[0] == lines[1]
-    assert np.array_equal(*(np.load(tmp_path / device / "photo.npy") for device in ("cpu", "gpu")))
+    for name in PIPELINE.outputs:
+        assert np.array_equal(*(np.load(tmp_path / device / f"photo.{name}.npy") for device in ("cpu", "gpu")))

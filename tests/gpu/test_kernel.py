@@ -40,7 +40,7 @@ def run(cupy, kernels):
 def launch(cupy, kernel, plan, pixels):
     outs = cupy.asarray(np.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype))
     placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
-    kernel.run(pixels, placements, [outs[index] for index in range(len(pixels))])
+    kernel.run(pixels, placements, outs, range(len(pixels)))
     cupy.cuda.get_current_stream().synchronize()
     return list(cupy.asnumpy(outs))
 

@@ -3,7 +3,9 @@
 import ast
 import importlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from io import BytesIO
@@ -247,6 +249,31 @@ def test_labels_that_would_overlap_are_moved_apart(benchmark):
     assert placed["b"] - placed["a"] == pytest.approx(2.0)
     assert placed["a"] + placed["b"] == pytest.approx(20.5)
     assert placed["c"] == 20.0
+
+
+def test_the_hosts_ceiling_is_measured_over_a_gpu_that_takes_no_time(tmp_path):
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        pytest.skip("NO C++ COMPILER, which the stand-in of the GPU needs")
+    pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
+    options = ["--out", tmp_path, "--date", "2026-01-01", "--cores", 1, "--lanes", 1, "--batches", 1, 3, "--rounds", 1]
+    done = subprocess.run(
+        [sys.executable, *map(str, [FOLDER / "host.py", *options, "--seconds", 0.2])],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "host-2026-01-01.json").read_text(encoding="utf-8"))
+    assert [(cell["sizes"], cell["batch"]) for cell in result["cells"]] == [
+        (sizes, batch) for sizes in ("equal", "300 sizes", "never twice") for batch in (1, 3)
+    ]
+    for cell in result["cells"]:
+        parts = cell["parts_us"]
+        assert sum(parts.values()) == pytest.approx(cell["python_us"], rel=0.01)
+        assert cell["interpreter_us"] == pytest.approx(cell["python_us"] - parts["stand-ins"], rel=0.01)
+        assert cell["ceiling_images_per_s"] == pytest.approx(1e6 / cell["interpreter_us"], rel=0.01)
+        assert min(cell["machine_code_us"], parts["header"], parts["answer"], cell["measured_images_per_s"]) > 0
 
 
 @pytest.mark.parametrize("file", ["gpu.py", "served_gpu.py"])

@@ -24,7 +24,8 @@ ops
 pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
-decoders.flaws presets doubts decoders.structure_code kernels kernels.llvm kernels.resampling
+presets doubts kernels kernels.structs
+decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu

@@ -15,11 +15,14 @@ Array = Any
 class Kernel(Protocol):
     """Runs one tensor plan for one engine; may be called from several of its threads."""
 
-    def run(self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Sequence[Array]) -> None:
+    def run(
+        self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
+    ) -> None:
         """Write the tensor of each image.
 
         Args:
             images: decoded, on this kernel's device; sizes may differ.
             placements: the plan's geometry at each image's size, and how the image lies in its pixels if that differs.
-            outs: for each image an array of ``plan.spec.shape`` and dtype; every value is written.
+            outs: (n, *plan.spec.shape) of its dtype, C-contiguous.
+            places: where each image's tensor lies in ``outs``; every value of it is written, and no other.
         """

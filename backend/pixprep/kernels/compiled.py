@@ -9,6 +9,8 @@ up a group weigh 0. Other threads run during every call.
 from __future__ import annotations
 
 import ctypes
+import struct
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import ceil
 from typing import Any, NamedTuple
@@ -16,10 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.llvm import ADDRESSES, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, TAPS, WINDOWS
+from pixprep.kernels.llvm import ADDRESSES, FILL, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, PLACED, WINDOWS
 from pixprep.kernels.resampling import RECENT
+from pixprep.kernels.structs import IMAGE
+from pixprep.plan import Placement, Resize, TensorPlan
+from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import RADIUS, Formula
-from pixprep.profiles.windows import Axis, Windows
+from pixprep.profiles.profile import never_vertical_first
+from pixprep.profiles.windows import Axis
 
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
@@ -48,11 +54,12 @@ class _Windows(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_double if i < 4 else ctypes.c_int64) for i, name in enumerate(WINDOWS))
 
 
-class _Pack(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int64) for name in PACK)
+class _Fill(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int64 if i else ctypes.c_double) for i, name in enumerate(FILL))
 
 
 _Pass, _LookUp = ctypes.c_int64 * len(PASS), ctypes.c_int64 * len(LOOK_UP)
+_PLACED = struct.Struct(f"=2d{len(PLACED) - 2}q")
 
 
 @lru_cache(RECENT)
@@ -74,40 +81,59 @@ def grouped(formula: Formula, axis: Axis, group: int) -> Grouped:
     return Grouped(memory, size, taps, told.bits, told.begin, told.end)
 
 
-@lru_cache(RECENT)
-def windows(formula: Formula, axis: Axis) -> Windows:
-    """The windows as ``formula.windows`` makes them; perhaps with more columns of zeros."""
-    made = grouped(formula, axis, 1)
-    first, count, weights = (
-        made.memory[: made.size],
-        made.memory[made.size : 2 * made.size],
-        made.memory[2 * made.size :],
-    )
-    return Windows(first, count, weights.reshape(made.size, made.taps), made.bits)
-
-
 def forget() -> None:
     """Give the memory of the remembered windows back."""
     grouped.cache_clear()
-    windows.cache_clear()
 
 
-def pack(windows: Windows, length: int, *, align: int, flip: bool, mirror: bool) -> tuple[Int32, int, int]:
-    """``launch.pack`` of windows that stay inside the axis: the array, and the input positions that they read."""
-    size = len(windows.first)
-    arrays = windows.first, windows.count, windows.weights
-    assert all(array.dtype == np.int32 and array.flags.c_contiguous for array in arrays)
-    most = -(-(windows.weights.shape[1] + align - 1) // TAPS)
-    begin = -(-2 * size // 4) * 4
-    memory = np.zeros(begin + most * size * 4, np.int32)
-    address: int = memory.ctypes.data
-    told = _Pack(
-        *(array.ctypes.data for array in arrays), windows.weights.strides[0], size, length, align, flip, mirror,
-        address, address + 4 * size, address + 4 * begin, length, 0, 0, 0,
+def fill(
+    formula: Formula,
+    plan: TensorPlan,
+    *,
+    pixels: Sequence[tuple[int, int, int, int]],
+    placements: Sequence[Placement],
+    tensors: Sequence[int],
+    which: Sequence[int],
+    upload: Callable[[int], tuple[U8, int]],
+) -> tuple[U8, int, tuple[int, int]]:
+    """``launch._fill`` for fast.cu, of a plan whose windows are made by a formula: all in one call."""
+    order = _order(plan.geometry.resize)
+    records = b"".join([
+        _PLACED.pack(
+            *p.ratio, *p.box, *p.resized, *p.region, *p.at, *p.mirrors, *p.flips,
+            like == index and order(p), like, *one, tensor,
+        )
+        for index, (p, like, one, tensor) in enumerate(zip(placements, which, pixels, tensors, strict=True))
+    ])  # fmt: skip
+    told = _Fill(
+        radius=RADIUS[formula.curve], images=np.frombuffer(records, np.uint8).ctypes.data, channels=len(plan.channels),
+        curve=ADDRESSES[formula.curve], is_widened=formula.is_widened, bits=formula.bits or 0,
     )  # fmt: skip
-    FUNCTIONS["pack"](ctypes.byref(told))
-    assert not told.rest, "a weight has more than three digits"
-    return memory[: begin + told.groups * size * 4], told.begin, told.end
+    axis = (ctypes.c_int64 * (len(WINDOWS) + len(PACK)))()
+    told.windows = ctypes.addressof(axis)
+    told.pack = told.windows + 8 * len(WINDOWS)
+    measured = np.empty(IMAGE.itemsize * len(which), np.uint8)
+    told.structs, told.used = measured.ctypes.data, len(which)
+    FUNCTIONS["fill"](ctypes.byref(told))  # it has no capacity yet, and says how much it needs
+    memory, told.address = upload(told.used)
+    scratch = np.empty(told.scratch_used, np.uint8)
+    told.structs, told.capacity = memory.ctypes.data, told.used
+    told.scratch, told.scratch_capacity = scratch.ctypes.data, told.scratch_used
+    told.used, told.middle, told.wide, told.high = len(which), 0, 0, 0
+    FUNCTIONS["fill"](ctypes.byref(told))
+    return memory, told.middle, (told.wide, told.high)
+
+
+def _order(resize: Resize | None) -> Callable[[Placement], bool]:
+    """Whether the first pass of a placement is from row to row."""
+    if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
+        return lambda _: False
+    method = resize.method
+
+    def axis(p: Placement, axis: int) -> Axis:
+        return Axis(p.box[axis + 2] - p.box[axis], p.resized[axis], p.ratio[axis], p.region[axis], p.region[axis + 2])
+
+    return lambda p: profile.is_vertical_first(method, axis(p, 0), axis(p, 1))
 
 
 def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertical_first: bool) -> U8:

@@ -47,10 +47,15 @@ class CpuKernel:
         self._compiled = machine_code() if self._formula else None
 
     def run(
-        self, images: Sequence[U8], placements: Sequence[Placement], outs: Sequence[npt.NDArray[np.generic]]
+        self,
+        images: Sequence[U8],
+        placements: Sequence[Placement],
+        outs: npt.NDArray[np.generic],
+        places: Sequence[int],
     ) -> None:
         """See ``Kernel.run``."""
-        for pixels, placement, out in zip(images, placements, outs, strict=True):
+        for pixels, placement, place in zip(images, placements, places, strict=True):
+            out = outs[place]
             planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
             self._write(self._resample(pixels, placement), placement, planes)
 

@@ -14,11 +14,41 @@ import cupy
 import numpy as np
 
 from pixprep.kernels import launch, nvrtc
+from pixprep.kernels.structs import IMAGE, TILE
 from pixprep.plan import Placement, TensorPlan
 
 MIDDLE_BYTES = 256 << 20
 """Between the passes, in each thread, unless one image alone needs more. 128 photos of 12 megapixels to 224 take 230
 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x 224, 5 KB on the wire become 11 MB."""
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class _Room:
+    """See ``launch.Room``: for one launch, in memory that its thread keeps for the next one."""
+
+    def __init__(self, uploads: threading.local, middles: threading.local) -> None:
+        self._uploads, self._middles = uploads, middles
+        self.device: Any = None
+        self._middle: Any = None  # held until the launch is queued, whoever trims meanwhile
+
+    def upload(self, n_bytes: int) -> tuple[launch.U8, int]:
+        """See ``launch.Room``: pinned memory, from which a copy does not wait, and memory of the GPU for that copy."""
+        host: launch.U8
+        host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
+        if len(host) < n_bytes:
+            whole = 1 << (n_bytes - 1).bit_length()
+            host = np.frombuffer(cupy.cuda.alloc_pinned_memory(whole), np.uint8, whole)
+            self.device = cupy.empty((whole,), np.uint8)
+            self._uploads.kept = host, self.device
+        return host[:n_bytes], int(self.device.data.ptr)
+
+    def middle(self, n_bytes: int) -> int:
+        """See ``launch.Room``."""
+        self._middle = getattr(self._middles, "kept", None)
+        if self._middle is None or self._middle.nbytes < n_bytes:
+            self._middle = self._middles.kept = cupy.empty(n_bytes, np.uint8)
+        return int(self._middle.data.ptr)
 
 
 class GpuKernel:
@@ -34,46 +64,38 @@ class GpuKernel:
         self._first_pass = module.get_function("first_pass")
         self._second_pass = module.get_function("second_pass")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
-        self._local = threading.local()
+        self._uploads = threading.local()
         self._middles = threading.local()
 
-    def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Sequence[Any]) -> None:
+    def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``: ``images`` are uint8 (height, width, channels) on this device, ``outs`` on it too.
 
         Images and outputs must stay alive until the stream has done the work, and the same thread may not call again
-        before: the memory between the passes and what the structs point at is kept for that long, and used again.
+        before: one copy takes everything that the kernels read from memory that the next call writes to.
         """
-        used: list[Any] = []
-        if images:
-            self._launch(images, placements, outs, used)
-        self._local.used = used
-
-    def _launch(
-        self, images: Sequence[Any], placements: Sequence[Placement], outs: Sequence[Any], used: list[Any]
-    ) -> None:
-        """Queue the two launches, or for halves of the images more, where too much memory would lie between the two."""
+        if not images:
+            return
+        room = _Room(self._uploads, self._middles)
         pixels = [
             launch.PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images
         ]
-        prepared = launch.prepare(self._plan, pixels, placements, [out.data.ptr for out in outs], plain=self.is_plain)
-        if prepared.middle_bytes > MIDDLE_BYTES and len(images) > 1:
-            half = len(images) // 2
-            self._launch(images[:half], placements[:half], outs[:half], used)
-            self._launch(images[half:], placements[half:], outs[half:], used)
-            return
-        local = self._middles
-        middle = getattr(local, "middle", None)
-        if middle is None or middle.nbytes < prepared.middle_bytes:
-            middle = local.middle = cupy.empty(prepared.middle_bytes, np.uint8)
-        windows = cupy.asarray(prepared.windows)
-        prepared.place(windows=windows.data.ptr, middle=middle.data.ptr)
-        structs = cupy.asarray(prepared.images.view(np.uint8))
-        used += [windows, structs]
-        self._first_pass(prepared.first_grid, launch.TILE, (structs,))
-        self._second_pass(prepared.second_grid, launch.TILE, (structs, self._struct))
+        first, stride = outs.data.ptr, outs.strides[0]
+        tensors = [first + stride * place for place in places]
+        prepared = launch.prepare(
+            self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
+        )
+        n_bytes = prepared.memory.nbytes
+        room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
+        for part in prepared.parts:
+            structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+            self._first_pass(part.first_grid, TILE, (structs,))
+            self._second_pass(part.second_grid, TILE, (structs, self._struct))
 
     def trim(self) -> None:
-        """Give the memory between the passes back to CuPy's pool; any thread may ask for it."""
+        """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
+
+        What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
+        """
         self._middles = threading.local()
 
 

@@ -6,64 +6,35 @@ of ``profiles.windows``. Where a function has ``plain``, it is for plain.cu, als
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels.resampling import machine_code, resampling
+from pixprep.kernels.structs import (
+    ALIGNMENT,
+    DIGITS,
+    IMAGE,
+    PIXELS,
+    PLAN,
+    STEP,
+    TAPS,
+    TILE,
+    TILE_ROWS,
+)
 from pixprep.plan import Affine, Placement, TensorPlan
 from pixprep.profiles import PROFILES
+from pixprep.profiles.formula import Formula
 from pixprep.profiles.windows import IDENTITY_BITS, Passes, Windows
 
-TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
-TILE_ROWS = 32
-PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fast.cu
-TAPS = 4  # of a group, which one instruction weighs: TAPS of fast.cu
-DIGITS = 3  # signed bytes of a weight
-ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
 VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 PASSES: tuple[Passes, ...] = get_args(Passes)
 STEPS = ("affine", "subtract", "multiply", "divide")
 
-_POINTER = np.uint64
-WINDOWS = np.dtype(
-    [("first", _POINTER), ("count", _POINTER), ("weights", _POINTER), ("size", np.int32), ("bits", np.int32)]
-)
-IMAGE = np.dtype(
-    [
-        ("pixels", _POINTER),
-        ("middle", _POINTER),
-        ("tensor", _POINTER),
-        ("begin", _POINTER),
-        ("end", _POINTER),
-        ("rows", WINDOWS),
-        ("columns", WINDOWS),
-        ("pitch", np.int64),
-        *((name, np.int32) for name in ("stride", "height", "width", "vertical_first")),
-        *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
-        *((name, np.int32) for name in ("top", "left", "passes")),
-        ("factor", np.float32),
-        ("unused", np.int32),
-    ]
-)
-STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("operation", np.int32), ("unused", np.int32)])
-PLAN = np.dtype(
-    [
-        ("tables", _POINTER),
-        ("steps", _POINTER),
-        ("step_count", np.int32),
-        ("canvas_height", np.int32),
-        ("canvas_width", np.int32),
-        ("channel", np.int32, 3),
-        ("fill", np.int32, 3),
-        ("unused", np.int32),
-    ]
-)
-
+U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
 
 
@@ -95,35 +66,42 @@ class PackedWindows(NamedTuple):
     end: int
     bits: int
 
-    @property
-    def weights(self) -> int:
-        """Where in the array the weights begin."""
-        return _aligned(2 * self.size)
+
+class Room(Protocol):
+    """Where a launch puts what it needs; a piece is valid until the next one of its kind is asked for."""
+
+    def upload(self, n_bytes: int) -> tuple[U8, int]:
+        """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
+
+    def middle(self, n_bytes: int) -> int:
+        """The address of memory between the passes, a multiple of ``ALIGNMENT``."""
 
 
-@dataclass(frozen=True)
-class Launch:
-    """Everything that two launches need.
+class Part(NamedTuple):
+    """Images that are launched together, from ``first`` up to ``last``.
 
     Attributes:
-        images: (n,) of ``IMAGE``; the addresses of windows and in ``middle`` are offsets: see ``place``.
-        windows: of all images, one after the other; equal ones once.
-        middle_bytes: size of the buffer between the passes.
         first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
     """
 
-    images: npt.NDArray[np.void]
-    windows: Int32
-    middle_bytes: int
+    first: int
+    last: int
     first_grid: tuple[int, int, int]
     second_grid: tuple[int, int, int]
 
-    def place(self, *, windows: int, middle: int) -> None:
-        """Say, once, where the kernels find the windows, and have the buffer between the passes."""
-        self.images["middle"] += np.uint64(middle)
-        for axis in ("rows", "columns"):
-            for name in ("first", "count", "weights"):
-                self.images[axis][name] += np.uint64(windows)
+
+class Launch(NamedTuple):
+    """Everything that the launches of a chunk need.
+
+    Attributes:
+        memory: to be uploaded: a struct for each image, and the windows, of equal placements once.
+        images: the structs, a view: (n,) of ``IMAGE``.
+        parts: one after the other, as they use the same memory between the passes.
+    """
+
+    memory: U8
+    images: npt.NDArray[np.void]
+    parts: list[Part]
 
 
 def is_fast(plan: TensorPlan) -> bool:
@@ -150,9 +128,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     ]
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
-    resize = plan.geometry.resize
-    find = PROFILES[resize.like].formula if resize else None
-    formula = find(resize.method) if resize and find else None
+    formula = _formula(plan)
     bits = formula.bits if formula else IDENTITY_BITS
     return [*options, f"-DBITS={bits or 'windows.bits'}"]
 
@@ -172,7 +148,7 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
 def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
     """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``."""
     struct = np.zeros(1, PLAN)
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    height, width = _canvas(plan)
     count = len(plan.channels)
     struct["tables"], struct["steps"] = address, address + plan.table.nbytes
     struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
@@ -186,78 +162,115 @@ def prepare(
     placements: Sequence[Placement],
     tensors: Sequence[int],
     *,
+    room: Room,
+    middle_bytes: int = 1 << 62,
     plain: bool = False,
+    compiled: bool = True,
 ) -> Launch:
-    """The structs and grids of one batch.
+    """The structs, windows and grids of one chunk.
 
     Args:
         plan: which tensor.
-        pixels: the decoded images.
-        placements: the plan's geometry at each image's size.
+        pixels: the decoded images, at least one.
+        placements: the plan's geometry at each image's size; one object, where images are alike, is one's work.
         tensors: the address of each image's output.
+        room: see above.
+        middle_bytes: between the passes, unless one image alone needs more.
         plain: see above.
+        compiled: in machine code, where there is any for the plan: as here, number for number.
     """
-    fast = is_fast(plan) and not plain
-    alike: dict[tuple[Any, ...], int] = {}  # images of one size and placement differ in addresses alone
-    shelf = _Shelf()
-    structs: list[tuple[Any, ...]] = []
-    extents: list[tuple[int, int]] = []
-    which = []
-    for one, placement in zip(pixels, placements, strict=True):
-        which.append(alike.setdefault((placement, *one[1:]), len(alike)))
-        if len(structs) < len(alike):
-            struct, extent = _image(plan, one, placement, shelf, fast=fast)
-            structs.append(struct)
-            extents.append(extent)
-    images = np.array(structs, IMAGE).take(which)
-    addresses = np.array([one.address for one in pixels], np.uint64)
-    for name in ("pixels", "begin", "end"):
-        images[name] += addresses
-    images["tensor"] = tensors
-    n_bytes = 4 * len(plan.channels) * images["middle_height"].astype(np.int64) * images["middle_width"]
-    ends = np.cumsum(-(-n_bytes // ALIGNMENT) * ALIGNMENT)
-    images["middle"][1:] = ends[:-1]
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    tile = (TILE[0] * PIXELS, TILE[1]) if fast else TILE
-    widest, highest = (max(sizes) for sizes in zip(*extents, strict=True))
+    is_ours = is_fast(plan) and not plain
+    alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
+    which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
+    what: dict[str, Any] = {
+        "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": room.upload
+    }  # fmt: skip
+    formula = _formula(plan) if is_ours and compiled else None
+    code = machine_code() if formula else None
+    made = code.fill(formula, plan, **what) if code else _fill(plan, **what, fast=is_ours)
+    memory, middle_end, (wide, high) = made
+    images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
+    parts, most = _parts(images["middle"], middle_end, middle_bytes)
+    images["middle"] += np.uint64(room.middle(most))
+    height, width = _canvas(plan)
+    middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
+    canvas = _tiles(width, TILE[0] * (PIXELS if is_ours else 1)), _tiles(height, TILE[1])
     return Launch(
-        images,
-        np.concatenate(shelf.arrays),
-        int(ends[-1]),
-        (_tiles(widest, TILE[0]), _tiles(highest, TILE_ROWS), len(pixels)),
-        (_tiles(width, tile[0]), _tiles(height, tile[1]), len(pixels)),
+        memory, images, [Part(first, last, (*middle, last - first), (*canvas, last - first)) for first, last in parts]
     )
 
 
-class _Shelf:
-    """The windows of a batch. Equal ones are the same object for as long as ``resampling`` remembers them."""
+def _fill(
+    plan: TensorPlan,
+    *,
+    pixels: Sequence[PixelBuffer],
+    placements: Sequence[Placement],
+    tensors: Sequence[int],
+    which: Sequence[int],
+    upload: Callable[[int], tuple[U8, int]],
+    fast: bool,
+) -> tuple[U8, int, tuple[int, int]]:
+    """Structs and windows; ``middle`` is where an image's part begins, if all lie one after the other.
 
-    def __init__(self) -> None:
-        self.arrays: list[Int32] = []
-        self._packed: dict[tuple[Any, ...], tuple[Windows, PackedWindows, int]] = {}
-        self._size = 0
+    Args:
+        plan: see ``prepare``, as are ``pixels``, ``placements`` and ``tensors``.
+        pixels: see above.
+        placements: see above.
+        tensors: see above.
+        which: for each image the first one of the same placement.
+        upload: see ``Room``.
+        fast: for fast.cu.
 
-    def put(self, windows: Windows, length: int, **options: Any) -> tuple[PackedWindows, int]:
-        """``pack`` them; the second number is where the array begins among all of them, in bytes."""
-        key = (id(windows), length, *options.values())
-        if key not in self._packed:  # the windows are kept beside it, so that their id is not given to others
-            packed = pack(windows, length, **options)
-            self._packed[key] = windows, packed, 4 * self._size
-            self.arrays.append(packed.array)
-            self._size += len(packed.array)
-        return self._packed[key][1:]
+    Returns:
+        The memory; the bytes between the passes; the largest extent of the first pass in threads of x, and in rows.
+    """
+    channels, shelf, middle = len(plan.channels), _Shelf(), 0
+    made: dict[int, _Placed] = {}
+    structs: list[tuple[Any, ...]] = []
+    for one, placement, tensor, first in zip(pixels, placements, tensors, which, strict=True):
+        if first not in made:
+            made[first] = _placed(plan, placement, shelf, fast=fast)
+        placed = made[first]
+        row, column = placed.corner
+        begin = one.address
+        end = begin + (one.height - 1) * one.pitch + one.width * channels
+        pitch = -one.pitch if placement.mirrors[0] else one.pitch
+        corner = begin + row * one.pitch + column * channels
+        structs.append((corner, middle, tensor, begin, end, placed.rows, placed.columns, pitch, *placed.numbers))
+        middle += -(-placed.middle_bytes // ALIGNMENT) * ALIGNMENT
+    images = np.array(structs, IMAGE)
+    memory, address = upload(images.nbytes + shelf.n_bytes)
+    for axis in ("rows", "columns"):
+        for name in ("first", "count", "weights"):
+            images[axis][name] += np.uint64(address + images.nbytes)
+    memory[: images.nbytes] = images.view(np.uint8)
+    shelf.write(memory[images.nbytes :])
+    wide, high = zip(*(placed.extent for placed in made.values()), strict=True)
+    return memory, middle, (max(wide), max(high))
 
 
-def _tiles(size: int, tile: int) -> int:
-    return max(1, -(-size // tile))
+class _Placed(NamedTuple):
+    """What a placement decides of an ``IMAGE``.
+
+    Attributes:
+        rows, columns: ``WINDOWS``, with addresses among all windows.
+        numbers: from the stride on.
+        corner: (row, column) of the first pixel that the resize sees.
+        middle_bytes: between the passes.
+        extent: of the first pass, in threads of x and in rows.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    numbers: tuple[Any, ...]
+    corner: tuple[int, int]
+    middle_bytes: int
+    extent: tuple[int, int]
 
 
-def _image(
-    plan: TensorPlan, pixels: PixelBuffer, placement: Placement, shelf: _Shelf, *, fast: bool
-) -> tuple[tuple[Any, ...], tuple[int, int]]:
-    """An ``IMAGE`` but for addresses, and the extent of the first pass in threads of x and rows."""
+def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool) -> _Placed:
     channels = len(plan.channels)
-    how = resampling(plan.geometry.resize, placement, compiled=machine_code() if fast else None)
+    how = resampling(plan.geometry.resize, placement)
     top, left, bottom, right = placement.read
     height, width = bottom - top, right - left
     mirror_y, mirror_x = placement.mirrors
@@ -272,7 +285,6 @@ def _image(
     else:
         rows, row_bytes = shelf.put(how.rows, height, flip=flip_y)
         columns, column_bytes = shelf.put(how.columns, width, flip=flip_x)
-    first_row, first_column = (bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)
     middle_top = columns.begin if is_down else rows.begin
     middle_height = rows.size if is_down else rows.end - rows.begin
     middle_width = columns.end - columns.begin if is_down else columns.size
@@ -286,15 +298,7 @@ def _image(
             middle_height = -(-(rows.end - middle_top) // TAPS)
             middle_width = -(-(middle_width + placement.at[1] % PIXELS) // PIXELS) * PIXELS
             extent = columns.size, middle_height * TAPS
-    struct = (
-        first_row * pixels.pitch + first_column * channels,
-        0,
-        0,
-        0,
-        (pixels.height - 1) * pixels.pitch + pixels.width * channels,
-        _windows_struct(rows, row_bytes),
-        _windows_struct(columns, column_bytes),
-        -pixels.pitch if mirror_y else pixels.pitch,
+    numbers = (
         -channels if mirror_x else channels,
         height,
         width,
@@ -307,17 +311,91 @@ def _image(
         how.factor,
         0,
     )
-    return struct, extent
+    return _Placed(
+        _windows_struct(rows, row_bytes),
+        _windows_struct(columns, column_bytes),
+        numbers,
+        ((bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)),
+        4 * channels * middle_height * middle_width,
+        extent,
+    )
 
 
 def _windows_struct(packed: PackedWindows, begin: int) -> tuple[int, ...]:
-    return begin, begin + 4 * packed.size, begin + 4 * packed.weights, packed.size, packed.bits
+    weights = _aligned(2 * packed.size)
+    return begin, begin + 4 * packed.size, begin + 4 * weights, packed.size, packed.bits
 
 
-def pack(
-    windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False, compiled: bool = True
-) -> PackedWindows:
+def _formula(plan: TensorPlan) -> Formula | None:
+    """By which the windows of a plan are made; None: of each axis alone, by its profile."""
+    resize = plan.geometry.resize
+    if resize is None:  # no axis changes its length: any will do
+        return Formula("box", is_widened=False, bits=IDENTITY_BITS)
+    find = PROFILES[resize.like].formula
+    return find(resize.method) if find else None
+
+
+def _canvas(plan: TensorPlan) -> tuple[int, int]:
+    """(height, width)."""
+    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    return height, width
+
+
+def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
+    """Neighbours whose parts of the middle buffer have room together; ``begins`` becomes relative to them.
+
+    Args:
+        begins: where each image's part begins, if all lie one after the other.
+        end: where the last one ends.
+        most: bytes, unless one image alone needs more.
+
+    Returns:
+        (first, last) of each, and the bytes of the largest.
+    """
+    if end <= most or len(begins) == 1:
+        return [(0, len(begins))], end
+    ends = [*begins[1:].tolist(), end]
+    parts: list[tuple[int, int]] = []
+    first = used = largest = 0
+    for last in range(1, len(ends) + 1):
+        if last == len(ends) or ends[last] - used > most:
+            parts.append((first, last))
+            begins[first:last] -= np.uint64(used)
+            largest = max(largest, ends[last - 1] - used)
+            first, used = last, ends[last - 1]
+    return parts, largest
+
+
+def _tiles(size: int, tile: int) -> int:
+    return max(1, -(-size // tile))
+
+
+class _Shelf:
+    """The windows of a chunk. Equal ones are the same object for as long as ``resampling`` remembers them."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        self._packed: dict[tuple[Any, ...], tuple[Windows, PackedWindows, int]] = {}
+
+    def put(self, windows: Windows, length: int, **options: Any) -> tuple[PackedWindows, int]:
+        """``pack`` them; the second number is where the array begins among all of them, in bytes."""
+        key = (id(windows), length, *sorted(options.items()))
+        if key not in self._packed:  # the windows are kept beside it, so that their id is not given to others
+            packed = pack(windows, length, **options)
+            self._packed[key] = windows, packed, self.n_bytes
+            self.n_bytes += packed.array.nbytes
+        return self._packed[key][1:]
+
+    def write(self, memory: U8) -> None:
+        """Put all of them into memory of ``n_bytes``."""
+        for _, packed, place in self._packed.values():
+            memory[place : place + packed.array.nbytes] = packed.array.view(np.uint8)
+
+
+def pack(windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False) -> PackedWindows:
     """The windows of one axis of ``length`` input positions, as a kernel reads them.
+
+    ``compiled.packed`` makes and packs those of a formula.
 
     Args:
         windows: as their profile made them.
@@ -325,15 +403,10 @@ def pack(
         align: for fast.cu: groups of taps, of which the first begins at a multiple of this; 0: for plain.cu.
         flip: the last window first.
         mirror: position 0 is the last one.
-        compiled: for fast.cu in machine code, where there is any.
     """
     size = len(windows.first)
     if size == 0:
         return PackedWindows(np.zeros(0, np.int32), 0, 0, 0, windows.bits)
-    code = machine_code() if align and compiled else None
-    if code:
-        array, begin, end = code.pack(windows, length, align=align, flip=flip, mirror=mirror)
-        return PackedWindows(array, size, begin, end, windows.bits)
     first, count, weights = windows.first, windows.count, windows.weights
     assert first.dtype == count.dtype == np.int32
     assert weights.dtype in (np.int32, np.float32)

@@ -10,21 +10,19 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import pi
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from llvmlite import binding, ir
 
-from pixprep.profiles.formula import MOST_BITS, NARROW_BITS, Curve
+from pixprep.kernels.structs import ALIGNMENT, DIGITS, IMAGE, PIXELS, TAPS
+from pixprep.profiles.formula import MOST_BITS, NARROW_BITS, RADIUS, Curve
+from pixprep.profiles.windows import IDENTITY_BITS
 
 LANES = 16
 """Of one vector; where registers are shorter, LLVM takes several."""
 PLACES = 4
 """Whose windows share the weights."""
-TAPS = 4
-"""Of a group of packed windows: see ``launch.PackedWindows``."""
-DIGITS = 3
-"""Signed bytes of a packed weight."""
 
 PASS = (
     "levels", "out", "places", "levels_place", "out_place", "levels_last", "out_last",
@@ -58,13 +56,35 @@ Afterwards begin and end are the input positions that the windows read, and bits
 """
 PACK = (
     "first", "count", "weights", "weights_window", "windows", "length", "align", "flip", "mirror",
-    "packed_first", "packed_count", "packed_weights", "begin", "end", "groups", "rest",
+    "packed_first", "packed_count", "packed_weights", "begin", "end",
 )  # fmt: skip
 """What packs windows: addresses, bytes from window to window, how many, and the arguments of ``launch.pack``.
 
-begin and end are given as the length and 0, groups and rest as 0. Afterwards begin and end are the input positions that
-the windows read, groups is the most that a window has, and rest is not 0 where a weight has too many digits.
+begin and end are given as the length and 0. Afterwards they are the input positions that the windows read. A weight is
+below 2^23, and has three digits.
 """
+FILL = (
+    "radius", "images", "structs", "capacity", "address", "scratch", "scratch_capacity", "channels",
+    "curve", "is_widened", "bits", "windows", "pack",
+    "used", "scratch_used", "middle", "wide", "high",
+)  # fmt: skip
+"""What fills the structs of a chunk, and makes and packs its windows behind them, is told; ``radius`` as float64.
+
+images: the address of a ``PLACED`` for each image. structs: that of memory of ``capacity`` bytes, beginning with the
+structs, which the kernels will find at ``address``. scratch: that of memory of ``scratch_capacity`` bytes. curve: that
+of the function that makes a window; is_widened, bits: of the formula. windows, pack: of room for ``WINDOWS``, ``PACK``.
+used: the number of images; middle, wide, high, scratch_used: 0.
+
+Afterwards used and scratch_used are the bytes that were needed; where one is more than its capacity, the call was in
+vain. middle is the bytes between the passes; wide, high: the largest extent of the first pass.
+"""
+PLACED = (
+    "ratio_0", "ratio_1", "begin_0", "begin_1", "end_0", "end_1", "resized_0", "resized_1",
+    "first_0", "first_1", "last_0", "last_1", "at_0", "at_1", "mirror_0", "mirror_1", "flip_0", "flip_1",
+    "is_down", "like", "address", "height", "width", "pitch", "tensor",
+)  # fmt: skip
+"""An image and its placement: the ratios as float64; axis 0 is the rows, 1 the columns; ``box`` is begin and end, and
+``region`` first and last. like: the number of the first image with the same placement."""
 
 BYTE, WORD, SIZE, FLOAT, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
 WINDOW = ir.LiteralStructType([SIZE, SIZE, REAL])
@@ -327,7 +347,7 @@ def _generate_pack(module: Any) -> None:
     builder, n = _begun(module, "pack", PACK)
     flip, mirror = (builder.icmp_signed("!=", n[name], SIZE(0)) for name in ("flip", "mirror"))
     one, four = SIZE(1), SIZE(4)
-    found = [n["begin"], n["end"], n["groups"], n["rest"]]
+    found = [n["begin"], n["end"]]
     with _loop(builder, n["windows"], 1, found) as (index, found):
         backwards = builder.sub(builder.sub(n["windows"], one), index)
         window = builder.select(flip, backwards, index)
@@ -342,7 +362,7 @@ def _generate_pack(module: Any) -> None:
         _store(builder, builder.trunc(groups, WORD), builder.add(n["packed_count"], place))
         weights = builder.add(n["weights"], builder.mul(window, n["weights_window"]))
         last = builder.sub(count, one)
-        with _loop(builder, groups, 1, [found[3]]) as (group, rest):
+        with _loop(builder, groups, 1) as (group, _):
             words = [WORD(0)] * DIGITS
             for tap in range(TAPS):
                 position = builder.sub(builder.add(builder.mul(group, SIZE(TAPS)), SIZE(tap)), shift)
@@ -355,19 +375,169 @@ def _generate_pack(module: Any) -> None:
                     shifted = builder.shl(builder.and_(weight, WORD(255)), WORD(8 * tap))
                     words[digit] = builder.or_(words[digit], shifted)
                     weight = builder.ashr(builder.sub(weight, signed), WORD(8))
-                rest[0] = builder.or_(rest[0], builder.zext(weight, SIZE))
             target = builder.add(builder.mul(group, n["windows"]), index)
             target = builder.add(n["packed_weights"], builder.mul(target, SIZE(16)))
             for digit, value in enumerate([*words, WORD(0)]):
                 _store(builder, value, builder.add(target, SIZE(4 * digit)))
-        found[:] = (
-            _least(builder, found[0], first),
-            _most(builder, found[1], builder.add(first, count)),
-            _most(builder, found[2], groups),
-            rest[0],
-        )
-    _answer(builder, PACK, begin=found[0], end=found[1], groups=found[2], rest=found[3])
+        found[:] = _least(builder, found[0], first), _most(builder, found[1], builder.add(first, count))
+    _answer(builder, PACK, begin=found[0], end=found[1])
     builder.ret_void()
+
+
+def _generate_fill(module: Any) -> None:
+    """``launch._fill`` for fast.cu and a formula."""
+    builder, n = _begun(module, "fill", FILL)
+    structs_bytes = builder.mul(n["used"], SIZE(IMAGE.itemsize))
+    count = n["used"]
+    _answer(builder, FILL, used=structs_bytes)
+    with _loop(builder, count, 1) as (index, _):
+        record = builder.add(n["images"], builder.mul(index, SIZE(8 * len(PLACED))))
+        p = {
+            name: _load(builder, REAL if place < 2 else SIZE, builder.add(record, SIZE(8 * place)))
+            for place, name in enumerate(PLACED)
+        }
+        struct = builder.add(n["structs"], builder.mul(index, SIZE(IMAGE.itemsize)))
+        with builder.if_else(builder.icmp_signed("==", p["like"], index)) as (is_new, is_like):
+            with is_new:
+                _generate_placed(builder, n, p, struct)
+            with is_like:
+                like = builder.add(n["structs"], builder.mul(p["like"], SIZE(IMAGE.itemsize)))
+                with _loop(builder, SIZE(IMAGE.itemsize // 8), 1) as (word, _):
+                    place = builder.mul(word, SIZE(8))
+                    _store(builder, _load(builder, SIZE, builder.add(like, place)), builder.add(struct, place))
+        is_up = _is_true(builder, p["mirror_0"])
+        row = builder.select(is_up, builder.sub(p["end_0"], SIZE(1)), p["begin_0"])
+        corner = builder.add(builder.mul(row, p["pitch"]), builder.mul(p["begin_1"], n["channels"]))
+        last_row = builder.mul(builder.sub(p["height"], SIZE(1)), p["pitch"])
+        end = builder.add(last_row, builder.mul(p["width"], n["channels"]))
+        now = _told(builder, FILL)
+        _set(
+            builder, struct,
+            pixels=builder.add(p["address"], corner), middle=now["middle"], tensor=p["tensor"],
+            begin=p["address"], end=builder.add(p["address"], end),
+            pitch=builder.select(is_up, builder.neg(p["pitch"]), p["pitch"]),
+        )  # fmt: skip
+        high, wide = (
+            builder.zext(_load(builder, WORD, builder.add(struct, SIZE(_field(name)[0]))), SIZE)
+            for name in ("middle_height", "middle_width")
+        )
+        n_bytes = builder.mul(builder.mul(high, wide), builder.mul(n["channels"], SIZE(4)))
+        rest = SIZE(ALIGNMENT - 1)
+        n_bytes = builder.and_(builder.add(n_bytes, rest), builder.not_(rest))
+        _answer(builder, FILL, middle=builder.add(now["middle"], n_bytes))
+    builder.ret_void()
+
+
+def _generate_placed(builder: Any, n: dict[str, Any], p: dict[str, Any], struct: Any) -> None:
+    """What a placement decides of an image: its windows, and numbers that follow from them."""
+    is_down = _is_true(builder, p["is_down"])
+    begins, ends, sizes = [], [], []
+    fields: dict[str, Any] = {}
+    for axis, name in enumerate(("rows", "columns")):
+        length = builder.sub(p[f"end_{axis}"], p[f"begin_{axis}"])
+        out_length, ratio = p[f"resized_{axis}"], p[f"ratio_{axis}"]
+        size = builder.sub(p[f"last_{axis}"], p[f"first_{axis}"])
+        keeps = builder.icmp_signed("==", length, out_length)
+        stretch = builder.select(_is_true(builder, n["is_widened"]), _larger(builder, ratio, REAL(1)), REAL(1))
+        stretch = builder.select(keeps, REAL(1), stretch)
+        radius = builder.select(keeps, REAL(RADIUS["box"]), builder.bitcast(n["radius"], REAL))
+        support = builder.fmul(radius, stretch)
+        taps = builder.fptosi(_call(builder, "llvm.ceil", support), SIZE)
+        taps = _least(builder, builder.add(builder.mul(taps, SIZE(2)), SIZE(1)), length)
+        align = builder.select(is_down, *((SIZE(1), SIZE(TAPS)) if axis == 0 else (SIZE(TAPS), SIZE(1))))
+        groups = builder.udiv(builder.add(builder.add(taps, align), SIZE(TAPS - 2)), SIZE(TAPS))  # at most
+        weights = builder.and_(builder.add(builder.mul(size, SIZE(8)), SIZE(15)), SIZE(-16))
+        n_bytes = builder.add(weights, builder.mul(SIZE(16), builder.mul(groups, size)))
+        now = _told(builder, FILL)
+        place, used = now["used"], builder.add(now["used"], n_bytes)
+        # The scratch holds the curve, and the windows before they are packed.
+        numbers = builder.mul(SIZE(8), _most(builder, taps, SIZE(4)))
+        need = builder.add(numbers, builder.mul(builder.mul(SIZE(4), size), builder.add(taps, SIZE(2))))
+        need = _most(builder, need, now["scratch_used"])
+        _answer(builder, FILL, used=used, scratch_used=need)
+        first = builder.add(n["scratch"], numbers)
+        counts = builder.add(first, builder.mul(SIZE(4), size))
+        unpacked = builder.add(first, builder.mul(SIZE(8), size))
+        to = builder.add(n["structs"], place)
+        curve = builder.select(keeps, builder.ptrtoint(builder.module.globals["window_box"], SIZE), n["curve"])
+        _tell(
+            builder, n["windows"], WINDOWS, ratio, REAL(0), support, builder.fdiv(REAL(1), stretch),
+            curve, first, counts, unpacked, n["scratch"], taps, SIZE(1), length, out_length,
+            p[f"first_{axis}"], p[f"last_{axis}"], builder.select(keeps, SIZE(IDENTITY_BITS), n["bits"]),
+        )  # fmt: skip
+        _tell(
+            builder, n["pack"], PACK, first, counts, unpacked, builder.mul(taps, SIZE(4)), size, length, align,
+            p[f"flip_{axis}"], p["mirror_1"] if axis else SIZE(0),
+            to, builder.add(to, builder.mul(SIZE(4), size)), builder.add(to, weights), length, SIZE(0),
+        )  # fmt: skip
+        fits = builder.and_(
+            builder.icmp_signed("<=", used, n["capacity"]), builder.icmp_signed("<=", need, n["scratch_capacity"])
+        )
+        is_empty = builder.icmp_signed("==", size, SIZE(0))
+        with builder.if_then(is_empty):
+            _store(builder, SIZE(0), builder.add(n["pack"], SIZE(8 * PACK.index("begin"))))
+        with builder.if_then(builder.and_(fits, builder.not_(is_empty))):
+            for function in ("windows", "pack"):
+                told = builder.inttoptr(n[function], SIZE.as_pointer())
+                builder.call(builder.module.globals[function], [told])
+        at = builder.add(n["address"], place)
+        fields |= {
+            f"{name}.first": at,
+            f"{name}.count": builder.add(at, builder.mul(SIZE(4), size)),
+            f"{name}.weights": builder.add(at, weights),
+            f"{name}.size": size,
+            f"{name}.bits": _load(builder, SIZE, builder.add(n["windows"], SIZE(8 * WINDOWS.index("bits")))),
+            ("width" if axis else "height"): length,
+        }
+        begins.append(_load(builder, SIZE, builder.add(n["pack"], SIZE(8 * PACK.index("begin")))))
+        ends.append(_load(builder, SIZE, builder.add(n["pack"], SIZE(8 * PACK.index("end")))))
+        sizes.append(size)
+    top = builder.and_(builder.select(is_down, begins[1], begins[0]), SIZE(-TAPS))
+
+    def whole(value: Any) -> Any:
+        return builder.and_(builder.add(value, SIZE(TAPS - 1)), SIZE(-TAPS))
+
+    rows = whole(builder.sub(builder.select(is_down, ends[1], ends[0]), top))
+    groups = builder.udiv(rows, SIZE(TAPS))
+    words = whole(builder.add(sizes[1], builder.and_(p["at_1"], SIZE(PIXELS - 1))))
+    now = _told(builder, FILL)
+    _answer(
+        builder, FILL,
+        wide=_most(builder, now["wide"], builder.select(is_down, rows, sizes[1])),
+        high=_most(builder, now["high"], builder.select(is_down, sizes[0], rows)),
+    )  # fmt: skip
+    _set(
+        builder, struct, **fields, stride=n["channels"], vertical_first=p["is_down"], middle_top=top,
+        middle_height=builder.select(is_down, sizes[0], groups), middle_width=builder.select(is_down, groups, words),
+        top=p["at_0"], left=p["at_1"], passes=SIZE(0), factor=SIZE(0), unused=SIZE(0),
+    )  # fmt: skip
+
+
+def _is_true(builder: Any, value: Any) -> Any:
+    return builder.icmp_signed("!=", value, SIZE(0))
+
+
+def _tell(builder: Any, address: Any, names: Sequence[str], *values: Any) -> None:
+    """Write numbers of 64 bits one after the other, whose names are ``names``."""
+    for place, (_, value) in enumerate(zip(names, values, strict=True)):
+        _store(builder, value, builder.add(address, SIZE(8 * place)))
+
+
+def _set(builder: Any, struct: Any, **values: Any) -> None:
+    """Write fields of an ``IMAGE``; ``rows.first`` is one of ``rows``."""
+    for name, value in values.items():
+        where, n_bytes = _field(name)
+        short = builder.trunc(value, WORD) if n_bytes == 4 else value
+        _store(builder, short, builder.add(struct, SIZE(where)))
+
+
+def _field(name: str) -> tuple[int, int]:
+    """Where a field of an ``IMAGE`` begins, and its bytes."""
+    where, dtype = 0, cast("Any", IMAGE)
+    for part in name.split("."):
+        dtype, offset = dtype.fields[part][:2]
+        where += offset
+    return where, dtype.itemsize
 
 
 def _load(builder: Any, what: Any, address: Any) -> Any:
@@ -448,6 +618,7 @@ def _module() -> Any:
         (_generate_nearest if curve in ("two", "four") else _generate_cut)(module, curve)
     _generate_windows(module)
     _generate_pack(module)
+    _generate_fill(module)
     return module
 
 
@@ -480,7 +651,7 @@ ADDRESSES: dict[Curve, int] = {curve: _COMPILER.get_function_address(f"window_{c
 FUNCTIONS = {
     name: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_COMPILER.get_function_address(name))
     for name in (
-        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "pack"
+        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "fill"
     )
 }  # fmt: skip
 """By name; each takes a ctypes array or structure. ctypes lets other threads run while one works."""

@@ -60,14 +60,8 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
     return rows, columns
 
 
-def resampling(resize: Resize | None, placement: Placement, *, compiled: ModuleType | None = None) -> Resampling:
-    """How the region of a placement is computed from its pixels.
-
-    Args:
-        resize: the plan's.
-        placement: of an image.
-        compiled: makes the windows, where it can.
-    """
+def resampling(resize: Resize | None, placement: Placement) -> Resampling:
+    """How the region of a placement is computed from its pixels."""
     rows, columns = axes(resize, placement)
     if resize is None or (rows.length, columns.length) == placement.resized:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
@@ -75,14 +69,10 @@ def resampling(resize: Resize | None, placement: Placement, *, compiled: ModuleT
     profile, method = PROFILES[resize.like], resize.method
     passes = profile.passes(method, rows, columns)
     factor = rows.out_length * columns.out_length / (rows.length * columns.length)
-    formula = profile.formula(method) if profile.formula and compiled else None
 
     def windows(axis: Axis) -> Windows:
         if axis.begin == axis.end:
             return _unchanged(axis, passes)
-        if formula and compiled and axis.length != axis.out_length:
-            made: Windows = compiled.windows(formula, axis)
-            return made
         return _windows(resize.like, method, passes, axis)
 
     return Resampling(passes, windows(rows), windows(columns), profile.is_vertical_first(method, rows, columns), factor)

@@ -1,0 +1,47 @@
+"""What the CUDA kernels and their launches agree on: see canvas.cu and fast.cu."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
+TILE_ROWS = 32
+PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fast.cu
+TAPS = 4  # of a group, which one instruction weighs: TAPS of fast.cu
+DIGITS = 3  # signed bytes of a weight
+ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
+
+_POINTER = np.uint64
+WINDOWS = np.dtype(
+    [("first", _POINTER), ("count", _POINTER), ("weights", _POINTER), ("size", np.int32), ("bits", np.int32)]
+)
+IMAGE = np.dtype(
+    [
+        ("pixels", _POINTER),
+        ("middle", _POINTER),
+        ("tensor", _POINTER),
+        ("begin", _POINTER),
+        ("end", _POINTER),
+        ("rows", WINDOWS),
+        ("columns", WINDOWS),
+        ("pitch", np.int64),
+        *((name, np.int32) for name in ("stride", "height", "width", "vertical_first")),
+        *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
+        *((name, np.int32) for name in ("top", "left", "passes")),
+        ("factor", np.float32),
+        ("unused", np.int32),
+    ]
+)
+STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("operation", np.int32), ("unused", np.int32)])
+PLAN = np.dtype(
+    [
+        ("tables", _POINTER),
+        ("steps", _POINTER),
+        ("step_count", np.int32),
+        ("canvas_height", np.int32),
+        ("canvas_width", np.int32),
+        ("channel", np.int32, 3),
+        ("fill", np.int32, 3),
+        ("unused", np.int32),
+    ]
+)

@@ -1,0 +1,395 @@
+"""The host's ceiling: how many images/s Python could hand to a GPU that takes no time.
+
+    PYTHONPATH=tests python benchmarks/host.py                 every cell, about four minutes
+    PYTHONPATH=tests python benchmarks/host.py --batches 64 --seconds 1
+
+The engine and the Triton backend are real: ``TritonPythonModel.execute``, one photo a request. What would run on a GPU
+is played: nvImageCodec's decoder, CuPy's uploads and the kernels return at once. nvImageCodec's reader of headers is
+real. So what is left is the interpreter's time, and no GPU is needed. Triton's own part of a request is not in it.
+
+The CPU time of the process counts, which other people on the machine disturb little. From it are taken the machine
+code that lets other threads run, and what the stand-ins took. The rest, which one thread at a time can spend, is what
+bounds a process: ``1e6 / interpreter_us`` images/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import cycle, islice, product
+from pathlib import Path
+from time import perf_counter, process_time, thread_time
+from types import FrameType, ModuleType, SimpleNamespace
+from typing import Any
+
+import measure
+import numpy as np
+import workloads
+from contenders import pixprep_full
+from PIL import Image
+
+SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
+"""Of the photos, which come round again and again: nothing in pixprep remembers as many as the last."""
+BATCHES = (1, 8, 64, 256)
+LANES = CORES = (1, 2)
+SAMPLE_S = 0.0005
+PARTS = {
+    "header": ("decoders/header.py",),
+    "code stream": ("code_stream",),
+    "placement": ("plan.py",),
+    "decoder": ("decoders/",),
+    "windows": ("kernels/compiled.py", "kernels/llvm.py", "kernels/resampl", "profiles/", "machine_code"),
+    "structs, upload": ("kernels/launch.py", "kernels/gpu.py"),
+    "lanes": ("engine.py", "devices/", "threading.py", "concurrent/", "contextlib.py"),
+    "answer": ("triton/",),
+    "stand-ins": ("host.py", "fake_cupy.py"),
+}
+"""By the innermost function of ours that runs; the first that fits."""
+PACKAGES = ("pixprep", "numpy", "llvmlite", "nvidia-nvimgcodec-cu12", "simplejpeg")
+
+
+# what is played
+
+
+class Played:
+    """What the stand-ins share: whether they do their work, as while the engine compares itself with the CPU."""
+
+    is_at_once = False
+
+
+class Decoded:
+    """What nvImageCodec decodes to: memory on the device, which nobody reads here."""
+
+    capacity = 1 << 20
+    buffer_kind: Any = None
+    address = 0
+
+    def __init__(self, stream: int) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.stream = stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As nvImageCodec's."""
+        said = {"shape": self.shape, "strides": None, "typestr": "|u1", "data": (self.address, False), "version": 3}
+        return said | {"stream": self.stream}
+
+
+def play(folder: str) -> None:
+    """Put stand-ins in the places of CuPy and nvImageCodec's decoder: those of the tests, until ``Played`` says so."""
+    from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
+
+    import cuda_shim  # noqa: PLC0415  (tests/ is on the path of this benchmark alone)
+    import fake_cupy  # noqa: PLC0415
+
+    build_code = cuda_shim.build_code
+    fake_cupy.install(folder)
+    cupy, codec = sys.modules["cupy"], sys.modules["nvidia.nvimgcodec"]
+    Decoded.buffer_kind = codec.ImageBufferKind.STRIDED_DEVICE
+
+    class Kernels:
+        def __init__(self, *arguments: Any) -> None:
+            self._library = build_code(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            function = getattr(self._library, name)
+            return lambda *arguments: None if Played.is_at_once else function(*arguments)
+
+    class Decoder(codec.Decoder):  # type: ignore[misc,name-defined]
+        def decode(self, streams: Sequence[Any], **options: Any) -> list[Any]:
+            if not Played.is_at_once:
+                return super().decode(streams, **options)  # type: ignore[no-any-return]
+            found: list[Any] = options.get("images") or [Decoded(options["cuda_stream"]) for _ in streams]
+            for image, stream in zip(found, streams, strict=True):
+                image.shape = (stream.height, stream.width, 3)
+            return found
+
+    real = SimpleNamespace(
+        ndarray=cupy.ndarray,
+        empty=cupy.empty,
+        code_stream=codec.CodeStream,
+        copy=fake_cupy.Pointer.copy_from_host_async,
+    )
+    memory = np.empty(max(BATCHES) * 3 * 4 * 224 * 224, np.uint8)  # that nobody writes to
+    Decoded.address = memory.ctypes.data
+
+    def copy(*arguments: Any) -> None:
+        if not Played.is_at_once:
+            real.copy(*arguments)
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        return np.ndarray.__new__(real.ndarray, shape, dtype, memory) if Played.is_at_once else real.empty(shape, dtype)
+
+    def ndarray(shape: Any, dtype: Any, memptr: Any, strides: Any = None) -> Any:
+        return empty(shape, dtype) if Played.is_at_once else real.ndarray(shape, dtype, memptr, strides)
+
+    def code_stream(encoded: Any) -> Any:
+        return (nvimgcodec.CodeStream if Played.is_at_once else real.code_stream)(encoded)
+
+    cupy.cuda.Stream.wait_event = lambda *_: None  # the tests' keeps a list
+    cupy.empty, cuda_shim.build_code, fake_cupy.Pointer.copy_from_host_async = empty, Kernels, copy
+    cupy.ndarray, codec.Decoder, codec.CodeStream = ndarray, Decoder, code_stream
+
+
+class Tensor:
+    """Triton's: of a request, which the backend's own reader takes apart, or of an answer."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        self.name, self.values = name, values
+
+    def as_numpy(self) -> Any:
+        """One row, one element."""
+        return triton().deserialize_bytes_tensor(self.values).reshape(1, 1)
+
+    from_dlpack = classmethod(lambda cls, name, values: cls(name, values))  # noqa: RUF100
+
+
+class Request:
+    """Of one photo, as Triton gives BYTES: the length, and then the bytes."""
+
+    def __init__(self, photo: bytes) -> None:
+        self.values = np.frombuffer(struct.pack("<I", len(photo)) + photo, np.uint8)
+
+    def requested_output_names(self) -> set[str]:
+        """As Triton."""
+        return {"tensor"}
+
+
+def triton() -> Any:
+    """Triton's Python module, played."""
+    return sys.modules["triton_python_backend_utils"]
+
+
+class _Error:
+    INVALID_ARG = INTERNAL = ""
+
+    def __init__(self, message: str, _: str) -> None:
+        sys.exit(f"host: a photo was refused: {message}")
+
+
+class _Metric:
+    COUNTER = HISTOGRAM = ""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def increment(self, value: float) -> None:
+        """Nothing."""
+
+    observe = increment
+    Metric = type("Metric", (), {"__init__": __init__, "increment": increment, "observe": increment})
+
+
+def play_triton() -> None:
+    """Put a stand-in in the place of Triton's Python module."""
+    module: Any = ModuleType("triton_python_backend_utils")
+    module.MetricFamily, module.Tensor = _Metric, Tensor
+    module.TritonError = _Error
+    module.Logger = SimpleNamespace(log_warn=measure.say, log_error=measure.say, log_info=measure.say)
+    module.get_input_tensor_by_name = lambda request, name: Tensor(name, request.values)
+    module.InferenceResponse = lambda output_tensors=(), error=None: (output_tensors, error)
+    sys.modules[module.__name__] = module
+    os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}  # tensors stay on the GPU
+
+
+# what is measured
+
+
+def photos(count: int) -> list[bytes]:
+    """Photos of so many sizes: parts of one, so that 1,500 are made in seconds."""
+    around = workloads.SIZES["500x375"]
+    workload = workloads.Workload("", [(2 * around[0], 2 * around[1])], 1, 1)
+    (photo,), _ = workloads.make(workload, sorted((measure.ROOT / "client_examples" / "images").glob("*.jpg")))
+    image = Image.open(io.BytesIO(photo)).convert("RGB")
+    made = []
+    for height, width in workloads.different_sizes(count, around) if count > 1 else [around]:
+        file = io.BytesIO()
+        image.crop((0, 0, width, height)).save(file, "JPEG", quality=workloads.QUALITY, subsampling="4:2:0")
+        made.append(file.getvalue())
+    return made
+
+
+def model(folder: Path, decoder: str) -> Any:
+    """The backend, initialized as an instance on a GPU."""
+    from pixprep.triton.model import TritonPythonModel  # noqa: PLC0415  (it imports Triton's module)
+
+    (folder / "1").mkdir(exist_ok=True)
+    pixprep_full.pipeline("bilinear").save(folder / "1" / "pipeline.json")
+    words = {"decoder": decoder, "outputs": "gpu"}
+    config = {
+        "max_batch_size": max(BATCHES),
+        "parameters": {name: {"string_value": word} for name, word in words.items()},
+    }
+    made = TritonPythonModel()
+    made.initialize(
+        {
+            "model_config": json.dumps(config),
+            "model_repository": str(folder),
+            "model_version": "1",
+            "model_name": "host",
+            "model_instance_kind": "GPU",
+            "model_instance_device_id": "0",
+        }
+    )
+    return made
+
+
+class Machine:
+    """Measures the machine code: other threads run during it."""
+
+    def __init__(self) -> None:
+        from pixprep.kernels.llvm import FUNCTIONS  # noqa: PLC0415  (the engine has loaded it)
+
+        self.seconds = 0.0
+        lock = threading.Lock()
+
+        def timed(function: Any) -> Any:
+            def machine_code(told: Any) -> None:
+                start = thread_time()
+                function(told)
+                with lock:
+                    self.seconds += thread_time() - start
+
+            return machine_code
+
+        FUNCTIONS.update({name: timed(function) for name, function in FUNCTIONS.items()})
+
+
+def part(frame: FrameType | None) -> str:
+    """To which of ``PARTS`` what runs belongs."""
+    while frame is not None:
+        code = frame.f_code
+        for name, words in PARTS.items():
+            if any(word in code.co_filename or word == code.co_name for word in words):
+                return name
+        frame = frame.f_back
+    return "lanes"
+
+
+def cell(
+    run: Any, requests: Iterator[list[Request]], batch: int, *, rounds: int, seconds: float, machine: Machine
+) -> dict[str, Any]:
+    """The numbers of one model, sizes and batch, in us an image.
+
+    Of short rounds that with the least counts: other programs only add to it. Its time is shared out as the samples of
+    all rounds say.
+    """
+    parts: Counter[str] = Counter()
+    signal.signal(signal.SIGALRM, lambda _, frame: parts.update([part(frame)]))
+    for _ in range(-(-300 // batch)):
+        run(next(requests))
+    found = []
+    for _ in range(rounds):
+        count, machine.seconds = 0, 0.0
+        signal.setitimer(signal.ITIMER_REAL, SAMPLE_S, SAMPLE_S)
+        cpu, start = process_time(), perf_counter()
+        while perf_counter() < start + seconds or count < 64:
+            run(next(requests))
+            count += batch
+        cpu, wall = process_time() - cpu, perf_counter() - start
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        found.append((1e6 * cpu / count, 1e6 * machine.seconds / count, count / wall))
+    cpu_us, machine_us, _ = min(found)
+    total = sum(parts.values())
+    split = {name: round(cpu_us * parts[name] / total, 2) for name in PARTS}
+    split["windows"] = round(split["windows"] - machine_us, 2)
+    return {
+        "python_us": round(cpu_us - machine_us, 2),
+        "machine_code_us": round(machine_us, 2),
+        "measured_images_per_s": round(max(rate for *_, rate in found)),
+        "parts_us": split,
+    }
+
+
+def worker(arguments: argparse.Namespace) -> None:
+    """Every cell of one number of lanes and cores; JSON lines on stdout."""
+    (cores,), (lanes,) = arguments.cores, arguments.lanes
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
+    play(arguments.folder)
+    play_triton()
+    from pixprep.devices.gpu import Gpu  # noqa: PLC0415  (over the stand-ins)
+
+    Gpu.lanes = lanes
+    with tempfile.TemporaryDirectory() as folder:
+        backend = model(Path(folder), arguments.decoder)
+    Played.is_at_once = True
+    machine = Machine()
+    for sizes, batch in product(SIZES, arguments.batches):
+        requests = cycle([Request(photo) for photo in photos(SIZES[sizes])])
+        batches = iter(lambda requests=requests, batch=batch: list(islice(requests, batch)), None)
+        backend._engine.trim()  # noqa: SLF001  (images of the decoder before)
+        how = {"rounds": arguments.rounds, "seconds": arguments.seconds, "machine": machine}
+        row = cell(backend.execute, batches, batch, **how)
+        what = {"sizes": sizes, "batch": batch, "lanes": lanes, "cores": cores}
+        sys.stdout.write(json.dumps(what | row) + "\n")
+    backend.finalize()
+
+
+def finished(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """With the interpreter's time, and the images/s that it allows.
+
+    The parts are those of the main thread, by the clock. With another lane that thread waits for the other, too: there
+    the stand-ins take what they take with one lane.
+    """
+    same = ("sizes", "batch", "cores")
+    (alone,) = [other for other in [*before, row] if other["lanes"] == 1 and all(other[x] == row[x] for x in same)]
+    interpreter = row["python_us"] - alone["parts_us"]["stand-ins"]
+    if row is not alone:
+        del row["parts_us"]
+    return row | {"interpreter_us": round(interpreter, 2), "ceiling_images_per_s": round(1e6 / interpreter)}
+
+
+def main() -> None:
+    """Measure, and write one JSON file."""
+    parser = measure.options(__doc__)
+    parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
+    parser.add_argument("--decoder", default="consistent")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of each round")
+    parser.add_argument("--cores", nargs="+", type=int, default=list(CORES))
+    parser.add_argument("--lanes", nargs="+", type=int, default=list(LANES), help="1 among them")
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.folder:
+        worker(arguments)
+        return
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        sys.exit("host: NO C++ COMPILER, which the stand-in of the GPU needs to compare itself with the CPU once")
+    results: dict[str, Any] = {
+        "benchmark": "host",
+        "date": arguments.date,
+        **measure.surroundings(PACKAGES),
+        "decoder": arguments.decoder,
+        "rounds": arguments.rounds,
+        "seconds": arguments.seconds,
+        "load_average": round(os.getloadavg()[0], 2),
+        "cells": [],
+    }
+    options = ["--decoder", arguments.decoder, "--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]
+    options += ["--batches", *map(str, arguments.batches)]
+    with tempfile.TemporaryDirectory() as folder:
+        for cores, lanes in product(arguments.cores, sorted(arguments.lanes)):
+            command = [sys.executable, __file__, "--cores", str(cores), "--lanes", str(lanes), "--folder", folder]
+            with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    results["cells"].append(finished(json.loads(line), results["cells"]))
+                    measure.say(line.strip())
+            if process.returncode:
+                sys.exit(f"host: {' '.join(command)} failed")
+    measure.write(arguments, f"host-{arguments.date}", results)
+
+
+if __name__ == "__main__":
+    main()
