@@ -33,8 +33,12 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
+# The tests of the server mostly wait, so the others run beside them.
 test: .venv/.dev lint
-	$(VENV)/pytest tests
+	@log=$$(mktemp) && trap 'kill $$server 2>/dev/null; rm -f $$log' EXIT && code=0; \
+	$(VENV)/pytest tests/server -p no:cacheprovider >$$log 2>&1 & server=$$!; \
+	$(VENV)/pytest tests --ignore tests/server || code=1; \
+	wait $$server || code=1; cat $$log; exit $$code
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device

@@ -137,11 +137,11 @@ DEFAULT = Stream(non_blocking=True)
 
 class Device:
     _of_threads = threading.local()
+    id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
     compute_capability = "90"
 
     def __init__(self, device=None):
         self.index = device
-        self.id = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
 
     def __enter__(self):
         Device._of_threads.depth = Device.depth() + 1
@@ -346,7 +346,7 @@ def codecs():
                     continue
                 pixels = self._shown(np.asarray(real), stream.encoded)
                 image = images[index] if images else Image(real)
-                image.stream = arguments["cuda_stream"]
+                image.stream = arguments.get("cuda_stream", 0)
                 results.append(image.fill(Decoder.changes.get(way, lambda same: same)(pixels), Decoder.padding))
             Decoder.shares = (*Decoder.shares, (len(by_hardware), len(streams) - len(by_hardware)))
             return results

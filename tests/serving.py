@@ -353,9 +353,11 @@ class Clients:
         last_error_at: when the last error came; 0 without.
     """
 
-    def __init__(self, serve, oracle):
+    def __init__(self, serve, oracle, *, is_closing=False):
+        """``is_closing``: the server ends meanwhile; that it closes a connection is then a clear answer."""
         self.serve = serve
         self.oracle = oracle
+        self._is_closing = is_closing
         self.counts, self.codes, self.notes = Counter(), Counter(), []
         self.last_error_at = 0.0
         self._lock = threading.Lock()
@@ -416,6 +418,8 @@ class Clients:
         except (OSError, http.client.HTTPException) as error:
             if protocol == "http, kept alive":
                 self._kept().close()  # and it is opened again
+            if self._is_closing and not isinstance(error, TimeoutError):
+                return self.error("closed", repr(error))
             return self.note("lost", f"{protocol} {model}: {error!r}")
         if isinstance(expected, pp.ImageError):
             return self.note("wrong", f"{protocol} {model}: accepted, but the engine says {expected}")

@@ -110,7 +110,7 @@ def test_an_onnx_file_is_built_in_printable_lines(folder):
     assert code == 0
     assert all(line.isprintable() for line in (out + err).split("\n"))
     assert 'Sub "sub\\x1b[31m\\x07\\nok: no problem found" and Div "b\\x1b[31m' in err
-    assert len(err.splitlines()) == 1
+    assert "ok: no problem found" not in err.splitlines()
 
 
 def test_a_certificate_names_images_in_printable_lines(folder):

@@ -83,7 +83,7 @@ def test_a_listener_is_found_by_its_port():
 
 def test_other_machines_are_let_in_only_on_purpose(tmp_path):
     assert refusal(tmp_path, host="0.0.0.0") == (  # noqa: S104  (it is refused)
-        "host 192.0.2.1 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
+        "host 0.0.0.0 is open to other machines, and this Triton (2.51.0) lacks later security fixes: "
         "use 127.0.0.1, or say --allow-remote"
     )
 

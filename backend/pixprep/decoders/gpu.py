@@ -169,7 +169,7 @@ class GpuDecoder:
         """
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._readers else (_LEAST, _CHUNKS)
         count = len(encoded)
-        most = min(-(-count // max(1, min(parts, count // least))), MOST)
+        most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))
         for begin in range(0, count, most):
             images = self._read(encoded[begin : begin + most])
             start = used = 0
