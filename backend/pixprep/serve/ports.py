@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +13,8 @@ from pathlib import Path
 from pixprep.errors import SetupError
 
 _LISTENS = "0A"  # a socket's state
+_NOBODYS = range(10_240, 32_768)  # above are the ports of outgoing connections (ip_local_port_range)
+_TRIES = 100
 
 
 def resolve(host: str) -> str:
@@ -46,7 +49,7 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
             probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((address, port))
+                _bind(probe, address, port)
                 probe.listen()
             except OverflowError:
                 raise SetupError(f"--{name}-port {port}: ports go from 0 to 65535") from None
@@ -54,6 +57,17 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
                 raise SetupError(_taken(address, name, port, error)) from None
             claimed[name] = int(probe.getsockname()[1])
     return claimed
+
+
+def _bind(probe: socket.socket, address: str, port: int) -> None:
+    """Bind to a port; for 0 to one that Linux gives nobody by itself, so that it is still free when Triton wants it."""
+    for _ in range(0 if port else _TRIES):
+        try:
+            return probe.bind((address, secrets.choice(_NOBODYS)))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return probe.bind((address, port))
 
 
 def _taken(address: str, name: str, port: int, error: OSError) -> str:

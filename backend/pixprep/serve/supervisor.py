@@ -44,6 +44,8 @@ GRACE_S = 30.0
 """What Triton keeps for this time of a model that was replaced, it keeps for ever."""
 THREADS_LEFT = 2000
 """Each death of a stub leaves 36 threads in Triton. With so many more than at its start it is started anew."""
+END_S = 0.5
+"""A process that is killed answers nothing for a while before it counts as ended."""
 DISK_S = 1.0
 """How often to look at the files on disk; a change that two looks see alike has rested."""
 
@@ -166,7 +168,9 @@ class _Life:
 
     def end(self, why: str) -> None:
         """Have Triton ended, and started anew; by any thread. Whatever seems wrong, it may have ended by itself."""
-        code = self._server.poll()
+        ends_at = time.monotonic() + END_S
+        while (code := self._server.poll()) is None and time.monotonic() < ends_at:
+            time.sleep(LOOK_S / 5)
         self._why = self._why or (why if code is None else f"Triton ended by itself with exit code {code}")
         self._over.set()
 
