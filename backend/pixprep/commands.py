@@ -275,7 +275,7 @@ def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **optio
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
         models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
-        say(f"ready  {urls}", f"try    {server.curl}", f"files  {models}")
+        say(f"ready  {urls}", *(f"try    {line}" for line in server.curls), f"files  {models}")
 
     log_to_stderr()
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
@@ -378,7 +378,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
             say("", f"$ {shlex.join(words)}")
             codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
         if stay:
-            say("", "serving until Ctrl-C; try", f"$ {server.curl}")
+            say("", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
 
     say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
     try:

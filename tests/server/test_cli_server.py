@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,7 +19,9 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli import main
+from pixprep.repository import build
 from pixprep.serve import client
+from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
 
@@ -245,3 +248,11 @@ def test_serve_names_a_model_that_does_not_load_in_a_printable_line(tmp_path):
         'pixprep: model "m\\x1b[31m.pixprep" does not load: pipeline.json: ops: no op gives a tensor: end with tensor',
         f"Triton's whole log: {tmp_path}/log",
     ]
+
+
+def test_serve_says_a_line_to_try_for_each_ensemble(tmp_path):
+    models = tmp_path / "models"
+    build(models, name="cats")
+    shutil.copytree(models / "cats", models / "dogs")
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+        assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in server.curls] == ["cats", "dogs"]

@@ -14,6 +14,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -46,6 +47,7 @@ _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL
 _ADMIN = "model-repository,logging,trace"
 _SHARED_MEMORY = "shared-memory"
 _KEY_HEADER = "admin-key"
+_ENSEMBLE = re.compile(r'^\s*platform:\s*"ensemble"', re.MULTILINE)
 GRACE_S = 10.0
 _END_S = 3.0
 """Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
@@ -128,14 +130,15 @@ class Server:
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
-    def curl(self) -> str:
-        """The command line to try: it asks the ensemble, or else the first model that has a pipeline."""
-        models = ["ensemble"] * ("ensemble" in self.snapshot.hashes) + self.pipeline_models
-        return (
+    def curls(self) -> list[str]:
+        """The command lines to try: of each ensemble, or else of the first model that has a pipeline."""
+        configs = sorted(self.snapshot.folder.glob("*/config.pbtxt"))
+        ensembles = [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
+        return [
             "curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
-            f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{[*models, 'MODEL'][0]}/infer "
-            "-o answer.bin"
-        )
+            f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{model}/infer -o answer.bin"
+            for model in ensembles or self.pipeline_models[:1] or ["MODEL"]
+        ]
 
     @property
     def snapshot(self) -> Snapshot:
