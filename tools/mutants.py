@@ -1026,8 +1026,8 @@ MUTANTS = (
     Mutant(
         "a model that fails every request is left alone while its process runs",
         "serve/supervisor.py",
-        "return status == 500 or (status == 0",
-        "return (status == 0",
+        "return status == 500 or (is_idle",
+        "return (is_idle",
         "server/test_sick_model.py",
     ),
     Mutant(
