@@ -294,7 +294,9 @@ def host_ceiling(result: Result) -> Iterator[str]:
         measured = max(cell["measured_images_per_s"] for cell in found.values())
         rate = f"{alone['ceiling_images_per_s']:,}"
         rows.append([sizes, str(batch), *words, f"{alone['machine_code_us']:.0f}", rate, f"{measured:,}"])
-        parts.append([sizes, str(batch), *(f"{us:.1f}" for name, us in alone["parts_us"].items() if name != PLAYED)])
+        parts.append(
+            [sizes, str(batch), *(f"{max(us, 0):.1f}" for name, us in alone["parts_us"].items() if name != PLAYED)]
+        )
     head = ["sizes", "batch", *ways.values(), "machine code", "ceiling, images/s", "measured, images/s"]
     yield table([f"{head[0]}; us an image", *head[1:]], rows)
     yield "Where it goes, by samples: us an image on one core, with one lane."
