@@ -27,8 +27,9 @@ from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, s
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
-SAMPLE = Path(__file__).parent / "photo" / "china.jpg"
-"""A small photo to show what a pipeline does."""
+_PACKAGED = Path(__file__).parent / "photos"
+PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
+"""Two photos: in the wheel, or else in the checkout."""
 
 
 def write_repository(
@@ -108,8 +109,8 @@ def import_pipeline(
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
-    """What a preview is of, and its bytes: the user's photo, or the small one that pixprep brings along."""
-    path = image or SAMPLE
+    """What a preview is of, and its bytes: the user's photo, or one that pixprep brings along."""
+    path = image or PHOTOS / "china.jpg"
     with named(path, "cannot be read"):
         return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
 
@@ -365,7 +366,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server
 
-    paths = photos or [_sample_photos()]
+    paths = photos or [PHOTOS]
     expand(paths)
     http, grpc, metrics = (8000, 8001, 8002) if stay else (0, 0, 0)
     server = Server(model_repository, http_port=http, grpc_port=grpc, metrics_port=metrics)
@@ -398,14 +399,6 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     if not stay:
         say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
-
-
-def _sample_photos() -> Path:
-    """The photos in the wheel, or else those of the checkout."""
-    here = Path(__file__).parent
-    return next(
-        folder for folder in (here / "photos", here.parents[1] / "client_examples" / "images") if folder.is_dir()
-    )
 
 
 def look_for_traps(*, as_json: bool) -> int:

@@ -38,7 +38,7 @@ sys.exit(main())
 NOT_AN_IMAGE = "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
 PREVIEW = """\
 preview of china.jpg, which pixprep brings along:
-  "tensor": -2.101 to 2.64; mean red 0.4201, green 0.5011, blue 0.6506
+  "tensor": -2.101 to 2.64; mean red 0.4238, green 0.5034, blue 0.6541
 """
 NO_CLASS = '  "logits": every class has the same score\n'
 NEEDS_MORE = "is not a whole number of at least 1"
@@ -300,7 +300,7 @@ def test_explain_writes_the_picture_that_stages_draws(pixprep, folder):
 def test_explain_without_a_photo_draws_the_one_that_pixprep_brings_along(pixprep, folder):
     code, out, err = pixprep("explain", "pipeline.json", "--output", "stages.PNG")
     assert (code, err) == (0, "stages.PNG: the picture of its stages\n")
-    assert out == explain(pp.presets.imagenet(), height=160, width=240) + PREVIEW.splitlines()[1].strip() + "\n"
+    assert out == explain(pp.presets.imagenet(), height=427, width=640) + PREVIEW.splitlines()[1].strip() + "\n"
     with Image.open(folder / "stages.PNG") as written:
         assert written.width == WIDTH
 
@@ -540,7 +540,7 @@ def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pi
     assert (code, len(out.splitlines())) == (0, 7)
     assert err == (
         "preview of china.jpg, which pixprep brings along:\n"
-        "  not shown: [DOES_NOT_FIT] 160 x 240 pixels are too small for the window of 500 x 500 at 0, 0; "
+        "  not shown: [DOES_NOT_FIT] 427 x 640 pixels are too small for the window of 500 x 500 at 0, 0; "
         "--image takes another photo\n"
         "next  pixprep serve --model-repository large\n"
     )

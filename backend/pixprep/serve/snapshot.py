@@ -98,10 +98,6 @@ class Snapshot:
         served = {name: edition.signature for name, edition in self._editions.items()}
         return {name: signature for name, signature in on_disk.items() if signature != served.get(name)}
 
-    def edition(self, model: str) -> Edition:
-        """What is served of a model."""
-        return self._editions[model]
-
     def stage(self, model: str) -> Edition:
         """Copy a model as it lies on disk, beside what is served.
 
