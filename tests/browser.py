@@ -14,7 +14,6 @@ import time
 from base64 import b64decode
 from contextlib import ExitStack, suppress
 
-
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TIMEOUT_S = 60.0
 # Chromium reads commands from 3 and writes answers to 4.

@@ -29,7 +29,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import BoundedSemaphore, Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.page.answer import Photos
@@ -203,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of `pixprep serve` says more")
 
     def _get(self) -> None:
-        match urlsplit(self.path).path:
+        match self.path.partition("?")[0]:
             case "/":
                 self._send(HTTPStatus.OK, self.server.html.encode(), "text/html; charset=utf-8")
             case "/models":
@@ -212,10 +212,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
 
     def _post(self) -> None:
-        url = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(url.query, max_num_fields=8).items()}
+        path, _, text = self.path.partition("?")
+        query = {name: values[0] for name, values in parse_qs(text).items()}
         model, photos = query.get("model", ""), self.server.photos
-        if url.path not in ("/photo", "/stages"):
+        if path not in ("/photo", "/stages"):
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
             return
         length = body_length(self.headers, limit_bytes=photos.limit_bytes(model))
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         encoded = self.rfile.read(length)
         if len(encoded) < length:
             self._refuse(HTTPStatus.BAD_REQUEST, "the photo ends early")
-        elif url.path == "/photo":
+        elif path == "/photo":
             self._say(HTTPStatus.OK, photos.answer(model, encoded, name=query.get("name", "")[:_MOST_LETTERS]))
         else:
             self._say(HTTPStatus.OK, {"stages": photos.stages(model, encoded)})
