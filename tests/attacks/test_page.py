@@ -1,4 +1,4 @@
-"""Attack: a website has the browser of whoever runs `pixprep serve --page` ask the page; a client sends what never ends.
+"""Attack: a website has the browser of whoever runs `pixprep serve --page` ask the page; a client never ends.
 
 Defence: a request counts by its Host, its Origin and the site that caused it, before its path and body are looked at;
 a body has a length under the model's limit; connections, and the seconds of each, are counted.
@@ -184,15 +184,21 @@ def test_there_are_no_other_methods(page, method):
 
 @pytest.mark.parametrize(
     "path",
-    ["/../../etc/passwd", "/%2e%2e/page.html", "//etc/passwd", "/page.html", "/answer.py", "/photo", "/models/", "/?"],
+    [
+        "/../../etc/passwd",
+        "/%2e%2e/page.html",
+        "//etc/passwd",
+        "/page.html",
+        "/answer.py",
+        "/photo",
+        "/models/",
+        "//[x",
+    ],
 )
 def test_there_are_no_other_paths(page, path):
     status, _, said = page.ask("GET", path)
-    if path == "/?":
-        assert status == 200
-    else:
-        assert (status, json.loads(said)) == (404, {"error": "there is nothing at this path"})
-    assert page.ask("POST", f"/x{path}", OCTETS, b"photo")[0] == 404
+    assert (status, json.loads(said)) == (404, {"error": "there is nothing at this path"})
+    assert page.ask("POST", f"{path}/", OCTETS, b"photo")[0] == 404
     assert page.photos.asked == []
 
 
@@ -201,10 +207,6 @@ def test_a_model_is_one_of_those_that_are_served(page):
         status, said = page.send(path=f"/photo?model={model}")
         assert (status, said) == (400, {"error": "there is no such model here: reload the page"})
     assert page.photos.asked == []
-
-
-def test_many_fields_of_a_query_are_refused(page):
-    assert page.send(path="/photo?model=ensemble" + "&a=1" * 100)[0] == 400
 
 
 def test_a_photo_over_the_limit_is_refused_before_it_comes(page):
@@ -224,9 +226,11 @@ def test_who_is_still_sending_reads_why_not(page, size):
 
 @pytest.mark.parametrize(
     "length",
-    ["", "Content-Length: -1", "Content-Length: 1_0", "Content-Length: +5", "Content-Length: \u0665"]
-    + ["Content-Length: 5\r\nContent-Length: 5", "Transfer-Encoding: chunked"]
-    + ["Transfer-Encoding: chunked\r\nContent-Length: 5"],
+    [
+        *("", "Content-Length: -1", "Content-Length: 1_0", "Content-Length: +5", "Content-Length: \u0665"),
+        *("Content-Length: 5\r\nContent-Length: 5", "Transfer-Encoding: chunked"),
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+    ],
 )
 def test_a_body_says_how_long_it_is(page, length):
     head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: application/octet-stream\r\n"
@@ -355,6 +359,7 @@ def test_more_clients_than_places_wait_for_their_turn(page):
         assert page.photos.waiting.acquire(timeout=TIMEOUT_S)
     late = threading.Thread(target=lambda: answers.append(page.send()))
     late.start()
+    time.sleep(0.3)
     assert len(page.photos.asked) == CONNECTIONS
     page.photos.gate.set()
     for thread in (*gated, late):
