@@ -270,6 +270,20 @@ def test_a_page_that_dies_comes_back_and_the_server_goes_on(page, serve):
     assert serve.triton.pid == triton
 
 
+def test_a_page_waits_for_a_triton_that_dies(page, serve):
+    before = len(serve.log)
+    serve.triton.kill()
+    seen = set()
+
+    def is_back():
+        status, said = page.ask("/photo?model=boxes", FLOWER.read_bytes())
+        seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
+        return status == 200 and any("every model is back" in line for line in serve.log[before:])
+
+    wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=TIMEOUT_S)
+    assert {status for status, _ in seen} <= {200, 502, 503}
+
+
 def test_the_page_is_on_loopback_alone_and_the_first_to_go_where_memory_ends(page, serve):
     process = page_process(serve)
     port = int(page.url.rpartition(":")[2])
