@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pixprep.engine import Engine
 from pixprep.errors import PixprepError, SetupError
-from pixprep.pictures import Panel, panels, photo_of, to_png
+from pixprep.pictures import MOST, Panel, panels, photo_of, to_png
 from pixprep.pipeline import Pipeline
 from pixprep.preview import Shown, notes, preview
 from pixprep.printing import summary
@@ -39,7 +39,7 @@ _BINS = 64
 _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
-_COUNTED_S = 0.5
+_COUNTED_S = 1.0
 """Triton counts a request just after it has answered it."""
 
 
@@ -142,9 +142,9 @@ class Photos:
             raise SetupError("other photos are being drawn: try again")
         try:
             decode_ms, transform_ms = _measure(pipeline, encoded, given)
-            found = preview(pipeline, encoded)
-            photo = photo_of(pipeline, encoded, found)
-            tensors = [_tensor(shown, panels(pipeline, found, photo, shown)) for shown in found.tensors]
+            found = preview(pipeline, encoded, limits=given.limits, damage=given.damage)
+            photo = photo_of(pipeline, encoded, found, limits=given.limits, damage=given.damage)
+            tensors = [_tensor(shown, panels(pipeline, found, photo, shown)) for shown in found.tensors[:MOST]]
         finally:
             self._drawing.release()
         return {
@@ -154,6 +154,7 @@ class Photos:
             "decode_ms": decode_ms,
             "transform_ms": transform_ms,
             "tensors": tensors,
+            "left_out": len(found.tensors) - len(tensors),
         }
 
     def _triton(self) -> Triton:
@@ -321,8 +322,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     Raises:
         ImageError: it is refused, by the limits of the model that serves the pipeline.
     """
-    damage = None if given.damage == "structural" else given.damage
-    with Engine(pipeline, threads=1, limits=given.limits, damage=damage) as engine:
+    with Engine(pipeline, threads=1, limits=given.limits, damage=given.damage) as engine:
         for _ in range(2):
             batch = engine.run_batch([encoded])
             if batch.errors[0] is not None:
@@ -361,4 +361,4 @@ def _channel(name: str, values: Array) -> Said:
     some = values[::step, ::step].astype(np.float64)
     counts, _ = np.histogram(some, _BINS)
     numbers = {"min": values.min(), "max": values.max(), "mean": some.mean(), "std": some.std()}
-    return {"name": name, "counts": counts.tolist()} | {key: _finite(value) for key, value in numbers.items()}
+    return {"name": name, "counts": counts.tolist()} | {key: float(value) for key, value in numbers.items()}

@@ -133,7 +133,7 @@ class PageServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Say what went wrong, unless the browser has just gone."""
-        if not isinstance(sys.exc_info()[1], OSError):
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             traceback.print_exc()
 
 
@@ -196,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except (ImageError, PixprepError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
-        except OSError:  # the browser's
+        except (ConnectionError, TimeoutError):  # the browser's
             raise
         except Exception:  # noqa: BLE001  (the browser gets an answer, the log the reason)
             traceback.print_exc()
