@@ -458,11 +458,11 @@ def test_what_is_refused_is_said_and_the_others_are_shown(browser, tmp_path):
     browser.drop(tmp_path)
     browser.wait(
         "document.querySelector('#status').innerText === "
-        "'2 of 2 photos, 1 refused; 1 files left out: no image by name, or over 1,000'"
+        "'2 of 2 photos, 1 refused; 1 file left out: no image by name, or over 1,000'"
     )
     words = browser.run("[...document.querySelectorAll('.tile b')].map(label => label.innerText)")
-    assert words[0].endswith(NOT_AN_IMAGE)
-    assert words[1] == "daisy"
+    assert words == ["unknown format", "daisy"]
+    assert browser.run("document.querySelector('.tile').title").endswith(NOT_AN_IMAGE)
     browser.drop(tmp_path / "broken.jpg")
     browser.wait("document.querySelector('#status').className === 'wrong'")
     assert browser.text("#status").endswith(NOT_AN_IMAGE)
