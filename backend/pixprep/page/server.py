@@ -22,6 +22,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from email.message import Message
 from http import HTTPStatus
@@ -31,7 +32,7 @@ from threading import BoundedSemaphore, Thread
 from typing import Any
 from urllib.parse import parse_qs
 
-from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.errors import PixprepError, SetupError
 from pixprep.page.answer import Photos
 from pixprep.serve.client import RequestError
 
@@ -183,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A photo."""
         self._answer(self._post)
 
-    def _answer(self, answer: Any) -> None:
+    def _answer(self, answer: Callable[[], None]) -> None:
         """Answer, or say why not."""
         try:
             if refused := refusal(self.command, self.headers):
@@ -194,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST if error.is_refusal else HTTPStatus.BAD_GATEWAY, str(error))
         except SetupError as error:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        except (ImageError, PixprepError) as error:
+        except PixprepError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except (ConnectionError, TimeoutError):  # the browser's
             raise
@@ -253,11 +254,11 @@ class _Handler(BaseHTTPRequestHandler):
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
         }
+        self.connection.settimeout(self.server.read_s)  # of all that one call writes, not of each part
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.connection.settimeout(self.server.read_s)  # of all that is written, not of each part
         self.wfile.write(body)
 
 
