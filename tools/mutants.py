@@ -1037,6 +1037,34 @@ MUTANTS = (
         r"ensemble (\S+) (.*)",
         "unit/test_server_setup.py::test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has_none",
     ),
+    Mutant(
+        "the page answers to any name that leads to this machine",
+        "page/server.py",
+        "if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):",
+        "if len(hosts) != 1:",
+        "attacks/test_page.py::test_a_name_that_was_bound_to_this_machine_is_refused",
+    ),
+    Mutant(
+        "any website may send the page a photo",
+        "page/server.py",
+        'if origin is not None and origin != f"http://{hosts[0]}":',
+        "if False:",
+        "attacks/test_page.py::test_no_other_site_sends_a_photo",
+    ),
+    Mutant(
+        "the page reads a photo of any length",
+        "page/server.py",
+        "if length > limit_bytes:",
+        "if False:",
+        "attacks/test_page.py::test_a_photo_over_the_limit_is_refused_before_it_comes",
+    ),
+    Mutant(
+        "the four numbers of a transform are classes",
+        "page/answer.py",
+        "if not self._versions(maker):",
+        "if True:",
+        "server/test_page.py::test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes",
+    ),
 )
 
 

@@ -60,6 +60,9 @@ serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing
+page page.answer page.process
+page.server
+page.__main__
 commands
 cli
 __main__
