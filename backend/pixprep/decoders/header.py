@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from pixprep.decoders import Encoded, Format, Limits
 from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, START_OF_SCAN, Structure
+from pixprep.decoders.text import described
 from pixprep.errors import ImageError
 
 # The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
@@ -94,7 +95,7 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     limits.check_bytes(len(encoded))
     name = sniff(encoded)
     if name is None:
-        raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+        raise ImageError("UNKNOWN_FORMAT", described(encoded) or "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
     limits.check_format(name)
     if name != "jpeg":
         return name, None
