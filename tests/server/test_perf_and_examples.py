@@ -114,7 +114,7 @@ def test_a_model_that_is_not_there_is_named(demo, protocol):
     with pytest.raises(SetupError) as caught:
         next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
     assert str(caught.value) == (
-        f"no model \"resnet\" is ready on {address(demo, protocol)}: Request for unknown model: 'resnet' is not found"
+        f'no model "resnet" is ready on {address(demo, protocol)}: there are classifier, ensemble, preprocess'
     )
 
 
