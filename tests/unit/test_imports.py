@@ -22,7 +22,8 @@ ops.op
 ops.decode ops.geometry ops.levels ops.outputs
 ops
 pipeline_file plan
-compiler decoders decoders.samples decoders.structure decoders.text
+compiler decoders decoders.samples decoders.structure
+decoders.text
 pipeline decoders.header
 presets doubts kernels kernels.structs
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from images import jpeg, noise
+from images import jpeg, noise, png
 from pixprep.decoders.text import described, from_base64, without_base64
 
 PHOTO = jpeg(noise(16, 16))
+LARGE = jpeg(noise(64, 64))
 TEXT = base64.b64encode(PHOTO)
 URL_SAFE = base64.urlsafe_b64encode(PHOTO)
 REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
@@ -40,10 +41,18 @@ SAID = {
         )
     },
     "form": (FORM, f"a multipart form, as curl -F sends it; {REQUEST}"),
+    **{
+        f"{name} by curl -d": (
+            image.translate(None, b"\0\n\r"),
+            f"an image without its bytes 0, 10 and 13, as curl -d sends it; {REQUEST}",
+        )
+        for name, image in {"JPEG": LARGE, "PNG": png(noise(64, 64))}.items()
+    },
     "form, lower case": (TYPED_FORM.lower(), f"a multipart form, as curl -F sends it; {REQUEST}"),
 }
 NOTHING = {
     "an image": PHOTO,
+    "a large image": LARGE,
     "no bytes": b"",
     "words": b"what a nice picture of a flower, is it not?",
     "a brace and noise": b"{" + PHOTO,

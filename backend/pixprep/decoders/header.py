@@ -99,7 +99,12 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     limits.check_format(name)
     if name != "jpeg":
         return name, None
-    header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    try:
+        header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    except ImageError:
+        if words := described(encoded):
+            raise ImageError("CORRUPT", words) from None
+        raise
     check_header(header, encoded, limits, is_strict=is_strict)
     return name, header
 

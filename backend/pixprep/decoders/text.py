@@ -1,4 +1,4 @@
-"""Text in place of an image's bytes: what clients send that speak JSON, base64 or HTML forms.
+"""Text in place of an image's bytes: what clients send that speak JSON, base64 or HTML forms, or take images for text.
 
 A model may take base64 (parameter ``accept_base64``). Everything else is refused, in words that name the right request.
 """
@@ -17,6 +17,7 @@ _HEAD = 1024  # bytes that are looked at
 _JSON = re.compile(rb"""\s*(?:\{\s*["}]|\[\s*[\[{"\d\]-])""")
 _DATA_URL = re.compile(rb"\s*data:[ -~]{0,200},", re.IGNORECASE)
 _FORM = re.compile(rb"--[ -~]+\r?\n(?:[ -~]+\r?\n)*?content-disposition:", re.IGNORECASE)
+_WITHOUT_ENDS = re.compile(rb"(?:\xff\xd8\xff[\xe0\xe1]|\x89PNG)[^\0\n\r]{1000}")  # no whole file begins so
 _BASE64 = re.compile(rb"[ \t\r\n]*(?:[A-Za-z0-9+/_-][ \t\r\n]*){32}")
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BLANKS = b" \t\r\n"
@@ -35,6 +36,8 @@ def described(encoded: memoryview) -> str | None:
         if from_base64(encoded) is None:
             return f"broken base64 text: its end or some character of it is wrong; {_REQUEST}"
         return f"base64 text; {_REQUEST}; or set {_ACCEPT}"
+    if _WITHOUT_ENDS.match(encoded):
+        return f"an image without its bytes 0, 10 and 13, as curl -d sends it; {_REQUEST}"
     return None
 
 
