@@ -6,7 +6,7 @@
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
-#   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
+#   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
