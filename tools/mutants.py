@@ -481,6 +481,27 @@ MUTANTS = (
         "if frame[5] != 3:",
         "unit/test_structure.py::test_colours_are_found_by_libjpegs_rule",
     ),
+    Mutant(
+        "base64 that stands for more than the limits allow is decoded",
+        "decoders/text.py",
+        "if sum(map(len, images)) > _longest(request_bytes):",
+        "if sum(map(len, images)) > 9 * _longest(request_bytes):",
+        "unit/test_text.py::test_base64_of_more_bytes_than_may_come_is_not_decoded",
+    ),
+    Mutant(
+        "URL-safe base64 is another image",
+        "decoders/text.py",
+        'bytes.maketrans(b"-_", b"+/")',
+        'bytes.maketrans(b"-_", b"/+")',
+        "unit/test_text.py::test_every_common_way_of_base64_is_read",
+    ),
+    Mutant(
+        "base64 with padding that does not fit is read",
+        "decoders/text.py",
+        "len(text) - len(digits) not in (0, missing)",
+        "len(text) - len(digits) > 2",
+        "unit/test_text.py::test_broken_base64_is_left_as_it_is",
+    ),
     # the engine
     Mutant(
         "an error is put in the place of another image",
@@ -929,6 +950,13 @@ MUTANTS = (
         'elif environment.get(PINNED_VARIABLE) != "0":',
         'elif environment.get(PINNED_VARIABLE) == "1":',
         "unit/test_pool.py::test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none",
+    ),
+    Mutant(
+        "base64 is accepted unasked",
+        "triton/model.py",
+        "if self._accepts_base64:",
+        "if images:",
+        "unit/test_model.py::test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever",
     ),
     # the files that Triton reads
     Mutant(

@@ -281,7 +281,10 @@ def _parser() -> argparse.ArgumentParser:
     poisson = "Poisson arrivals, each of R requests a second"
     bench.add_argument("--rate", type=_positive, nargs="+", default=[], metavar="R", help=poisson)
     bench.add_argument("--seconds", **_SECONDS, default=5.0, help="that each of them is measured; default: %(default)g")
-    bench.add_argument("--json", **_json("the table as JSON"))
+    printed = bench.add_mutually_exclusive_group()
+    pasted = "measure nothing: print perf_analyzer's command line, to be pasted into a shell"
+    printed.add_argument("--print-command", action="store_true", help=pasted)
+    printed.add_argument("--json", **_json("the table as JSON"))
     bench.add_argument("--csv-file", **_FILE, help="write the table as CSV too")
     bench.add_argument("--json-file", **_FILE, help="write the table as JSON too")
 

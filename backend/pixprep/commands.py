@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -330,6 +332,7 @@ def measure_server(
     rate: Sequence[float],
     csv_file: Path | None,
     json_file: Path | None,
+    print_command: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -349,6 +352,15 @@ def measure_server(
         with named(path, "cannot be read"):
             images.append(path.read_bytes())
     concurrency = concurrency or (() if rate else CONCURRENCY)
+    if print_command:
+        folder = Path(tempfile.mkdtemp(prefix="pixprep-bench-"))
+        try:
+            say(*perf.command_lines(images, folder, concurrency=concurrency, rate=rate, **options))
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        say(f"{folder}: holds what the command needs; remove it when you are done", file=sys.stderr)
+        return 0
     loads = len(concurrency) + len(rate)
     done = count(1)
     with Progress("loads") as progress:

@@ -23,6 +23,7 @@ ops.decode ops.geometry ops.levels ops.outputs
 ops
 pipeline_file plan
 compiler decoders decoders.samples decoders.structure
+decoders.text
 pipeline decoders.header
 presets doubts kernels kernels.structs
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling

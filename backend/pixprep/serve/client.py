@@ -232,7 +232,7 @@ class Triton:
         """The model's complete configuration, as the server has it.
 
         Raises:
-            SetupError: no such model; the message lists those that there are, if the server tells (ours does not).
+            SetupError: no such model; the message lists those that are ready, if the server tells.
         """
         if model not in self._configs:
             try:
@@ -246,13 +246,13 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
+        """Those whose statistics the server has: their list, ``pixprep serve`` shows to nobody."""
         try:
-            index = self._client.get_model_repository_index(**self._json)
-        except self._failure:  # who may load models may list them, and nobody else
+            entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
+        except self._failure:  # closed too, behind our proxy
             return ""
-        models = index if isinstance(index, list) else index.get("models", [])
-        names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
-        return f"there are {names}" if names else ""
+        names = ", ".join(sorted({entry["name"] for entry in entries}))
+        return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
         """The input of the model that takes encoded images: BYTES [1] or UINT8 [-1].
