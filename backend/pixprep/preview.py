@@ -51,7 +51,13 @@ class Shown:
     def window(self) -> tuple[int, int, int, int]:
         """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing."""
         (top, left), region = self.placement.at, self.placement.region
-        return top, left, top + region[2] - region[0], left + region[3] - region[1]
+        bottom, right = top + region[2] - region[0], left + region[3] - region[1]
+        if any(self.placement.margins):  # the region reaches as far as the filter does, the photo less far
+            scales, offsets, box = self.placement.transform[:2], self.placement.transform[2:], self.placement.box
+            ends = [sorted(round(edge * scales[i] + offsets[i]) for edge in box[i::2]) for i in (0, 1)]
+            top, bottom = (min(max(end, top), bottom) for end in ends[0])
+            left, right = (min(max(end, left), right) for end in ends[1])
+        return top, left, bottom, right
 
     @property
     def is_empty(self) -> bool:

@@ -25,7 +25,7 @@ pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
-decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
+decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
