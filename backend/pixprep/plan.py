@@ -262,7 +262,7 @@ class Geometry:
             _apply(step, rows, columns)
         box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
         size = (rows.canvas, columns.canvas)
-        below, behind = (span.canvas - span.at - span.length for span in (rows, columns))
+        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
         margins = rows.at, columns.at, below, behind
         resized = self.resize.size(*size) if self.resize else size
         ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
@@ -273,11 +273,10 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        seen = [
-            _seen(span, whole, each) if any(margins) else (0, whole)
-            for span, whole, each in zip((rows, columns), resized, ratio, strict=True)
-        ]
-        rows, columns = (_Span(length, *part) for length, part in zip(resized, seen, strict=True))
+        if margins == NO_MARGINS:
+            rows, columns = _Span(resized[0]), _Span(resized[1])
+        else:
+            rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])
         for step in self.after:
             _apply(step, rows, columns)
         return Placement(
@@ -323,15 +322,15 @@ class _Span:
         self.is_flipped = not self.is_flipped
 
 
-def _seen(span: _Span, resized: int, ratio: float) -> tuple[int, int]:
-    """The resized positions, from the first up to the last, that a filter makes of more than the margins of an axis."""
+def _seen(span: _Span, resized: int, ratio: float) -> _Span:
+    """Of a resized axis the positions that a filter makes of more than its margins."""
     if span.length <= 0:
-        return 0, 0
+        return _Span(resized, 0, 0)
     reach = REACH * max(ratio, 1.0) + 1
     middle = resized / 2 - span.canvas / 2 / ratio  # where the canvas begins: 0 unless the resize is subpixel
     first = floor((span.at - reach) / ratio + middle)
     last = ceil((span.at + span.length + reach) / ratio + middle)
-    return min(max(first, 0), resized), max(min(last, resized), 0)
+    return _Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
 
 
 def _apply(step: GeometryStep, rows: _Span, columns: _Span) -> None:
