@@ -49,6 +49,8 @@ def main() -> None:
     with triton.InferenceServerClient(arguments.url) as client:
         answer = client.infer(arguments.model, [encoded])
     outputs = {entry["name"]: answer.as_numpy(entry["name"])[0] for entry in answer.get_response()["outputs"]}
+    if len(outputs) != 3 or not outputs.keys() >= {"transform", "original_size"}:
+        sys.exit(f"detect.py: the model gives {', '.join(outputs)}: not boxes, transform and original_size")
     transform, size = outputs.pop("transform"), outputs.pop("original_size")
     boxes, scores, classes = candidates(outputs.popitem()[1])
 
@@ -62,10 +64,11 @@ def main() -> None:
     ):
         name = names[index] if index < len(names) else f"class {index}"
         print(f"{score:.2f}  {name:16} " + " ".join(f"{edge:7.1f}" for edge in box))
-        draw.rectangle(box.tolist(), outline="red", width=3)
-        draw.text((box[0] + 6, box[1] + 4), f"{name} {score:.2f}", fill="red", font_size=20)
+        draw.rectangle(box.tolist(), outline="yellow", width=3)
+        draw.text((box[0] + 6, box[1] + 4), f"{name} {score:.2f}", fill="yellow", stroke_fill="black", stroke_width=2)
     image.save(arguments.output)
-    print(f"{arguments.output}: {len(kept)} boxes on {image.height} x {image.width} pixels")
+    count = "1 box" if len(kept) == 1 else f"{len(kept)} boxes"
+    print(f"{arguments.output}: {count} on {image.height} x {image.width} pixels")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pixprep.serve.server import Server
 pytestmark = pytest.mark.server
 
 EXAMPLE = Path(__file__).parents[2] / "client_examples" / "detect.py"
+DOCS = EXAMPLE.parents[1] / "docs"
 ENSEMBLES = ("ensemble", "stretch", "crop", "square")
 
 
@@ -54,17 +55,26 @@ def server(folder):
     build("crop", pp.Pipeline(crop), detectors.save(folder / "c" / "model.onnx", size=(384, 352)), "--name", "crop")
     bgr = detectors.save(folder / "d" / "model.onnx", channels="bgr")
     build("square", pp.Pipeline(square), bgr, "--name", "square")
+    plain = folder / "models" / "plain"
+    (plain / "1").mkdir(parents=True)
+    pp.presets.imagenet().save(plain / "1" / "pipeline.json")
+    (plain / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 8\n')
     with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
         yield server
 
 
-def detect(server, photo, *options, cwd):
-    """The rows that the example prints, each (score, name, box), and its last line."""
+def printed(server, photo, *options, cwd):
+    """What the example prints, run as a user does: alone, from another folder."""
     url = server.http_url.removeprefix("http://")
     command = [sys.executable, "-I", EXAMPLE, photo, "--url", url, *options]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    *rows, last = done.stdout.splitlines()
+    return done.stdout
+
+
+def detect(server, photo, *options, cwd):
+    """The rows that the example prints, each (score, name, box), and its last line."""
+    *rows, last = printed(server, photo, *options, cwd=cwd).splitlines()
     return [(float(row[:4]), row[6:22].strip(), [*map(float, row[22:].split())]) for row in rows], last
 
 
@@ -106,9 +116,43 @@ def test_boxes_come_back_within_a_pixel_and_one_for_each_thing(server, tmp_path,
     assert changed[y - 92 : y - 87, x - 60 : x - 10].any(axis=0).all()  # the upper edge of the red box
 
 
+def test_the_docs_show_what_the_example_prints_and_draws(server, tmp_path):
+    things = detectors.photo(480, 640, red=(130, 90, 290, 330), blue=(380, 180, 510, 410))
+    (tmp_path / "photo.png").write_bytes(png(things))
+    (tmp_path / "names.txt").write_text("\n".join(detectors.NAMES))
+    shown = "$ python client_examples/detect.py photo.png --labels names.txt\n"
+    shown += printed(server, "photo.png", "--labels", "names.txt", cwd=tmp_path)
+    assert f"```\n{shown}```\n" in (DOCS / "detection.md").read_text(encoding="utf-8")
+    fresh, picture = (np.asarray(Image.open(folder / "detected.png")) for folder in (tmp_path, DOCS))
+    assert fresh.shape == picture.shape
+    assert (fresh != picture).any(axis=2).mean() < 0.01  # Pillows draw letters a little differently
+
+
 def test_nothing_found_is_no_box(server, tmp_path):
     (tmp_path / "gray.png").write_bytes(png(np.full((40, 60, 3), 120, np.uint8)))
     assert detect(server, "gray.png", cwd=tmp_path) == ([], "detected.png: 0 boxes on 40 x 60 pixels")
+
+
+@pytest.mark.parametrize(
+    ("photo", "model", "message"),
+    [
+        (b"not an image", "ensemble", "[400] in ensemble 'ensemble', [UNKNOWN_FORMAT] image 1 of 1: not a JPEG"),
+        (png(np.zeros((9, 9, 3), np.uint8)), "plain", "the model gives tensor: not boxes, transform and original_size"),
+        (
+            png(np.zeros((9, 9, 3), np.uint8)),
+            "preprocess",
+            "an output of [3, 320, 320] is neither [4 + classes, n] nor [n, 6]",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, message):
+    (tmp_path / "photo").write_bytes(photo)
+    command = [sys.executable, "-I", EXAMPLE, "photo", "--url", server.http_url.removeprefix("http://")]
+    done = subprocess.run([*command, "--model", model], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"detect.py: {message}")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "detected.png").exists()
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
