@@ -43,7 +43,7 @@ test: .venv/.dev lint
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
-LIBRARY := compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
+LIBRARY := boxes compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
     import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
 
 test-library: .venv-library/.done

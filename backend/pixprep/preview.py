@@ -77,10 +77,17 @@ class Shown:
         """(top, left, bottom, right) of what is seen, in the pixels of the decoded photo."""
         *scales, y, x = self.placement.transform
         top, left, bottom, right = self.window
+        if any(self.placement.margins):  # the photo may end within a pixel
+            top, left, (bottom, right) = 0, 0, self.placement.canvas
         rows, columns = (
             sorted((edge - offset) / scale for edge in edges)
             for edges, scale, offset in zip(((top, bottom), (left, right)), scales, (y, x), strict=True)
         )
+        if any(self.placement.margins):
+            first, last = self.placement.box[:2], self.placement.box[2:]
+            rows, columns = (
+                [min(max(edge, first[i]), last[i]) for edge in edges] for i, edges in enumerate((rows, columns))
+            )
         return rows[0], columns[0], rows[1], columns[1]
 
     def of_photo(self, pixels: Array) -> Array:
