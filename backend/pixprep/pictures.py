@@ -277,7 +277,7 @@ def _done(found: Preview, shown: Shown) -> str:
     place = shown.placement
     steps = {
         "cropped": not _is_whole(found, shown),
-        "resized": place.resized != (place.box[2] - place.box[0], place.box[3] - place.box[1]),
+        "resized": place.resized != place.laid,
         "mirrored": place.mirrors != place.flips,
         "padded": shown.margin > 0,
     }

@@ -29,6 +29,9 @@ SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
 fraction of its size. docs/decisions.md has what fewer would cost."""
 
+REACH = 4
+"""No filter looks further than this many resized pixels, or pixels of an image that grows, from an output's centre."""
+
 RECENT_SIZES = 512
 """Of images, whose placements are remembered: 1 kB each, and 10 us to make."""
 
@@ -38,7 +41,8 @@ class Window:
     """A new canvas laid over the image: it crops where it is smaller, and pads where it is larger.
 
     Attributes:
-        height, width: of the canvas; None: a square of ``int(fraction * shorter side)``.
+        height, width: of the canvas; None: a square of ``int(fraction * side)``.
+        side: of the image, which the square follows.
         place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: half of what is cut off lies above, rounded
             by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added there.
         beyond: what happens where the canvas is larger than the image, or smaller.
@@ -47,6 +51,7 @@ class Window:
     height: int | None
     width: int | None
     fraction: float = 1.0
+    side: Literal["shorter", "longer"] = "shorter"
     place: Literal["fixed", "center", "top_left"]
     top: int = 0
     left: int = 0
@@ -152,21 +157,26 @@ class Reduction:
         return position / self.denominator + self.origin[axis]
 
 
+NO_MARGINS = (0, 0, 0, 0)
+
+
 class Placement(NamedTuple):
     """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
 
-    The image is cropped to ``box``, mirrored, and resized to ``resized``. The ``region`` of the result is flipped and
-    laid on the canvas with its first pixel at ``at``. The fill covers the rest of the canvas. A mirror before the
-    resize and a flip after it differ: the ties of ``nearest`` and ``box`` do not fall alike from both sides.
+    The image is cropped to ``box``, mirrored, surrounded by ``margins`` of the fill, and resized to ``resized``. The
+    ``region`` of the result is flipped and laid on the canvas with its first pixel at ``at``. The fill covers the rest
+    of the canvas. A mirror before the resize and a flip after it differ: the ties of ``nearest`` and ``box`` do not
+    fall alike from both sides.
 
     Attributes:
-        ratio: (y, x), pixels of the box for each resized pixel; ``box`` / ``resized`` unless the resize is
-            ``subpixel``: then the middles of both agree.
+        ratio: (y, x), pixels of the box and its margins for each resized pixel; their size / ``resized`` unless the
+            resize is ``subpixel``: then the middles of both agree.
         box, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
-            the image would be.
+            the image would be. Where there are margins, the region leaves out what no filter makes of the box.
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
+        margins: (top, left, bottom, right) of the mirrored box, before the resize.
     """
 
     box: tuple[int, int, int, int]
@@ -178,6 +188,14 @@ class Placement(NamedTuple):
     at: tuple[int, int]
     canvas: tuple[int, int]
     reduction: Reduction | None = None
+    margins: tuple[int, int, int, int] = NO_MARGINS
+
+    @property
+    def laid(self) -> tuple[int, int]:
+        """(rows, columns) of the box with its margins: what is resized."""
+        top, left, bottom, right = self.box
+        above, before, below, behind = self.margins
+        return above + bottom - top + below, before + right - left + behind
 
     @property
     def read(self) -> tuple[int, int, int, int]:
@@ -207,9 +225,11 @@ class Placement(NamedTuple):
         for axis in (0, 1):
             begin, end = self.box[axis], self.box[axis + 2]
             scale = 1 / self.ratio[axis]
-            offset = self.resized[axis] / 2 - (begin + end) / 2 * scale
+            middle = (begin + end) / 2
+            beside = (self.margins[axis + 2] - self.margins[axis]) / 2
             if self.mirrors[axis]:
-                scale, offset = -scale, self.resized[axis] - offset
+                scale, beside = -scale, -beside
+            offset = self.resized[axis] / 2 - (middle + beside) * scale
             offset -= self.region[axis]
             if self.flips[axis]:
                 scale, offset = -scale, self.region[axis + 2] - self.region[axis] - offset
@@ -226,6 +246,11 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether an image may have margins before the resize."""
+        return any(isinstance(step, Window) and step.beyond == "refuse_larger" for step in self.before)
+
     def place(self, height: int, width: int) -> Placement:
         """Fold the steps for an image of this size.
 
@@ -236,7 +261,9 @@ class Geometry:
         for step in self.before:
             _apply(step, rows, columns)
         box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
-        size = (rows.length, columns.length)
+        size = (rows.canvas, columns.canvas)
+        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
+        margins = rows.at, columns.at, below, behind
         resized = self.resize.size(*size) if self.resize else size
         ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
@@ -246,7 +273,10 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        rows, columns = (_Span(length) for length in resized)
+        if margins == NO_MARGINS:
+            rows, columns = _Span(resized[0]), _Span(resized[1])
+        else:
+            rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])
         for step in self.after:
             _apply(step, rows, columns)
         return Placement(
@@ -258,6 +288,7 @@ class Geometry:
             flips=(rows.is_flipped, columns.is_flipped),
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
+            margins=margins,
         )
 
 
@@ -269,11 +300,10 @@ class _Span:
 
     __slots__ = ("at", "begin", "canvas", "is_flipped", "length")
 
-    def __init__(self, length: int) -> None:
-        self.begin = 0
-        self.length = length
-        self.at = 0
-        self.canvas = length
+    def __init__(self, canvas: int, begin: int = 0, end: int | None = None) -> None:
+        self.begin = self.at = begin
+        self.length = (canvas if end is None else end) - begin
+        self.canvas = canvas
         self.is_flipped = False
 
     def window(self, start: int, length: int) -> None:
@@ -292,11 +322,22 @@ class _Span:
         self.is_flipped = not self.is_flipped
 
 
+def _seen(span: _Span, resized: int, ratio: float) -> _Span:
+    """Of a resized axis the positions that a filter makes of more than its margins."""
+    if span.length <= 0:
+        return _Span(resized, 0, 0)
+    reach = REACH * max(ratio, 1.0) + 1
+    middle = resized / 2 - span.canvas / 2 / ratio  # where the canvas begins: 0 unless the resize is subpixel
+    first = floor((span.at - reach) / ratio + middle)
+    last = ceil((span.at + span.length + reach) / ratio + middle)
+    return _Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
+
+
 def _apply(step: GeometryStep, rows: _Span, columns: _Span) -> None:
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
         return
-    side = int(step.fraction * min(rows.canvas, columns.canvas))
+    side = int(step.fraction * (min if step.side == "shorter" else max)(rows.canvas, columns.canvas))
     height = max(1, side) if step.height is None else step.height
     width = max(1, side) if step.width is None else step.width
     top = step.top if step.place == "fixed" else _start(step, rows.canvas, height)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import detectors
 import pixprep as pp
 from images import photo
 from pixprep.cli import main
@@ -106,6 +107,18 @@ def test_a_json_file_that_is_not_understood_is_refused_and_nothing_is_written(fo
     assert code == 1
     assert err.startswith(f"pixprep: what.json: {message}")
     assert not (folder / "p.json").exists()
+
+
+def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
+    (folder / "finder").mkdir()
+    (folder / "finder" / "__init__.py").write_text("blob = cv2.dnn.blobFromImage(image, swapRB=True)")
+    detectors.save(folder / "finder" / "model.onnx")
+    code, _, err = pixprep("import", "finder/model.onnx", "found.json")
+    assert code == 0
+    assert err.splitlines()[0] == (
+        "model.onnx: this is what Ultralytics does to an image; __init__.py of the same package orders channels "
+        "(swapRB), resizes (blobFromImage): docs/detection.md"
+    )
 
 
 def test_force_writes_over_a_file(pixprep):

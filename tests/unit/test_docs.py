@@ -159,9 +159,10 @@ def test_the_readmes_pipeline_is_the_demos():
     assert shown == text_of(ROOT / "model_repository" / "preprocess" / "1" / "pipeline.json")
 
 
-def test_the_docs_python_runs_and_prints_what_follows_it(tmp_path):
+@pytest.mark.parametrize("page", ["pipeline-file.md", "detection.md"])
+def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
     shutil.copy(ROOT / "client_examples" / "images" / "china.jpg", tmp_path / "photo.jpg")
-    text = text_of(ROOT / "docs" / "pipeline-file.md")
+    text = text_of(ROOT / "docs" / page)
     programs = re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
     assert programs
     for program, shown in programs:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-spec
+boxes spec
 profiles.windows
 profiles.formula
 profiles.profile
@@ -26,7 +26,7 @@ compiler decoders decoders.samples decoders.structure
 decoders.text
 pipeline decoders.header
 presets doubts kernels kernels.structs
-decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
+decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu

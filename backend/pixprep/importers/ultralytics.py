@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +45,13 @@ _HARMLESS = (
     *("description", "author", "date", "license", "docs", "stride", "batch", "names", "args", "end2end", "dla"),
     *("head", "kpt_shape", "kpt_names"),
 )
+_OWN_CODE = {
+    "pads": r"copyMakeBorder|expand2square|pad_to_square|ImageOps\.pad|np\.pad",
+    "orders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
+    "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
+}
+"""What code of a package's own may do to an image, and the words by which that is found."""
+_MAX_SOURCE_BYTES = 1 << 20
 _TORCHVISION_CLASSIFY = (8, 0, 233)
 """The first version that classifies after torchvision's Resize and CenterCrop; before, it was its own OpenCV crop."""
 
@@ -91,6 +98,22 @@ def from_ultralytics(
         fields.ignore(*_HARMLESS)
     ops = [Decode(), *_ops(geometry, height, width), Tensor(dtype=dtype)]
     return assembled(ops, library="ultralytics", version=version, name=name, where=where)
+
+
+def own_code(model: Path) -> Iterator[str]:
+    """For each module of the Python package that a model lies in, and that prepares images itself: what it does.
+
+    The metadata of an export says how Ultralytics' predictor prepares an image. A package that brings the model along
+    may do otherwise, in BGR, say, or padded before the resize. That stands in its code alone, of which this sees words.
+    """
+    folders = [folder for folder in (model.parent, model.parent.parent) if (folder / "__init__.py").is_file()]
+    for path in sorted(path for folder in folders for path in folder.glob("*.py")):
+        if path.is_file() and path.stat().st_size <= _MAX_SOURCE_BYTES:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found = {what: sorted({*re.findall(words, text)}) for what, words in _OWN_CODE.items()}
+            said = [f"{what} ({', '.join(words)})" for what, words in found.items() if words]
+            if said:
+                yield f"{path.name} of the same package {', '.join(said)}"
 
 
 def _geometry(fields: Fields) -> Geometry:

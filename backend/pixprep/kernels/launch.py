@@ -107,7 +107,7 @@ class Launch(NamedTuple):
 def is_fast(plan: TensorPlan) -> bool:
     """Whether fast.cu will do: the resize is ``fixed`` for every image, and no window leaves the image."""
     resize = plan.geometry.resize
-    return resize is None or PROFILES[resize.like].formula is not None
+    return resize is None or (PROFILES[resize.like].formula is not None and not plan.geometry.is_padded)
 
 
 def code(plan: TensorPlan, *, plain: bool = False) -> str:
@@ -283,8 +283,8 @@ def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool
         )
         mirror_x = False
     else:
-        rows, row_bytes = shelf.put(how.rows, height, flip=flip_y)
-        columns, column_bytes = shelf.put(how.columns, width, flip=flip_x)
+        rows, row_bytes = shelf.put(how.rows, placement.laid[0], flip=flip_y)
+        columns, column_bytes = shelf.put(how.columns, placement.laid[1], flip=flip_x)
     middle_top = columns.begin if is_down else rows.begin
     middle_height = rows.size if is_down else rows.end - rows.begin
     middle_width = columns.end - columns.begin if is_down else columns.size
@@ -309,7 +309,8 @@ def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool
         *placement.at,
         PASSES.index(how.passes),
         how.factor,
-        0,
+        *placement.margins,
+        0 if fast else sum(level << 8 * channel for channel, level in zip(plan.channels, plan.fill, strict=True)),
     )
     return _Placed(
         _windows_struct(rows, row_bytes),

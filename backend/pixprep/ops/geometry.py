@@ -177,31 +177,46 @@ class Crop(Op, frozen=True, tag="crop"):
 
 
 class Pad(Op, frozen=True, tag="pad"):
-    """Put the image on a larger canvas of one colour.
+    """Put the image on a larger canvas of one colour; give ``height`` and ``width``, or ``square``.
 
     Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
     and on the right. An image larger than the canvas is refused.
 
+    A ``resize`` or ``letterbox`` may follow. The canvas is then resampled like one image, and what is padded later has
+    the same colour. Not with ``"like": "tensorflow"``, nor with a reduced decode.
+
     Args:
         height, width: of the canvas.
+        square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
+            transformers make it.
         fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
         anchor: where the image lies: ``center`` or ``top_left``.
     """
 
-    height: int
-    width: int
+    height: int | None = None
+    width: int | None = None
     fill: Levels = 0
     anchor: Anchor = "center"
+    square: bool = False
 
     def check(self) -> None:
         """See ``Op.check``."""
-        check_sides(self.height, self.width)
+        pair = (self.height, self.width)
+        if self.square == (pair != (None, None)) or (not self.square and None in pair):
+            raise PipelineError('needs either "height" and "width", or "square": true')
+        if not self.square:
+            check_sides(self.height, self.width)
         check_fill(self.fill)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
         need_levels(image)
         need_channels("fill", self.fill, image)
+        if self.height is None or self.width is None:
+            side = max(image.min_height, image.min_width)
+            if image.height is not None and image.width is not None:
+                return image.sized(side, side)
+            return replace(image, height=None, width=None, min_height=side, min_width=side)
         if image.min_height > self.height or image.min_width > self.width:
             raise PipelineError(
                 f"the canvas {self.height} x {self.width} is smaller than the image, "

@@ -321,9 +321,11 @@ class Triton:
             array = np.stack([np.frombuffer(image, np.uint8) for image in encoded])
         tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
         tensor.set_data_from_numpy(array)
+        config = self.config(model)
+        scores = _scores(config)
         wanted = [
-            self._module.InferRequestedOutput(output["name"], class_count=classes * _holds_scores(output))
-            for output in self.config(model)["output"]
+            self._module.InferRequestedOutput(output["name"], class_count=classes * (output["name"] in scores))
+            for output in config["output"]
         ]
         try:
             result = self._client.infer(model, [tensor], outputs=wanted, **self._deadline)
@@ -356,8 +358,25 @@ def _ms(parts: dict[str, Any], *names: str) -> float:
     return sum(int(parts.get(name, {}).get("ns", 0)) for name in names) / 1e6
 
 
-def _holds_scores(output: dict[str, Any]) -> bool:
-    return len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+def _scores(config: dict[str, Any]) -> set[str]:
+    """The outputs of a model that are a classifier's scores: of an ensemble, and none that its preprocessing makes.
+
+    Four numbers that the preprocessing makes are a ``transform``: what follows finds boxes, and scores no classes.
+    """
+    lines = {
+        output["name"] for output in config["output"]
+        if len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+    }  # fmt: skip
+    if config.get("backend") == "pixprep":
+        return set()
+    inputs = {entry["name"] for entry in config["input"]}
+    ours = {
+        name
+        for step in config.get("ensemble_scheduling", {}).get("step", [])
+        if inputs & {*step["input_map"].values()}  # the first model is given the encoded images
+        for name in step["output_map"].values()
+    }
+    return set() if lines & ours else lines
 
 
 def _message(error: Exception) -> str:

@@ -180,9 +180,11 @@ def _center_crop(pixels: Array, op: ops.CenterCrop) -> Array:
 
 
 def _padded(pixels: Array, op: ops.Pad | ops.Letterbox) -> Array:
-    canvas = np.empty((op.height, op.width, pixels.shape[2]), pixels.dtype)
+    side = max(pixels.shape[:2])
+    height, width = op.height or side, op.width or side
+    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
     canvas[...] = op.fill
-    free = (op.height - pixels.shape[0], op.width - pixels.shape[1])
+    free = (height - pixels.shape[0], width - pixels.shape[1])
     top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
     canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return canvas
