@@ -626,17 +626,17 @@ MUTANTS = (
     ),
     Mutant(
         "a box comes back with x and y swapped",
-        "boxes.py",
+        "coordinates.py",
         "array[..., 1::-1], array[..., 3:1:-1]",
         "array[..., :2], array[..., 2:]",
-        "unit/test_boxes.py::test_boxes_in_the_tensor_come_back_to_the_photo",
+        "unit/test_coordinates.py::test_boxes_in_the_tensor_come_back_to_the_photo",
     ),
     Mutant(
         "a mirrored box has its left edge on the right",
-        "boxes.py",
+        "coordinates.py",
         "return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)",
         "return np.concatenate([first, last], axis=-1)",
-        "unit/test_boxes.py::test_boxes_in_the_tensor_come_back_to_the_photo",
+        "unit/test_coordinates.py::test_boxes_in_the_tensor_come_back_to_the_photo",
     ),
     Mutant(
         "a margin before the resize counts no pixels in the transform",

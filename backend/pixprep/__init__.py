@@ -18,7 +18,7 @@ True
 from typing import TYPE_CHECKING
 
 from pixprep import presets
-from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
+from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
