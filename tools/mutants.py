@@ -581,6 +581,20 @@ MUTANTS = (
         "a = np.float32(-0.5)",
         "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
     ),
+    Mutant(
+        "OpenCV's lanczos4 looks a pixel too far to the right",
+        "profiles/opencv.py",
+        "_uniform(first - 3, _fixed(_lanczos4(t)))",
+        "_uniform(first - 2, _fixed(_lanczos4(t)))",
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
+    Mutant(
+        "OpenCV's lanczos4 rounds between its passes",
+        "kernels/resample.py",
+        '"opencv_lanczos": (_integer, _fixed)',
+        '"opencv_lanczos": (_linear_first, _fixed)',
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
     # kernels on the CPU
     Mutant(
         "NumPy's resize cuts off in place of rounding",
