@@ -224,7 +224,7 @@ MISTAKES = {
     ),
     "serve": "model_repository: no such model repository: make the demo's with pixprep build",
     "send gone.jpg": "gone.jpg: no such file or folder",
-    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif)",
+    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic)",
     "send flower.jpg --url triton": "triton: write HOST:PORT, such as localhost:8000 (plain, without TLS)",
     "bench gone.jpg": "gone.jpg: no such file or folder",
     "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
@@ -387,10 +387,10 @@ def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder)
 def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
     (folder / "photos").mkdir()
     (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
-    (folder / "photos" / "cat.heic").write_text("x")
+    (folder / "photos" / "cat.cr2").write_text("x")
     code, out, err = pixprep("run", "pipeline.json", "photos")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert err == "photos: skipped, as no image by name: cat.heic\n"
+    assert err == "photos: skipped, as no image by name: cat.cr2\n"
 
 
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):
