@@ -1,9 +1,12 @@
 """AVIF and HEIC against Pillow and pillow-heif; both are off until they are named."""
 
 import io
+import os
 import struct
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -102,6 +105,37 @@ def test_exif_data_that_contradict_the_container_are_not_heard():
     assert b"irot\2" in encoded
     unturned = replaced(encoded, b"irot\2", b"irot\0")  # EXIF still says 3
     assert_close(decode(unturned, limits=ON), decode(encoded, limits=ON)[::-1, ::-1], EQUAL)
+
+
+@contextmanager
+def counted():
+    """A list that gets how many threads there are beside those of now, again and again until this ends.
+
+    Of Pillow and pillow-heif as they come, on two cores, it gets up to 2 and 8.
+    """
+    found, is_over = [], threading.Event()
+    before = len(os.listdir("/proc/self/task")) + 1
+
+    def look():
+        while not is_over.wait(0.0002):
+            found.append(len(os.listdir("/proc/self/task")) - before)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield found
+    is_over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_lane_decodes_with_no_threads_but_one_of_libde265(name):
+    encoded = STILLS[f"{name} china"]
+    decode(encoded, limits=ON)
+    with counted() as found:
+        for _ in range(20):
+            decode(encoded, limits=ON)
+    assert len(found) > 5
+    assert max(found) == (0 if name == "avif" else 1)
 
 
 # what is off, and what is missing

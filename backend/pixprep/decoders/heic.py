@@ -5,7 +5,7 @@ from __future__ import annotations
 import pillow_heif
 from PIL import Image
 
-pillow_heif.options.DECODE_THREADS = 1  # each lane decodes an image of its own
+pillow_heif.options.DECODE_THREADS = 0  # none but the lane that asks
 pillow_heif.options.THUMBNAILS = pillow_heif.options.DEPTH_IMAGES = pillow_heif.options.AUX_IMAGES = False
 
 
