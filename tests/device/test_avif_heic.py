@@ -14,6 +14,7 @@ import pytest
 from PIL import Image, ImageOps, features
 
 import pixprep as pp
+from attacks import heif
 from compare import EQUAL, assert_close
 from decoding import decode
 from images import expected_pixels, heif_library, jpeg, read, save, scene, stills
@@ -67,6 +68,22 @@ def test_pixels_equal_the_librarys_in_colour_and_gray(name):
     assert sniff(encoded) == name.split()[0]
     assert_close(decode(encoded, limits=ON), original(encoded), EQUAL)
     assert_close(decode(encoded, limits=ON, is_gray=True), original(encoded, gray=True), EQUAL)
+
+
+@needs_avif
+@pytest.mark.parametrize(("height", "width"), [(128, 192), (100, 160), (66, 130)])
+def test_an_avif_of_tiles_is_what_pillow_shows(height, width):
+    """No encoder here writes one, so its tiles are of six pictures, and its last tiles may be cut off."""
+    tiles = [save(Image.fromarray(scene(64, 64, seed)), "AVIF") for seed in range(6)]
+    begin = tiles[0].index(b"av1C") - 4
+    configuration = tiles[0][begin : begin + int.from_bytes(tiles[0][begin : begin + 4], "big")]
+    items = [(b"grid", heif.grid(2, 3, height, width), [heif.ispe(height, width)])]
+    for each in tiles:
+        data = boxes.read(memoryview(each), "avif", ON).encoded.partition(b"mdat")[2]
+        items.append((b"av01", data, [configuration, heif.ispe(64, 64)]))
+    encoded = heif.file(items, references=[(b"dimg", 1, range(2, 8))])
+    assert read(encoded).size == (width, height)
+    assert_close(decode(encoded, limits=ON), expected_pixels(encoded), EQUAL)
 
 
 @pytest.mark.parametrize("name", BOTH)
