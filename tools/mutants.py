@@ -598,8 +598,8 @@ MUTANTS = (
     Mutant(
         "an AVIF's data may be larger than its container says",
         "decoders/boxes.py",
-        "if not (0 <= coded.height - height <= slack and 0 <= coded.width - width <= slack):",
-        "if not (0 <= coded.height - height and 0 <= coded.width - width):",
+        "if (coded.height, coded.width) != (height, width):",
+        "if coded.height < height or coded.width < width:",
         "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 16 pixels around 65536]",
     ),
     Mutant(

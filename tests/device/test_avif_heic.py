@@ -212,14 +212,14 @@ def test_limits_hold_before_anything_is_decoded(name):
 
 
 @pytest.mark.parametrize("name", BOTH)
-@pytest.mark.parametrize("change", [(-100, -100), (-64, 0), (0, -64), (1, 6), (6000, 6000)])
+@pytest.mark.parametrize("change", [(-100, -100), (-1, 0), (0, -1), (1, 0), (0, 6), (6000, 6000)])
 def test_a_container_and_its_data_that_disagree_about_the_size_are_refused(name, change):
     encoded = STILLS[f"{name} china"]
     begin = encoded.index(b"ispe") + 8
     width, height = struct.unpack_from(">II", encoded, begin)
     sizes = struct.pack(">II", width + change[1], height + change[0])
     error = decode(encoded[:begin] + sizes + encoded[begin + 8 :], limits=ON)
-    coded = "427 x 640" if name == "avif" else "432 x 640"  # whole blocks of 16
+    coded = f"{height} x {width}"
     assert str(error) == (
         f"[CORRUPT] a damaged {name.upper()}: its container says {height + change[0]} x {width + change[1]} pixels, "
         f"and its data {coded}"

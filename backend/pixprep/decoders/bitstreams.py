@@ -18,8 +18,8 @@ class Coded(NamedTuple):
     """The size of a picture.
 
     Attributes:
-        height, width: as its headers say.
-        most: pixels that one of its frames may have all the same, as AV1 lets a frame have a size of its own.
+        height, width: as its headers say: of HEVC, of the window that is shown.
+        most: pixels that may be decoded for it: HEVC codes whole blocks, and AV1 lets a frame have a size of its own.
         units: that were looked at.
     """
 
@@ -191,7 +191,13 @@ def _sps(unit: memoryview) -> Coded:
     for has_profile, has_level in present:
         bits.take(88 * has_profile + 8 * has_level)
     bits.exponential()
-    if bits.exponential() == 3:
+    chroma = bits.exponential()
+    if chroma == 3:
         bits.take(1)
     width, height = bits.exponential(), bits.exponential()
-    return Coded(height, width, height * width)
+    most = height * width
+    if bits.take(1):  # what is shown of it (table 6-1: chroma 1 is halved on both axes, 2 across)
+        left, right, top, bottom = (bits.exponential() for _ in range(4))
+        width -= (left + right) * (2 if chroma in (1, 2) else 1)
+        height -= (top + bottom) * (2 if chroma == 1 else 1)
+    return Coded(height, width, most)

@@ -29,8 +29,6 @@ _LEFT_OUT = {b"colr", b"clap"}
 """Essential or not: profiles of colours convert nothing here, and Pillow's AVIF shows the whole of a picture."""
 _BRANDS = {"avif": b"avif\0\0\0\0avifmif1miaf", "heic": b"heic\0\0\0\0heicmif1"}
 _ALPHA = (b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha\0", b"urn:mpeg:hevc:2015:auxid:1\0")
-_SLACK = {"avif": 0, "heic": 63}
-"""Pixels: an HEVC picture may be coded up to the end of its last block."""
 
 
 class Still(NamedTuple):
@@ -39,11 +37,13 @@ class Still(NamedTuple):
     Attributes:
         encoded: a file of it alone, of the same format.
         height, width: before any turn.
+        pixels: that are decoded for it: of all tiles, as they are coded, and of its alpha.
     """
 
     encoded: bytes
     height: int
     width: int
+    pixels: int
 
 
 class Property(NamedTuple):
@@ -116,7 +116,7 @@ class _File:
         self._encoded = encoded
         self._name = name
         self._limits = limits
-        self._n_bytes = self._units = 0
+        self._n_bytes = self._units = self._pixels = 0
         top = dict(_boxes(encoded))
         if b"moov" in top and b"meta" not in top:
             raise self._refused("that is a film", "still pictures")
@@ -151,7 +151,7 @@ class _File:
                 references.append((b"prem", 1, [len(items) + 1]))
             if add(alpha).size != picture.size:
                 raise ValueError("the alpha has another size")
-        return Still(_written(self._name, items, references), *picture.size)
+        return Still(_written(self._name, items, references), *picture.size, self._pixels)
 
     def _picture(self, number: int) -> tuple[Item, list[Item]]:
         """An item and its tiles; what is to be decoded for them has passed the limits."""
@@ -164,6 +164,7 @@ class _File:
                 "TOO_MANY_PIXELS",
                 f"data of up to {most:,} pixels; the limit is {self._limits.max_pixels:,} (parameter max_pixels)",
             )
+        self._pixels += most
         return picture, tiles
 
     def _item(self, number: int) -> Item:
@@ -217,8 +218,7 @@ class _File:
         if self._units > MOST_UNITS:
             raise ValueError(f"over {MOST_UNITS} units")
         height, width = item.size
-        slack = _SLACK[self._name]
-        if not (0 <= coded.height - height <= slack and 0 <= coded.width - width <= slack):
+        if (coded.height, coded.width) != (height, width):
             says = f"its container says {height} x {width} pixels, and its data {coded.height} x {coded.width}"
             raise ImageError("CORRUPT", f"a damaged {NAMES[self._name]}: {says}")
         return coded

@@ -209,7 +209,7 @@ class CpuDecoder:
             turn, encoded = header.orientation, with_plain_exif(encoded, header)
         if name in ("avif", "heic"):
             still = boxes.read(memoryview(encoded).cast("B"), name, self._limits)
-            memory.take(still.height * still.width)
+            memory.take(max(still.pixels, still.height * still.width))
             encoded = still.encoded
         try:
             with self._opened(encoded, name) as image:
