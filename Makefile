@@ -54,7 +54,7 @@ test-library: .venv-library/.done
 
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
-	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,test]"
+	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,heic,test]"
 	touch $@
 
 corpora: .venv/.dev

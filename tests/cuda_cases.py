@@ -21,7 +21,7 @@ REAL = ("real", "lerp")
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 PAIRS = ("opencv_linear", "lerp")
 """The passes whose windows have two positions."""
-SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}
+SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
 """What the weights of a window sum up to, of the passes whose weights are integers of a fixed scale."""
 
 

@@ -26,12 +26,13 @@ import numpy.typing as npt
 import pixprep as pp
 from canonical import CANONICAL
 from decoding import decoded
-from images import jpeg, jpegs, others
-from pixprep.decoders import DAMAGES, Damage
+from images import jpeg, jpegs, others, stills
+from pixprep.decoders import DAMAGES, USUAL, Damage
 from pixprep.decoders.text import described, from_base64
 from pixprep.errors import REASONS
 
-LIMITS = pp.Limits(max_pixels=2_000_000)
+STILLS = stills()
+LIMITS = pp.Limits(max_pixels=2_000_000, formats=(*USUAL, *sorted({name.split()[0] for name in STILLS})))
 PATIENCE_S = 5
 ROOM_MIB = 400  # that the process may grow by: two images of 2 megapixels are 16 MB, the libraries keep some
 SPLICES = (
@@ -91,7 +92,7 @@ class Images:
     """Decodes by every policy, alone and between two good images."""
 
     def __init__(self) -> None:
-        self._seeds = [encoded for name, encoded in {**jpegs(), **others()}.items() if name != "photo"]
+        self._seeds = [encoded for name, encoded in {**jpegs(), **others(), **STILLS}.items() if name != "photo"]
         small = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.tensor(dtype="uint8")])
         self._plan = small.plan
         self._plain = [jpeg(np.full((500, 500, 3), level, np.uint8)) for level in (0, 255)]

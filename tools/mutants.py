@@ -602,6 +602,41 @@ MUTANTS = (
         "a = np.float32(-0.5)",
         "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
     ),
+    Mutant(
+        "OpenCV's lanczos4 looks a pixel too far to the right",
+        "profiles/opencv.py",
+        "_uniform(first - 3, _fixed(_lanczos4(t)))",
+        "_uniform(first - 2, _fixed(_lanczos4(t)))",
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
+    Mutant(
+        "OpenCV's lanczos4 rounds between its passes",
+        "kernels/resample.py",
+        '"opencv_lanczos": (_integer, _fixed)',
+        '"opencv_lanczos": (_linear_first, _fixed)',
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
+    Mutant(
+        "an AVIF's data may be larger than its container says",
+        "decoders/boxes.py",
+        "if (coded.height, coded.width) != (height, width):",
+        "if coded.height < height or coded.width < width:",
+        "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 16 pixels around 65536]",
+    ),
+    Mutant(
+        "a frame of AV1 is believed to have the size of its sequence",
+        "decoders/bitstreams.py",
+        "height * width if is_reduced else 1 << across + down",
+        "height * width",
+        "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 16 pixels whose frames may say 65536]",
+    ),
+    Mutant(
+        "the items of an AVIF may share their bytes without end",
+        "decoders/boxes.py",
+        "self._n_bytes += length",
+        "self._n_bytes = length",
+        "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 1,000 tiles of one megabyte]",
+    ),
     # kernels on the CPU
     Mutant(
         "NumPy's resize cuts off in place of rounding",

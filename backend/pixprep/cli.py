@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pixprep import __version__, commands
-from pixprep.decoders import CODECS, DAMAGES, Limits
+from pixprep.decoders import CODECS, DAMAGES, FORMATS, USUAL, Limits
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.printing import say
 
@@ -67,6 +67,14 @@ def _parameter(text: str) -> tuple[str, str]:
     if not (name.isidentifier() and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as threads=2")
     return name, value
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in FORMATS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(FORMATS)}")
+    return names
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -232,6 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--threads", **_COUNT, help="default: the cores of this process")
     damage = "what is done about damaged JPEGs; default: strict on the CPU, structural on a GPU"
     run.add_argument("--damage", choices=DAMAGES, help=damage)
+    formats = f"which may come, by commas, of {', '.join(FORMATS)}; default: all but the last two"
+    run.add_argument("--formats", type=_formats, default=USUAL, metavar="LIST", help=formats)
     run.add_argument("--decoder", **_one_of(CODECS), help=f"of JPEGs on a GPU; {_DEFAULT}")
     run.add_argument("--json", **_json("an object a line"))
 

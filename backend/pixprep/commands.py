@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pixprep import presets
+from pixprep.decoders import Format, Limits
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
@@ -210,7 +211,15 @@ def _write_picture(output: Path, picture: Any) -> None:
         output.write_bytes(to_png(picture))
 
 
-def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_json: bool, **options: Any) -> int:
+def run_files(
+    *,
+    pipeline: Path,
+    files: Sequence[Path],
+    output: Path | None,
+    formats: Sequence[Format],
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Run a pipeline on files, without a server: a summary of each output, or one .npy an output.
 
     pixprep run pipeline.json cat.jpg dog.jpg --output tensors
@@ -218,7 +227,8 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
     paths = expand(files)
     _say_skipped(files)
     failed = 0
-    with Engine(Pipeline.load(pipeline), **options) as engine:
+    limits = Limits(formats=tuple(formats))
+    with Engine(Pipeline.load(pipeline), limits=limits, **options) as engine:
         if output:
             with named(output, "cannot be written"):
                 output.mkdir(parents=True, exist_ok=True)

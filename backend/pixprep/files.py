@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pixprep.errors import PixprepError
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic")
 _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 

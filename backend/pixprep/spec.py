@@ -15,7 +15,7 @@ Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white"]
 Like = Literal["pillow", "pillow12", "torchvision", "torch", "opencv", "tensorflow", "dali"]
-Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "area"]
+Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
 

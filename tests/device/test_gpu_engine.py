@@ -14,7 +14,7 @@ import pytest
 
 import cuda_shim
 import pixprep as pp
-from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, with_exif
+from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, stills, with_exif
 from images import jpeg as encode
 from pixprep import cli, kernels
 from pixprep.decoders import samples, structure
@@ -83,7 +83,7 @@ def jpeg(height, width, seed=0, **options):
 
 def mixed():
     """Every kind of image, and what is none."""
-    images = [*jpegs().values(), *others().values(), *JUNK.values(), jpeg(80, 80, 2)[:900]]
+    images = [*jpegs().values(), *others().values(), *stills().values(), *JUNK.values(), jpeg(80, 80, 2)[:900]]
     return [*images, *(with_exif(orientation) for orientation in range(1, 9)), jpeg(200, 90, 1, progressive=True)]
 
 
@@ -124,6 +124,7 @@ CASES = {
     "structure": ({}, {}),
     "structure, gray": ({"color": "gray"}, {"limits": pp.Limits(max_pixels=4000, formats=("png",))}),
     "structure, fastest": ({}, {"decoder": "fastest"}),
+    "AVIF and HEIC": ({}, {"limits": pp.Limits(formats=("jpeg", *sorted({name.split()[0] for name in stills()})))}),
 }
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
+from images import stills
 from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
@@ -30,6 +31,12 @@ DETECTOR = pp.Pipeline(
 )
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
+STILLS = {
+    name: encoded
+    for name, encoded in stills().items()
+    if name in ("avif china", "avif alpha", "heic china", "heic odd")
+}
+FORMATS = ["jpeg", *sorted({name.split()[0] for name in STILLS})]
 RAGGED = (
     'backend: "pixprep"\nmax_batch_size: 8\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 2000000 }\n"
@@ -48,6 +55,8 @@ def repository(tmp_path_factory):
     repository = tmp_path_factory.mktemp("models")
     write_model(repository, "pre.pixprep", PIPELINE)
     write_model(repository, "ragged", DETECTOR, RAGGED)
+    formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
+    write_model(repository, "stills", PIPELINE, f'backend: "pixprep"\n{formats}')
     write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
     write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}')
     shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
@@ -151,6 +160,18 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
     size = f"{len(images[4]):,}"
     assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
+
+
+def test_avif_and_heic_come_where_the_parameter_names_them(triton):
+    images = [*STILLS.values(), PHOTOS[0].read_bytes()]
+    with pp.Engine(PIPELINE, limits=pp.Limits(formats=FORMATS)) as engine:
+        expected = np.stack(engine.run(images))
+    assert np.array_equal(ask(triton, "stills", images).as_numpy("tensor"), expected)
+    for name, encoded in STILLS.items():
+        with pytest.raises(
+            InferenceServerException, match=rf"an? {name.split()[0].upper()}; only jpeg, png, webp, bmp"
+        ):
+            ask(triton, "pre.pixprep", [encoded])
 
 
 def test_on_error_zero_keeps_the_good_images(triton):

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from PIL import Image
+from PIL import Image, features
 
 import pixprep as pp
-from images import photo
+from images import photo, stills
 from pixprep.cli import main
 from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
@@ -165,6 +165,10 @@ def test_the_version_is_the_packages(pixprep):
         ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
         ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),
         ("run pipeline.json", "the following arguments are required: FILE"),
+        (
+            "run pipeline.json flower.jpg --formats jpg",
+            "argument --formats: 'jpg' is not one of jpeg, png, webp, bmp, tiff, gif, avif, heic",
+        ),
         ("run pipeline.json flower.jpg --threads 0", f"argument --threads: '0' {NEEDS_MORE}"),
         ("serve --http-port -1", "argument --http-port: '-1' is not a whole number of at least 0"),
         ("serve --metrics-port http", "argument --metrics-port: 'http' is not a whole number of at least 0"),
@@ -224,7 +228,7 @@ MISTAKES = {
     ),
     "serve": "model_repository: no such model repository: make the demo's with pixprep build",
     "send gone.jpg": "gone.jpg: no such file or folder",
-    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif)",
+    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic)",
     "send flower.jpg --url triton": "triton: write HOST:PORT, such as localhost:8000 (plain, without TLS)",
     "bench gone.jpg": "gone.jpg: no such file or folder",
     "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
@@ -384,13 +388,27 @@ def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder)
     assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
 
 
+def test_run_takes_the_formats_that_it_is_told_to(pixprep, folder):
+    code, _, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png")
+    assert (code, err) == (
+        1,
+        "flower.jpg: [UNSUPPORTED] a JPEG; only png may come here (parameter formats): send it as one of these\n",
+    )
+    code, out, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png, jpeg")
+    assert (code, len(out.splitlines()), err) == (0, 1, "")
+    if features.check("avif"):
+        (folder / "still.avif").write_bytes(stills()["avif flower"])
+        assert pixprep("run", "pipeline.json", "still.avif")[0] == 1
+        assert pixprep("run", "pipeline.json", "still.avif", "--formats", "avif")[0] == 0
+
+
 def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
     (folder / "photos").mkdir()
     (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
-    (folder / "photos" / "cat.heic").write_text("x")
+    (folder / "photos" / "cat.cr2").write_text("x")
     code, out, err = pixprep("run", "pipeline.json", "photos")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert err == "photos: skipped, as no image by name: cat.heic\n"
+    assert err == "photos: skipped, as no image by name: cat.cr2\n"
 
 
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):

@@ -85,8 +85,8 @@ def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
         ("accept_base64", "yes", 'accept_base64 is "false" or "true", not "yes"'),
         ("decoder", "gpu", 'decoder is "consistent", "fastest" or "cpu", not "gpu"'),
         ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
-        ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, not "jpg"'),
-        ("formats", "", 'formats are some of jpeg, png, webp, bmp, tiff, gif, not ""'),
+        ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not "jpg"'),
+        ("formats", "", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not ""'),
     ],
 )
 def test_a_wrong_parameter_is_refused_with_what_to_change(name, value, message):

@@ -22,9 +22,9 @@ ops.op
 ops.decode ops.geometry ops.levels ops.outputs
 ops
 pipeline_file plan
-compiler decoders decoders.samples decoders.structure
+compiler decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.text
-pipeline decoders.header
+pipeline decoders.boxes decoders.header
 presets doubts kernels kernels.structs
 decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
 kernels.resample kernels.compiled
@@ -92,9 +92,10 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.samples", "kernels.cpu", "pictures"),
+        *("decoders.cpu", "decoders.heic", "decoders.samples", "kernels.cpu", "pictures"),
         *("verify.images", "verify.originals", "verify.origins"),
     },
+    "pillow_heif": {"decoders.heic"},
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
     "torch": {"verify.originals", "verify.origins"},

@@ -77,7 +77,7 @@ __device__ static inline void add_real(const Window<T> &window, int passes, floa
 
 __device__ static inline bool is_whole(int passes) {
     return passes == PASSES_FIXED || passes == PASSES_OPENCV_LINEAR || passes == PASSES_OPENCV_CUBIC ||
-           passes == PASSES_AREA;
+           passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA;
 }
 
 __device__ static inline int fixed_level(int sum, int bits) {
@@ -111,7 +111,7 @@ extern "C" __global__ void first_pass(const struct Image *images) {
         for (int c = 0; c < CHANNELS; ++c) {
             if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], windows.bits);
             else if (passes == PASSES_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
-            else if (passes == PASSES_AREA) ((int *)out)[c] = sums[c];
+            else if (passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA) ((int *)out)[c] = sums[c];
             else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
         }
     }
@@ -144,7 +144,7 @@ __device__ static inline void finish(const struct Image &image, int x, int y, fl
     add_whole(Window<int>({(const int *)image.middle + line, stride, length, 0, length, 0}, image.middle_top, windows, i),
               passes == PASSES_OPENCV_LINEAR ? 16 : 0, sums);
     for (int c = 0; c < CHANNELS; ++c) {
-        if (passes == PASSES_FIXED) values[c] = fixed_level(sums[c], windows.bits);
+        if (passes == PASSES_FIXED || passes == PASSES_OPENCV_LANCZOS) values[c] = fixed_level(sums[c], windows.bits);
         else if (passes == PASSES_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
         else values[c] = level_of(__fmul_rn(sums[c], image.factor));
     }

@@ -147,6 +147,7 @@ _PASSES: dict[Passes, tuple[Pass, Pass]] = {
     "fixed": (_fixed, _fixed),
     "opencv_linear": (_linear_first, _linear_second),
     "opencv_cubic": (_integer, _cubic_second),
+    "opencv_lanczos": (_integer, _fixed),
     "area": (_integer, _mean),
     "float_even": (_real, _even),
     "float_fused": (_partly_fused, _even_fused),

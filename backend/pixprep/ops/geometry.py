@@ -36,7 +36,8 @@ class Resize(Op, frozen=True, tag="resize"):
         mode: with ``height`` and ``width``. ``stretch``: to exactly that. ``fit``: the largest size inside of the same
             aspect ratio; ``cover``: the smallest around. Default: ``stretch``.
         filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
-            ``bicubic``, ``lanczos`` (3 lobes), ``area`` (OpenCV's); each library has its own choice of them.
+            ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's), ``area`` (OpenCV's); each library has
+            its own choice of them.
         antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),

@@ -112,7 +112,7 @@ def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> Any:
 
 def _limits(given: Mapping[str, str]) -> Limits:
     defaults = Limits()
-    named = given.get("formats", " ".join(FORMATS)).replace(",", " ").split()
+    named = given.get("formats", " ".join(defaults.formats)).replace(",", " ").split()
     for name in named or [""]:
         if name not in FORMATS:
             raise PipelineError(f"parameters: formats are some of {', '.join(FORMATS)}, not {quoted(name)}")

@@ -27,7 +27,13 @@ from pixprep.verify.origins import TRANSFORMS, Size, planes
 
 Resizing = ops.Resize | ops.Letterbox
 
-OPENCV = {"nearest": "INTER_NEAREST", "bilinear": "INTER_LINEAR", "bicubic": "INTER_CUBIC", "area": "INTER_AREA"}
+OPENCV = {
+    "nearest": "INTER_NEAREST",
+    "bilinear": "INTER_LINEAR",
+    "bicubic": "INTER_CUBIC",
+    "lanczos4": "INTER_LANCZOS4",
+    "area": "INTER_AREA",
+}
 DALI = {"nearest": "INTERP_NN", "bilinear": "INTERP_LINEAR", "bicubic": "INTERP_CUBIC", "lanczos": "INTERP_LANCZOS3"}
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
 """The Pillow whose order of the two passes is that of the installed one."""
