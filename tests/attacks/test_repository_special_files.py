@@ -51,7 +51,7 @@ def test_a_loop_of_links_ends(models):
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (PIPELINE, "the file has 1,048,577 bytes; a pipeline file has at most 1,048,576"),
+        (PIPELINE, "is no pipeline file: it has over 1,048,576 bytes"),
         (CONFIG, "has over 262,144 bytes, which no configuration needs"),
     ],
 )

@@ -192,7 +192,7 @@ MISTAKES = {
     "check gone": "gone: no such file or folder",
     "explain gone.json": "gone.json: cannot be read: No such file or directory",
     "explain empty": "empty: cannot be read: Is a directory",
-    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: Expecting value",
+    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: expecting value",
     "explain pipeline.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
     "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
     "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
