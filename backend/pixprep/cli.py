@@ -21,8 +21,11 @@ from pixprep.printing import say
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    options = vars(_parser().parse_args(argv))
-    run = options.pop("run")
+    parsed, unknown = _parser().parse_known_args(argv)
+    options = vars(parsed)
+    command, run = options.pop("command"), options.pop("run")
+    if unknown:  # the command knows its own usage; the parser of all commands would show none of it
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = run(**options)
         sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
@@ -144,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"example:\n  {example.strip()}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=run, command=sub)
         return sub
 
     demo = command("demo", commands.show_demo)

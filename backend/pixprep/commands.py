@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from pixprep import presets
+from pixprep.doubts import black_margins
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, say, say_text, summary
+from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, say, say_text, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
@@ -52,7 +53,7 @@ def write_repository(
         say_text(note, file=sys.stderr)
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
-        say(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
+        say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
@@ -72,6 +73,8 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
     else:
         for problem in problems:
             say(problem)
+        for margin in [] if problems or path.is_dir() else black_margins(Pipeline.load(path)):
+            say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     if image and not problems:
@@ -104,13 +107,15 @@ def import_pipeline(
     version = "" if origin.version == "unknown" else f" {origin.version}"
     say(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
-    say(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
+    say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
     """What a preview is of, and its bytes: the user's photo, or one that pixprep brings along."""
     path = image or PHOTOS / "china.jpg"
+    if path.is_dir():
+        raise PixprepError(f"{path}: is a folder: name a photo in it")
     with named(path, "cannot be read"):
         return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
 
@@ -209,6 +214,8 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
     paths = expand(files)
     _say_skipped(files)
     failed = 0
+    if output and output.exists() and not output.is_dir():
+        raise PixprepError(f"{output}: is a file: --output takes a folder")
     with Engine(Pipeline.load(pipeline), **options) as engine:
         if output:
             with named(output, "cannot be written"):
@@ -375,8 +382,8 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     def send() -> None:
         say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
         for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
-            words = ["pixprep", "send", *map(str, paths), "--protocol", protocol, "--url", url]
-            say("", f"$ {shlex.join(words)}")
+            words = ["send", *map(str, paths), "--protocol", protocol, "--url", url]
+            say("", f"$ {called()} {shlex.join(words)}")
             codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
         if stay:
             say("", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
@@ -387,7 +394,10 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     except SetupError:
         say("fetching  the weights of the classifier (16 MB, once)")
         lite0.fetch_checkpoint()
-    build(model_repository, force=True)
+    try:
+        build(model_repository)
+    except SetupError as error:
+        raise SetupError(*error.args, "the demo takes another folder by --model-repository") from None
     say("starting  Triton")
     if stay:
         log_to_stderr()
@@ -397,7 +407,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
             send()
     say("", "stopped")
     if not stay:
-        say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
+        say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
 
 

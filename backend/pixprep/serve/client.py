@@ -183,6 +183,8 @@ class Triton:
         host, _, port = self.url.rpartition(":")
         if not host or "/" in host or not port.isdigit():
             raise SetupError(f"{url}: write HOST:PORT, such as {DEFAULT_URLS[protocol]} (plain, without TLS)")
+        if not 0 < int(port[:6]) < 1 << 16:
+            raise SetupError(f"{url}: ports go from 1 to 65535")
         self.protocol = protocol
         self._too_late = f"no answer within {timeout_s:g} s"
         try:
@@ -303,6 +305,8 @@ class Triton:
         except (OSError, self._failure) as error:
             # gRPC's message ends with the cause, after three lines of its own history
             reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
+            if reason == "Socket closed":
+                raise SetupError(f"what answers at {self.url} does not speak gRPC: is it the HTTP port?") from None
             raise SetupError(
                 f"nothing answers {self.protocol} at {self.url} ({reason}): is `pixprep serve` running, on this port?"
             ) from None
