@@ -283,7 +283,11 @@ def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **optio
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
         models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
-        say(f"ready  {urls}", *(f"try    {line}" for line in server.curls), f"files  {models}")
+        model = server.models_to_try[0]
+        photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
+        of_model = ["--model", model] if model != "ensemble" else []
+        send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
+        say(f"ready  {urls}", *(f"try    {line}" for line in (send, *server.curls)), f"files  {models}")
 
     log_to_stderr()
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check

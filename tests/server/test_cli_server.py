@@ -15,7 +15,9 @@ import termios
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
 from pixprep.cli import main
@@ -100,6 +102,73 @@ def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol
         assert best == [(pytest.approx(score, abs=1e-4), *rest) for score, *rest in text[row["file"]]]
         assert row["latency_ms"] > 0
     assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
+
+
+def save_onnx(path, outputs):
+    """A model of 8 x 8 pixels whose outputs, (name, shape), are random sums of the means of the channels."""
+    rows, nodes, weights = np.random.default_rng(0), [helper.make_node("ReduceMean", ["x"], ["means"], keepdims=0)], []
+    weights.append(numpy_helper.from_array(np.array([2, 3]), "axes"))
+    nodes[0].input.append("axes")
+    for name, shape in outputs:
+        sums = rows.normal(size=(3, int(np.prod(shape)))).astype(np.float32)
+        weights += [
+            numpy_helper.from_array(sums, f"{name}_sums"),
+            numpy_helper.from_array(np.array([0, *shape]), name + "_"),
+        ]
+        nodes += [
+            helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]),
+            helper.make_node("Reshape", [f"{name}_flat", f"{name}_"], [name]),
+        ]
+
+    def value(name, shape):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+
+    graph = helper.make_graph(nodes, "sums", [value("x", (3, 8, 8))], [value(*output) for output in outputs], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Ensembles with labels and without, with one list of numbers and several; and a model of the backend."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "labels.txt").write_text("cat\ndog\ncow\n")
+    letterbox = pp.Pipeline(
+        [pp.decode(), pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor()]
+    )
+    for name, outputs, labels in (
+        ("labelled", [("box", (4,)), ("score", (3,))], folder / "labels.txt"),
+        ("alone", [("score", (3,))], None),
+        ("unclear", [("box", (4,)), ("score", (3,))], None),
+        ("boxes", [("boxes", (84, 5))], None),
+    ):
+        file = save_onnx(folder / f"{name}.onnx", outputs)
+        build(folder / "models", pipeline=letterbox, onnx=file, labels=labels, name=name)
+    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(several, pixprep, protocol):
+    kinds = {}
+    for model in ("labelled", "alone", "unclear", "boxes", "alone_preprocess"):
+        code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(several, protocol))
+        assert (code, err) == (0, "")
+        kinds[model] = [re.sub(r"-?\d+\.\d+|-?\d+\b", "N", line).split(maxsplit=1) for line in out.splitlines()[1:]]
+    transform = [["transform", "[N, N, N, N]"], ["original_size", "[N, N]"]]
+    scores = [["score", "N  class   N  dog"], ["score", "N  class   N  cow"]]
+    unnamed = [["score", "N  class   N"]] * 2
+    assert kinds == {
+        "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
+        "alone": [*unnamed, *transform],
+        "unclear": [["box", "[N, N, N, N]"], ["score", "[N, N, N]"], *transform],
+        "boxes": [["boxes", "floatN [N, N]  min N  max N  mean N"], *transform],
+        "alone_preprocess": [*transform, ["tensor", "floatN [N, N, N]  min N  max N  mean N"]],
+    }
+    code, out, _ = pixprep("send", FLOWER, "--json", "--model", "labelled", *target(several, protocol))
+    outputs = json.loads(out)["outputs"]
+    assert {entry["label"] for entry in outputs["score"]} == {"cat", "dog", "cow"}
+    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -214,9 +283,10 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
     arguments = ["serve", "--model-repository", str(tmp_path / "models")]
     arguments += [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
     command = [sys.executable, "-c", PROGRAM]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *arguments], cwd=tmp_path, **pipes) as serve:
         try:
-            ready, curl, files = (serve.stdout.readline() for _ in range(3))
+            ready, send, curl, files = (serve.stdout.readline() for _ in range(4))
             url = r"127\.0\.0\.1:\d+"
             assert re.fullmatch(rf"ready  http http://{url}  grpc {url}  metrics http://{url}/metrics\n", ready)
             assert re.fullmatch(r"files  imagenet\.pixprep [0-9a-f]{12}\n", files)
@@ -226,6 +296,9 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
             (tmp_path / "photo.jpg").write_bytes(FLOWER.read_bytes())
             tried = f"{line.strip()} --silent --show-error --fail"
             subprocess.run(["/bin/sh", "-c", tried], cwd=tmp_path, timeout=30, check=True)
+            tried = ["/bin/sh", "-c", send.removeprefix("try    ")]
+            sent = subprocess.run(tried, cwd=tmp_path, timeout=30, check=True, capture_output=True, text=True).stdout
+            assert [line.split()[0] for line in sent.splitlines()] == [str(CHINA), "tensor", str(FLOWER), "tensor"]
         finally:
             serve.send_signal(signal.SIGINT)
             out, err = serve.communicate(timeout=30)

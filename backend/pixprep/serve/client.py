@@ -70,7 +70,8 @@ def send(
         protocol: ``http`` or ``grpc``.
         model: an ensemble, or a model of the pixprep backend.
         batch: images a request.
-        classes: if not 0, an output of scores comes as the ``classes`` best, each ``b"score:index:label"``.
+        classes: if not 0, an output of scores (see ``Triton.scores``) comes as the ``classes`` best, each
+            ``b"score:index:label"``.
         timeout_s: of each request.
         on_progress: called after each answer with how many there are, and how many there will be.
 
@@ -244,9 +245,9 @@ class Triton:
             PixprepError: it has none.
         """
         config = self.config(model)
-        (entry, *others) = config["input"]
+        entry = config["input"][0]
         data_type, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
-        if others or (data_type, dims) not in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])):
+        if not _takes_images(config):
             raise PixprepError(
                 f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
@@ -256,6 +257,35 @@ class Triton:
             datatype="BYTES" if data_type == "TYPE_STRING" else "UINT8",
             max_batch_size=int(config.get("max_batch_size", 0)),
         )
+
+    def scores(self, model: str) -> list[str]:
+        """The outputs of a model with one score a class: those that have labels.
+
+        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box. What a model
+        gives that takes images is no list of scores, such as ``transform``.
+
+        Raises:
+            SetupError: no such model.
+        """
+        sources = {output["name"]: self._source(model, output["name"]) for output in self.config(model)["output"]}
+        labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
+        lists = [
+            name
+            for name, (config, output) in sources.items()
+            if len(output["dims"]) == 1
+            and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+            and not _takes_images(config)
+        ]
+        return labelled or (lists if len(lists) == 1 else [])
+
+    def _source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
+        config = self.config(model)
+        for step in config.get("ensemble_scheduling", {}).get("step", []):
+            for port, tensor in step["output_map"].items():
+                if tensor == name:
+                    return self._source(step["model_name"], port)
+        return config, next(output for output in config["output"] if output["name"] == name)
 
     def counts(self, model: str) -> tuple[int, int]:
         """How many images the model has handled so far, and in how many executions."""
@@ -281,8 +311,9 @@ class Triton:
             array = np.stack([np.frombuffer(image, np.uint8) for image in encoded])
         tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
         tensor.set_data_from_numpy(array)
+        scores = self.scores(model) if classes else []
         wanted = [
-            self._module.InferRequestedOutput(output["name"], class_count=classes * _holds_scores(output))
+            self._module.InferRequestedOutput(output["name"], class_count=classes * (output["name"] in scores))
             for output in self.config(model)["output"]
         ]
         try:
@@ -314,8 +345,10 @@ class Triton:
             raise SetupError(f"what answers at {self.url} is not a live Triton")
 
 
-def _holds_scores(output: dict[str, Any]) -> bool:
-    return len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+def _takes_images(config: dict[str, Any]) -> bool:
+    """Whether a model takes encoded images, and nothing else: BYTES [1], or UINT8 [-1]."""
+    inputs = [(entry["data_type"], [int(dim) for dim in entry["dims"]]) for entry in config["input"]]
+    return inputs in ([("TYPE_STRING", [1])], [("TYPE_UINT8", [-1])])
 
 
 def _message(error: Exception) -> str:

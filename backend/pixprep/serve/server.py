@@ -130,14 +130,19 @@ class Server:
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
-    def curls(self) -> list[str]:
-        """The command lines to try: of each ensemble, or else of the first model that has a pipeline."""
+    def models_to_try(self) -> list[str]:
+        """Each ensemble, or else the first model that has a pipeline."""
         configs = sorted(self.snapshot.folder.glob("*/config.pbtxt"))
         ensembles = [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
+        return ensembles or self.pipeline_models[:1] or ["MODEL"]
+
+    @property
+    def curls(self) -> list[str]:
+        """The command lines to try, of each model to try."""
         return [
             "curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
             f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{model}/infer -o answer.bin"
-            for model in ensembles or self.pipeline_models[:1] or ["MODEL"]
+            for model in self.models_to_try
         ]
 
     @property
