@@ -373,6 +373,9 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
 
     pixprep demo cat.jpg holiday_photos --stay
     """
+    from pixprep.serve.wheel import find_wheel
+
+    find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
     from pixprep.repository import build, lite0
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server
