@@ -104,48 +104,77 @@ def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol
     assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
 
 
-def save_onnx(path, outputs):
-    """A model of 8 x 8 pixels whose outputs, (name, shape), are random sums of the means of the channels."""
-    rows, nodes, weights = np.random.default_rng(0), [helper.make_node("ReduceMean", ["x"], ["means"], keepdims=0)], []
-    weights.append(numpy_helper.from_array(np.array([2, 3]), "axes"))
-    nodes[0].input.append("axes")
-    for name, shape in outputs:
-        sums = rows.normal(size=(3, int(np.prod(shape)))).astype(np.float32)
-        weights += [
-            numpy_helper.from_array(sums, f"{name}_sums"),
-            numpy_helper.from_array(np.array([0, *shape]), name + "_"),
-        ]
-        nodes += [
-            helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]),
-            helper.make_node("Reshape", [f"{name}_flat", f"{name}_"], [name]),
-        ]
+def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
+    """A model whose outputs, (name, shape), are random sums of the means of the channels of 8 x 8 pixels."""
+    rows = np.random.default_rng(0)
+    axes = [index + 1 for index, side in enumerate(shape) if side != 3]
+    constants = {"axes": np.array(axes)}
+    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["means"], keepdims=0)]
+    for name, dims in outputs:
+        constants[f"{name}_sums"] = rows.normal(size=(3, int(np.prod(dims)))).astype(np.float32)
+        constants[f"{name}_shape"] = np.array([0, *dims])
+        nodes.append(helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]))
+        nodes.append(helper.make_node("Reshape", [f"{name}_flat", f"{name}_shape"], [name]))
 
-    def value(name, shape):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+    def value(name, dims):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *dims])
 
-    graph = helper.make_graph(nodes, "sums", [value("x", (3, 8, 8))], [value(*output) for output in outputs], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    weights = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "sums", [value("x", shape)], [value(*output) for output in outputs], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    helper.set_model_props(model, metadata)
+    onnx.save(model, path)
     return path
+
+
+def letterboxed(**tensor):
+    ops = [pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor(**tensor)]
+    return pp.Pipeline([pp.decode(), *ops])
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
-    """Ensembles with labels and without, with one list of numbers and several; and a model of the backend."""
+    """Ensembles with labels and without, with one list of numbers and several."""
     folder = tmp_path_factory.mktemp("several")
     (folder / "labels.txt").write_text("cat\ndog\ncow\n")
-    letterbox = pp.Pipeline(
-        [pp.decode(), pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor()]
-    )
-    for name, outputs, labels in (
-        ("labelled", [("box", (4,)), ("score", (3,))], folder / "labels.txt"),
-        ("alone", [("score", (3,))], None),
-        ("unclear", [("box", (4,)), ("score", (3,))], None),
-        ("boxes", [("boxes", (84, 5))], None),
+    (folder / "config.json").write_text('{"id2label": {"0": "Katze", "1": "Hund", "2": "Kuh"}}')
+    scores = [("score", (3,))]
+    for name, outputs, labels, metadata in (
+        ("labelled", [("box", (4,)), *scores], folder / "labels.txt", {}),
+        ("ultralytics", scores, None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
+        ("hub", scores, folder / "config.json", {}),
+        ("alone", scores, None, {}),
+        ("unclear", [("box", (4,)), *scores], None, {}),
+        ("boxes", [("boxes", (84, 5))], None, {}),
     ):
-        file = save_onnx(folder / f"{name}.onnx", outputs)
-        build(folder / "models", pipeline=letterbox, onnx=file, labels=labels, name=name)
+        file = save_onnx(folder / f"{name}.onnx", outputs, **metadata)
+        build(folder / "models", pipeline=letterboxed(), onnx=file, labels=labels, name=name)
+    file = save_onnx(folder / "last.onnx", scores, shape=(8, 8, 3))
+    build(folder / "models", pipeline=letterboxed(layout="hwc"), onnx=file, name="last")
     with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
         yield server
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("labelled", ["cat", "cow", "dog"]),
+        ("ultralytics", ["chat", "chien", "vache"]),
+        ("hub", ["Hund", "Katze", "Kuh"]),
+    ],
+)
+def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, model, words):
+    code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(several, protocol))
+    assert (code, err) == (0, "")
+    assert sorted(entry["label"] for entry in json.loads(out)["outputs"]["score"]) == words
+
+
+@pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
+def test_the_classifiers_input_says_its_layout_to_tritons_image_client(several, model, layout):
+    with client.Triton(target(several)[-1], protocol="http") as triton:
+        (entry,) = triton.config(f"{model}_classifier")["input"]
+    assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

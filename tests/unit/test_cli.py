@@ -514,6 +514,28 @@ def test_a_full_disk_is_one_line_with_the_file(pixprep, folder):
 # build and check
 
 
+def test_a_rebuild_repeats_the_options_and_keeps_what_was_changed_by_hand(pixprep, models):
+    build = ("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
+    assert pixprep(*build, "--max-batch-size", "8", "--input", "dali", "--parameter", "threads=2")[0] == 0
+    code, _, err = pixprep(*build)
+    assert (code, err.splitlines()[0]) == (
+        0,
+        "repeated from the last build: --input dali --max-batch-size 8 --parameter threads=2; --force repeats nothing",
+    )
+    config = models / "preprocess" / "config.pbtxt"
+    edited = config.read_text().replace("max_batch_size: 8", "max_batch_size: 16")
+    config.write_text(edited)
+    assert pixprep(*build) == (
+        1,
+        "",
+        "pixprep: models/preprocess/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an "
+        "option (--max-batch-size, --input, --parameter), or --force writes over it\n",
+    )
+    assert config.read_text() == edited
+    assert pixprep(*build, "--force")[0] == 0
+    assert "max_batch_size: 64" in config.read_text()
+
+
 def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep, models):
     before = (models / "classifier" / "1" / "model.onnx").read_bytes()
     refused = (
