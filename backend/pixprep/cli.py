@@ -154,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     photos = "files or folders; default: two that pixprep brings along"
     demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
     demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
+    demo.add_argument("--force", **_FORCE)
     demo.add_argument("--stay", action="store_true", help="keep serving on ports 8000, 8001, 8002 until Ctrl-C")
 
     build = command("build", commands.write_repository)

@@ -368,7 +368,7 @@ def measure_server(
     return 0
 
 
-def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> int:
+def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
     """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
 
     pixprep demo cat.jpg holiday_photos --stay
@@ -402,7 +402,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
         say("fetching  the weights of the classifier (16 MB, once)")
         lite0.fetch_checkpoint()
     try:
-        build(model_repository)
+        build(model_repository, force=force)
     except SetupError as error:
         raise SetupError(*error.args, "the demo takes another folder by --model-repository") from None
     say("starting  Triton")
