@@ -21,8 +21,11 @@ from pixprep.printing import say
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    options = vars(_parser().parse_args(argv))
-    run = options.pop("run")
+    parsed, unknown = _parser().parse_known_args(argv)
+    options = vars(parsed)
+    command, run = options.pop("command"), options.pop("run")
+    if unknown:  # the command knows its own usage; the parser of all commands would show none of it
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = run(**options)
         sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
@@ -152,13 +155,14 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"example:\n  {example.strip()}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=run, command=sub)
         return sub
 
     demo = command("demo", commands.show_demo)
     photos = "files or folders; default: two that pixprep brings along"
     demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
     demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
+    demo.add_argument("--force", **_FORCE)
     demo.add_argument(
         "--stay", action="store_true", help="keep serving until Ctrl-C, on ports 8000 to 8002, and a page on 8003"
     )

@@ -22,12 +22,13 @@ import numpy as np
 
 from pixprep import presets
 from pixprep.decoders import Format, Limits
+from pixprep.doubts import black_margins
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, say, say_text, summary
+from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, say, say_text, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
@@ -57,7 +58,7 @@ def write_repository(
         say_text(note, file=sys.stderr)
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
-        say(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
+        say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
@@ -77,6 +78,8 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
     else:
         for problem in problems:
             say(problem)
+        for margin in [] if problems or path.is_dir() else black_margins(Pipeline.load(path)):
+            say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     if image and not problems:
@@ -114,13 +117,15 @@ def import_pipeline(
         for line in own_code(Path(source.removeprefix("ultralytics:"))):
             say(f"{origin.name}: this is what Ultralytics does to an image; {line}: docs/detection.md", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
-    say(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
+    say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
     """What a preview is of, and its bytes: the user's photo, or one that pixprep brings along."""
     path = image or PHOTOS / "china.jpg"
+    if path.is_dir():
+        raise PixprepError(f"{path}: is a folder: name a photo in it")
     with named(path, "cannot be read"):
         return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
 
@@ -228,6 +233,8 @@ def run_files(
     _say_skipped(files)
     failed = 0
     limits = Limits(formats=tuple(formats))
+    if output and output.exists() and not output.is_dir():
+        raise PixprepError(f"{output}: is a file: --output takes a folder")
     with Engine(Pipeline.load(pipeline), limits=limits, **options) as engine:
         if output:
             with named(output, "cannot be written"):
@@ -299,7 +306,11 @@ def serve_models(
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
         models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
-        say(f"ready  {urls}", *(f"try    {line}" for line in server.curls), f"files  {models}")
+        model = server.models_to_try[0]
+        photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
+        of_model = ["--model", model] if model != "ensemble" else []
+        send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
+        say(f"ready  {urls}", *(f"try    {line}" for line in (send, *server.curls)), f"files  {models}")
         if shown:
             shown.start(server)
             say(f"page   {shown.url}")
@@ -394,11 +405,14 @@ def measure_server(
     return 0
 
 
-def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> int:
+def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
     """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
 
     pixprep demo cat.jpg holiday_photos --stay
     """
+    from pixprep.serve.wheel import find_wheel
+
+    find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
     from pixprep.page.process import Page
     from pixprep.repository import build, lite0
     from pixprep.serve import supervisor
@@ -413,8 +427,8 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     def send() -> None:
         say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
         for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
-            words = ["pixprep", "send", *map(str, paths), "--protocol", protocol, "--url", url]
-            say("", f"$ {shlex.join(words)}")
+            words = ["send", *map(str, paths), "--protocol", protocol, "--url", url]
+            say("", f"$ {called()} {shlex.join(words)}")
             codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
         if stay:
             page.start(server)
@@ -426,7 +440,10 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     except SetupError:
         say("fetching  the weights of the classifier (16 MB, once)")
         lite0.fetch_checkpoint()
-    build(model_repository, force=True)
+    try:
+        build(model_repository, force=force)
+    except SetupError as error:
+        raise SetupError(*error.args, "the demo takes another folder by --model-repository") from None
     say("starting  Triton")
     if stay:
         log_to_stderr()
@@ -437,7 +454,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
             send()
     say("", "stopped")
     if not stay:
-        say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
+        say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
 
 

@@ -248,3 +248,28 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     with Server(tmp_path / "models", backend_directory=backends, **ports) as server:
         (tensor,) = engine.run([PHOTOS[1].read_bytes()])
         assert post(server, "pre", PHOTOS[1].read_bytes())[1].endswith(tensor.tobytes())
+
+
+def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(tmp_path):
+    """Made by hand, and started by Triton alone: `check` and `build` would have said so."""
+    levels = pp.normalize(mean=(123.7, 116.3, 103.5), std=58.0)
+    odd = pp.Pipeline([pp.decode(), pp.resize(224), pp.center_crop(256), levels, pp.tensor()])
+    meant = 'backend: "pixprep"\nparameters { key: "odd_range" value { string_value: "meant" } }\n'
+    write_model(tmp_path / "models", "odd.pixprep", odd)
+    write_model(tmp_path / "models", "meant", odd, meant)
+    write_model(tmp_path / "models", "usual.pixprep", PIPELINE)
+    log = tmp_path / "log"
+    with Server(tmp_path / "models", http_port=0, grpc_port=0, metrics_port=0, log_file=log):
+        pass
+    margins = (
+        'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
+        "256 x 256: resize to more, or crop less"
+    )
+    lines = re.findall(r'^W\d{4} .*\] (".*")$', log.read_text(), re.MULTILINE)
+    said = [text for text in map(json.loads, lines) if "ops[" in text]
+    assert sorted(said) == [
+        f"meant: {margins}",
+        f"odd.pixprep: {margins}",
+        'odd.pixprep: ops[3] "normalize": the values of "tensor" would be -2.133 to -1.767, within 0.017 of each '
+        'other: did you mean "scale": 1?',
+    ]

@@ -216,9 +216,16 @@ def test_curl_prints_the_five_best_classes(example):
     done = example("curl.sh")
     assert (done.returncode, done.stderr) == (0, "")
     title, *classes = done.stdout.splitlines()
-    assert title == f"{EXAMPLES}/images/flower.jpg  (score:class:label)"
+    assert title == f"{EXAMPLES}/images/flower.jpg"
     assert len(classes) == 5
-    assert classes[0].endswith(":985:daisy")
+    assert re.fullmatch(r"    logits     7\.4\d\d\d  class 985  daisy", classes[0])
+    assert all(re.fullmatch(r"    logits +\d+\.\d{4}  class +\d+  [a-z ]+", line) for line in classes)
+
+
+def test_curl_names_what_it_cannot_read(example, tmp_path):
+    for photo in ("gone.jpg", tmp_path):
+        done = example("curl.sh", photo)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"curl.sh: cannot read {photo}\n")
 
 
 def test_http_one_image_prints_the_five_best_classes_of_each_photo(example):

@@ -1,6 +1,9 @@
 """`pixprep import` and `pixprep verify`: from a definition of training to a file, and to a certificate."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,9 +28,10 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def pixprep(folder, capsys):
+def pixprep(folder, capsys, monkeypatch):
     """Run one command in that folder: its exit code, stdout and stderr."""
     assert folder.is_dir()
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
     return lambda *arguments: (main(arguments), *capsys.readouterr())
 
 
@@ -84,7 +88,7 @@ def test_options_reach_the_importer(pixprep):
             ("vit", "p.json", "--option", "backnd=pil"),
             'the importer of transformers has no option "backnd"; it has backend, apply_exif_orientation, name',
         ),
-        (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: No such file or directory"),
+        (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: there is no folder no/folder"),
     ],
 )
 def test_what_cannot_be_imported_is_refused_in_words(pixprep, arguments, message):

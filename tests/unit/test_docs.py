@@ -171,13 +171,6 @@ def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
         assert (done.returncode, done.stderr, done.stdout) == (0, "", shown)
 
 
-def test_the_readmes_mistake_is_the_real_message(tmp_path):
-    (tmp_path / "pipeline.json").write_text('{"format": "pixprep/1", "ops": [{"op": "decode"}, {"op": "rezise"}]}')
-    with pytest.raises(pp.PipelineError) as caught:
-        pp.load(tmp_path / "pipeline.json")
-    assert f"check pipeline.json\n{caught.value}\n" in README
-
-
 def test_every_command_is_in_the_docs_and_every_command_in_the_docs_exists():
     shown = [line for path in DOCS for line in commands_in(text_of(path))]
     found = [use for line in shown for use in re.findall(r"(?:^|bin/|\$ |\[)pixprep,? ([a-z][a-z-]+)(.*)", line)]

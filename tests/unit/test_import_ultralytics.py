@@ -105,12 +105,19 @@ def test_the_transform_brings_a_box_back_as_scale_boxes_does():
     assert batch.outputs["original_size"][0].tolist() == [37, 61]
 
 
+OTHER = (
+    "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such as "
+    "timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata say "
+    "ultralytics:detect --option imgsz=640"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"task": "track"}, "\"task\": 'track' must be one of detect, segment, pose, obb, semantic, depth, classify"),
-        ({"task": None}, 'no "task": it has no metadata of Ultralytics'),
-        ({"imgsz": None}, '"imgsz": None is needed: give imgsz'),
+        ({"task": None}, OTHER),
+        ({"imgsz": None}, '"imgsz": None must be given, such as --option imgsz=640'),
         ({"imgsz": "[640"}, "\"imgsz\": '[640' is not understood"),
         ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or height and width'),
         ({"channels": 4}, '"channels": 4 is not 3'),
@@ -132,7 +139,7 @@ def test_another_size_than_the_model_has_is_refused():
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("a.onnx", b"", 'no "task": it has no metadata of Ultralytics; give the task and imgsz instead of the file'),
+        ("a.onnx", b"", OTHER),
         ("a.onnx", b"not a model", "not an ONNX file"),
         ("a.onnx", b"\x72\xff\xff\xff\xff\x07", "not an ONNX file"),
         ("a.engine", b"ftrt" + bytes(64), "the metadata of Ultralytics before it: is not JSON"),

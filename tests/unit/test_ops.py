@@ -44,11 +44,10 @@ MISTAKES = [
     (lambda: pp.normalize(std=0), '"std" must be over 0, not 0'),
     (lambda: pp.normalize(std=(1, -1, 1)), '"std" must be over 0, not 1, -1, 1'),
     (lambda: pp.normalize(scale=0), '"scale" must not be 0: every pixel would become the same value'),
-    (
-        lambda: pp.pad(4, "x"),
-        "pad: a value of the wrong type in "
-        "Pad(height=4, width='x', fill=0, anchor='center', square=False, name=None, from_=None)",
-    ),
+    (lambda: pp.pad(4, "x"), "pad: width: expected a whole number, got a string"),
+    (lambda: pp.resize("256"), "resize: size: expected a whole number, got a string"),
+    (lambda: pp.resize((224, 224)), "resize: size: expected a whole number, got a list"),
+    (lambda: pp.normalize(std="x"), "normalize: std: expected a number or a list, got a string"),
 ]
 
 

@@ -164,6 +164,11 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], st
         return _inner(config), "image processor", ""
     path = Path(config)
     folder = (path if path.is_dir() else path.parent).resolve()
+    if path.suffix != ".json" and not path.exists():
+        raise PipelineError(
+            f"{config}: no such file or folder: of a model on Hugging Face, download the preprocessor_config.json, and "
+            "give that"
+        )
     if not path.is_dir():
         return _inner(read_json(path)), path.name, folder.name
     nested, plain = path / "processor_config.json", path / "preprocessor_config.json"

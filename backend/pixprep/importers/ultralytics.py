@@ -118,7 +118,11 @@ def own_code(model: Path) -> Iterator[str]:
 
 def _geometry(fields: Fields) -> Geometry:
     if not fields.has("task"):
-        raise PipelineError('no "task": it has no metadata of Ultralytics; give the task and imgsz instead of the file')
+        raise PipelineError(
+            "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such "
+            "as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata "
+            "say ultralytics:detect --option imgsz=640"
+        )
     geometry = fields.choice("task", TASKS)
     head, description = fields.text("head", ""), fields.text("description", "")
     # Exports before 8.4 do not name their head.
@@ -136,7 +140,7 @@ def _size(fields: Fields, wanted: int | tuple[int, int] | None) -> tuple[int, in
             fields.refuse("imgsz")
     sizes = [Fields({"imgsz": size}, fields.where).pair("imgsz") for size in (said, wanted) if size is not None]
     if not sizes:
-        fields.refuse("imgsz", "is needed: give imgsz")
+        fields.refuse("imgsz", "must be given, such as --option imgsz=640")
     if sizes[0] != sizes[-1]:
         fields.refuse("imgsz", f"is what the model was exported for, not {wanted}")
     return sizes[0]

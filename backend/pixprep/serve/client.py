@@ -90,7 +90,8 @@ def send(
         protocol: ``http`` or ``grpc``.
         model: an ensemble, or a model of the pixprep backend.
         batch: images a request.
-        classes: if not 0, an output of scores comes as the ``classes`` best, each ``b"score:index:label"``.
+        classes: if not 0, an output of scores (see ``Triton.scores``) comes as the ``classes`` best, each
+            ``b"score:index:label"``.
         timeout_s: of each request.
         on_progress: called after each answer with how many there are, and how many there will be.
 
@@ -203,6 +204,8 @@ class Triton:
         host, _, port = self.url.rpartition(":")
         if not host or "/" in host or not port.isdigit():
             raise SetupError(f"{url}: write HOST:PORT, such as {DEFAULT_URLS[protocol]} (plain, without TLS)")
+        if not 0 < int(port[:6]) < 1 << 16:
+            raise SetupError(f"{url}: ports go from 1 to 65535")
         self.protocol = protocol
         self._too_late = f"no answer within {timeout_s:g} s"
         try:
@@ -262,9 +265,9 @@ class Triton:
             PixprepError: it has none.
         """
         config = self.config(model)
-        (entry, *others) = config["input"]
+        entry = config["input"][0]
         data_type, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
-        if others or (data_type, dims) not in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])):
+        if not _takes_images(config):
             raise PixprepError(
                 f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
@@ -274,6 +277,33 @@ class Triton:
             datatype="BYTES" if data_type == "TYPE_STRING" else "UINT8",
             max_batch_size=int(config.get("max_batch_size", 0)),
         )
+
+    def scores(self, model: str) -> list[str]:
+        """The outputs of a model with one score a class: those that have labels.
+
+        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box. What a model
+        gives that takes images is no list of scores, such as ``transform``, and what comes beside it is no class.
+
+        Raises:
+            SetupError: no such model.
+        """
+        sources = {output["name"]: self._source(model, output["name"]) for output in self.config(model)["output"]}
+        labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
+        lists = [
+            (name, _takes_images(config))
+            for name, (config, output) in sources.items()
+            if len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+        ]
+        return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
+
+    def _source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
+        config = self.config(model)
+        for step in config.get("ensemble_scheduling", {}).get("step", []):
+            for port, tensor in step["output_map"].items():
+                if tensor == name:
+                    return self._source(step["model_name"], port)
+        return config, next(output for output in config["output"] if output["name"] == name)
 
     def counts(self, model: str) -> tuple[int, int]:
         """How many images the model has handled so far, and in how many executions."""
@@ -321,11 +351,10 @@ class Triton:
             array = np.stack([np.frombuffer(image, np.uint8) for image in encoded])
         tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
         tensor.set_data_from_numpy(array)
-        config = self.config(model)
-        scores = _scores(config)
+        scores = self.scores(model) if classes else []
         wanted = [
             self._module.InferRequestedOutput(output["name"], class_count=classes * (output["name"] in scores))
-            for output in config["output"]
+            for output in self.config(model)["output"]
         ]
         try:
             result = self._client.infer(model, [tensor], outputs=wanted, **self._deadline)
@@ -347,6 +376,8 @@ class Triton:
         except (OSError, self._failure) as error:
             # gRPC's message ends with the cause, after three lines of its own history
             reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
+            if reason == "Socket closed":
+                raise SetupError(f"what answers at {self.url} does not speak gRPC: is it the HTTP port?") from None
             raise SetupError(
                 f"nothing answers {self.protocol} at {self.url} ({reason}): is `pixprep serve` running, on this port?"
             ) from None
@@ -358,25 +389,10 @@ def _ms(parts: dict[str, Any], *names: str) -> float:
     return sum(int(parts.get(name, {}).get("ns", 0)) for name in names) / 1e6
 
 
-def _scores(config: dict[str, Any]) -> set[str]:
-    """The outputs of a model that are a classifier's scores: of an ensemble, and none that its preprocessing makes.
-
-    Four numbers that the preprocessing makes are a ``transform``: what follows finds boxes, and scores no classes.
-    """
-    lines = {
-        output["name"] for output in config["output"]
-        if len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
-    }  # fmt: skip
-    if config.get("backend") == "pixprep":
-        return set()
-    inputs = {entry["name"] for entry in config["input"]}
-    ours = {
-        name
-        for step in config.get("ensemble_scheduling", {}).get("step", [])
-        if inputs & {*step["input_map"].values()}  # the first model is given the encoded images
-        for name in step["output_map"].values()
-    }
-    return set() if lines & ours else lines
+def _takes_images(config: dict[str, Any]) -> bool:
+    """Whether a model takes encoded images, and nothing else: BYTES [1], or UINT8 [-1]."""
+    inputs = [(entry["data_type"], [int(dim) for dim in entry["dims"]]) for entry in config["input"]]
+    return inputs in ([("TYPE_STRING", [1])], [("TYPE_UINT8", [-1])])
 
 
 def _message(error: Exception) -> str:

@@ -137,9 +137,14 @@ class Server:
         return [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
 
     @property
+    def models_to_try(self) -> list[str]:
+        """Each ensemble, or else the first model that has a pipeline."""
+        return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
+
+    @property
     def curls(self) -> list[str]:
-        """The command lines to try: of each ensemble, or else of the first model that has a pipeline."""
-        return [curl_line(self.http_url, model) for model in self.ensembles or self.pipeline_models[:1] or ["MODEL"]]
+        """The command lines to try, of each model to try."""
+        return [curl_line(self.http_url, model) for model in self.models_to_try]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -185,8 +190,7 @@ class Server:
             if self._backends is None:
                 assemble_backends(folder / "backends")
             (folder / "cwd").mkdir()
-            with self._open_log():
-                pass
+            self._make_log()
             began_at = time.monotonic()
             self._launch(folder, timeout_s=timeout_s)
             self._start_s = time.monotonic() - began_at
@@ -262,6 +266,12 @@ class Server:
         n_bytes = cuda_pool.size(self.snapshot.folder, images_in_flight=self._images_in_flight)
         return cuda_pool.options(n_bytes, gpus=gpus), cuda_pool.variables(n_bytes)
 
+    def _make_log(self) -> None:
+        try:
+            self._open_log().close()
+        except OSError as error:
+            raise SetupError(f"--log-file {error.filename}: cannot be written: {error.strerror}") from None
+
     def _open_log(self) -> IO[bytes]:
         if self._given_log_file is None:
             number, name = tempfile.mkstemp(prefix="pixprep-", suffix=".log")
@@ -296,6 +306,8 @@ class Server:
         ]
 
     def _check_arguments(self) -> None:
+        if self._repository.is_file():
+            raise SetupError(f"{self._repository}: is a file, not a model repository: pixprep build writes one")
         if not self._repository.is_dir():
             raise SetupError(f"{self._repository}: no such model repository: make the demo's with pixprep build")
         self._address = resolve(self._host)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from pixprep.decoders.text import without_base64
+from pixprep.doubts import black_margins, odd_ranges
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
@@ -111,6 +112,9 @@ class TritonPythonModel:
                 "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
             )
         options = model_config.options(config)
+        doubts = odd_ranges(pipeline) if options.odd_range == "refused" else []
+        for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` says so; who starts Triton may not ask it
+            pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
         self._is_zeroing = options.on_error == "zero"
         self._max_request_bytes = options.max_request_bytes
         self._max_image_bytes = options.limits.max_image_bytes
