@@ -27,6 +27,7 @@ from pixprep.pipeline_file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
 
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
+    from pixprep.ops import Boxes as boxes
     from pixprep.ops import CenterCrop as center_crop
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
@@ -35,6 +36,12 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Normalize as normalize
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
+    from pixprep.ops import Points as points
+    from pixprep.ops import RandomCrop as random_crop
+    from pixprep.ops import RandomFlip as random_flip
+    from pixprep.ops import RandomIouCrop as random_iou_crop
+    from pixprep.ops import RandomResizedCrop as random_resized_crop
+    from pixprep.ops import RandomZoomOut as random_zoom_out
     from pixprep.ops import Resize as resize
     from pixprep.ops import Tensor as tensor
     from pixprep.ops import Transform as transform

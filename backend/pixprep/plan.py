@@ -10,7 +10,7 @@ This module has one job, the plan, and is long because geometry, placement and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, floor, inf
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from pixprep import draw
 from pixprep.draw import F64, HALF, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Alpha, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -562,6 +562,33 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 OutputPlan = TensorPlan | TransformPlan | SizePlan
 
 
+@dataclass(frozen=True, kw_only=True)
+class BoxesPlan:
+    """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
+
+    geometry: Geometry
+    format: BoxFormat
+    is_normalized: bool
+    clips: bool
+    min_size: float
+    min_visible: float
+    pad: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsPlan:
+    """An output that is a sample's points; the fields are those of the op ``points``."""
+
+    geometry: Geometry
+    is_normalized: bool
+    clips: bool
+    pad: int | None
+
+
+AnnotationPlan = BoxesPlan | PointsPlan
+"""An output that is made of a sample's annotation, and not by the engine."""
+
+
 Place = Callable[[int, int], "Placed"]
 """``place(height, width)``: where an image of this size, upright if the plan says so, lies in every output.
 
@@ -579,6 +606,7 @@ class Plan:
         apply_exif_orientation: turn the image upright.
         chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
+        annotations: what is made of a sample's annotation, by name.
     """
 
     is_gray: bool
@@ -588,11 +616,12 @@ class Plan:
     reduced: bool = False
     alpha: Alpha = "drop"
     outputs: Mapping[str, OutputPlan]
+    annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep, ...]:
         """The steps that differ from image to image, each once."""
-        return tuple({step.key: step for each in self._geometries.values() for step in each.random_steps}.values())
+        return tuple({step.key: step for each in self._geometries for step in each.random_steps}.values())
 
     @property
     def is_random(self) -> bool:
@@ -600,8 +629,16 @@ class Plan:
         return bool(self.random_steps)
 
     @cached_property
-    def _geometries(self) -> Mapping[str, Geometry]:
-        return {name: each.geometry for name, each in self.outputs.items() if not isinstance(each, SizePlan)}
+    def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
+        """The outputs of each geometry, and whether a tensor is among them: an image is placed once in each."""
+        names: dict[Geometry, list[str]] = {}
+        for name, each in (*self.outputs.items(), *self.annotations.items()):
+            if not isinstance(each, SizePlan):
+                names.setdefault(each.geometry, []).append(name)
+        return {
+            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan) for name in those))
+            for geometry, those in names.items()
+        }
 
     @cached_property
     def place(self) -> Place:
@@ -659,9 +696,10 @@ class Plan:
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
-        for name, geometry in self._geometries.items():
-            placements[name] = placement = geometry.place(height, width, drawing)
-            if isinstance(self.outputs[name], TensorPlan):
+        for geometry, (names, has_tensor) in self._geometries.items():
+            placement = geometry.place(height, width, drawing)
+            placements.update(dict.fromkeys(names, placement))
+            if has_tensor:
                 least = min(least, *placement.ratio) if placement.inside is None else 0
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)

@@ -20,6 +20,7 @@ profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali
 profiles
 ops.op
 ops.decode ops.geometry ops.levels ops.outputs
+ops.random
 ops
 draw
 pipeline_file plan
