@@ -18,6 +18,7 @@ True
 from typing import TYPE_CHECKING
 
 from pixprep import presets
+from pixprep.data.boxes import boxes_to_original
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
@@ -64,6 +65,7 @@ __all__ = [
     "PixprepError",
     "SetupError",
     "TensorSpec",
+    "boxes_to_original",
     "load",
     "presets",
     *OPS,

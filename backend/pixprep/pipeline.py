@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,23 @@ from typing import NamedTuple
 from pixprep import pipeline_file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.ops import AnnotationOp, AnyOp, Decode, Op, OutputOp, Tensor, is_on, op_name
+from pixprep.ops import (
+    AnnotationOp,
+    AnyOp,
+    CenterCrop,
+    Crop,
+    Decode,
+    Letterbox,
+    Op,
+    OutputOp,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Tensor,
+    is_on,
+    op_name,
+)
 from pixprep.pipeline_file import Origin
 from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
 from pixprep.spec import ImageSpec, Side, TensorSpec
@@ -234,10 +251,26 @@ class Pipeline:
 
 def _compiled_side(ops: Sequence[AnyOp], side: Side) -> _Chain:
     """The chain of one side."""
-    return _compiled([(index, op) for index, op in enumerate(ops) if is_on(op, side)], f"in {side}: ")
+    these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
+    return _compiled(these, f"in {side}: ", _size_hint([op for op in ops if not is_on(op, side)], side))
 
 
-def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "") -> _Chain:
+def _size_hint(others: Sequence[AnyOp], side: Side) -> str:
+    """What to add where the size is open on one side, and ops of the other side give one; empty if none does."""
+    for op in reversed(others):
+        if isinstance(op, RandomResizedCrop | RandomCrop | CenterCrop | Resize | Crop | Pad | Letterbox) and op.height:
+            other = "training" if side == "serving" else "serving"
+            twin = {"op": "center_crop" if side == "serving" else "random_resized_crop"}
+            twin |= {"height": op.height, "width": op.width} | ({"only": side} if side == "serving" else {})
+            resize = f'{{"op": "resize", "size": ..., "only": "{side}"}} and ' if side == "serving" else ""
+            return (
+                f"the size differs from image to image, because {op_name(op)} is for {other} alone: "
+                f"add what gives a size in {side}, such as {resize}{json.dumps(twin)}"
+            )
+    return ""
+
+
+def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str = "") -> _Chain:
     """Wire, infer and compile, in one walk over the ops, each with its place in the file."""
     nodes: dict[int, _Node] = {}
     names: dict[str, int] = {}
@@ -254,6 +287,8 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "") -> _Chain:
                 node = _Node(op.infer(), (op,), Lowered(op))
             elif isinstance(op, OutputOp):
                 node = nodes[taken]
+                if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
+                    raise PipelineError(size_hint)
                 output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
                 _check_output(output.name, (*outputs, *annotations))
                 outputs[output.name] = output

@@ -258,7 +258,8 @@ class Drawing:
             return self.draws[step.key]
         boxes: F64 | None = None
         if isinstance(step, draw.IouCrop) and self._boxes is not None:
-            boxes = moved(self._boxes, (*rows.transform, *columns.transform))
+            (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
+            boxes = moved(self._boxes, (scale_y, scale_x, offset_y, offset_x))
         if isinstance(self._numbers, Numbers):
             words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
         elif step.key in self._numbers:
@@ -272,8 +273,8 @@ class Drawing:
 
 
 def moved(boxes: npt.NDArray[Any], transform: tuple[float, float, float, float]) -> F64:
-    """float64 (n, 4) xyxy after ``(scale_y, offset_y, scale_x, offset_x)``; a mirror swaps the ends."""
-    scale_y, offset_y, scale_x, offset_x = transform
+    """Boxes after a ``Placement.transform``: float64 (n, 4) xyxy; a mirror swaps the ends."""
+    scale_y, scale_x, offset_y, offset_x = transform
     ends = boxes.astype(np.float64) * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
     if scale_x < 0:
         ends[:, [0, 2]] = ends[:, [2, 0]]
@@ -688,10 +689,11 @@ class Plan:
     def _by(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None) -> Place:
         if not self.is_random:
             return self.place
-        boxes = (annotation or {}).get("boxes")
+        boxes = None if annotation is None else annotation.get("boxes")
         if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        return lambda height, width: self._place(height, width, Drawing(numbers, boxes))
+        given = None if boxes is None else np.asarray(boxes).reshape(-1, 4)
+        return lambda height, width: self._place(height, width, Drawing(numbers, given))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}

@@ -24,7 +24,7 @@ ops.random
 ops
 draw
 pipeline_file plan
-compiler decoders decoders.samples decoders.structure
+compiler data.boxes decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
