@@ -260,12 +260,14 @@ def _size_hint(others: Sequence[AnyOp], side: Side) -> str:
     for op in reversed(others):
         if isinstance(op, RandomResizedCrop | RandomCrop | CenterCrop | Resize | Crop | Pad | Letterbox) and op.height:
             other = "training" if side == "serving" else "serving"
-            twin = {"op": "center_crop" if side == "serving" else "random_resized_crop"}
-            twin |= {"height": op.height, "width": op.width} | ({"only": side} if side == "serving" else {})
-            resize = f'{{"op": "resize", "size": ..., "only": "{side}"}} and ' if side == "serving" else ""
+            if side == "serving":
+                crop = {"op": "center_crop", "height": op.height, "width": op.width, "only": "serving"}
+                such = f'{{"op": "resize", "size": ..., "only": "serving"}} and {json.dumps(crop)}'
+            else:
+                such = json.dumps({"op": "random_resized_crop", "height": op.height, "width": op.width})
             return (
                 f"the size differs from image to image, because {op_name(op)} is for {other} alone: "
-                f"add what gives a size in {side}, such as {resize}{json.dumps(twin)}"
+                f"add what gives a size in {side}, such as {such}"
             )
     return ""
 
