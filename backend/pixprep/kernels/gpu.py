@@ -57,9 +57,10 @@ class _Room:
 class GpuKernel:
     """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it is done."""
 
-    def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
+    def __init__(self, plan: TensorPlan, *, plain: bool = False, box_bytes: int = BOX_BYTES) -> None:
         self._plan = plan
         self.is_plain = plain
+        self._box_bytes = box_bytes
         self._constants = cupy.asarray(launch.constants(plan))
         self._struct = launch.plan_struct(plan, self._constants.data.ptr)
         code, options = launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain))
@@ -91,7 +92,7 @@ class GpuKernel:
         used = 0
         for index, placement in enumerate(placements):
             needed = launch.box_bytes(self._plan, placement)
-            if used and used + needed > BOX_BYTES:
+            if used and used + needed > self._box_bytes:
                 yield index
                 used = 0
             used += needed
