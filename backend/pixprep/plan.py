@@ -246,7 +246,7 @@ class Drawing:
         kept: by the key of each ``random_iou_crop``, which boxes its window keeps.
     """
 
-    def __init__(self, numbers: Numbers | Mapping[str, Words], boxes: npt.NDArray[Any] | None = None) -> None:
+    def __init__(self, numbers: Numbers | Mapping[str, Words], boxes: npt.ArrayLike | None = None) -> None:
         self._numbers = numbers
         self._boxes = boxes
         self.draws: dict[str, Words] = {}
@@ -259,7 +259,7 @@ class Drawing:
         boxes: F64 | None = None
         if isinstance(step, draw.IouCrop) and self._boxes is not None:
             (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
-            boxes = moved(self._boxes, (scale_y, scale_x, offset_y, offset_x))
+            boxes = moved(_as_boxes(self._boxes), (scale_y, scale_x, offset_y, offset_x))
         if isinstance(self._numbers, Numbers):
             words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
         elif step.key in self._numbers:
@@ -272,10 +272,18 @@ class Drawing:
         return words
 
 
-def moved(boxes: npt.NDArray[Any], transform: tuple[float, float, float, float]) -> F64:
+def _as_boxes(values: Any) -> F64:
+    """Annotated boxes, checked: float64 (n, 4)."""
+    try:
+        return np.asarray(values, np.float64).reshape(-1, 4)
+    except (TypeError, ValueError):
+        raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None
+
+
+def moved(boxes: F64, transform: tuple[float, float, float, float]) -> F64:
     """Boxes after a ``Placement.transform``: float64 (n, 4) xyxy; a mirror swaps the ends."""
     scale_y, scale_x, offset_y, offset_x = transform
-    ends = boxes.astype(np.float64) * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
+    ends = boxes * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
     if scale_x < 0:
         ends[:, [0, 2]] = ends[:, [2, 0]]
     if scale_y < 0:
@@ -697,8 +705,7 @@ class Plan:
         boxes = None if annotation is None else annotation.get("boxes")
         if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        given = None if boxes is None else np.asarray(boxes).reshape(-1, 4)
-        return lambda height, width: self._place(height, width, Drawing(numbers, given))
+        return lambda height, width: self._place(height, width, Drawing(numbers, boxes))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}
