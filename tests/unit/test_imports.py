@@ -27,6 +27,7 @@ pipeline_file plan
 compiler data.boxes decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
+data
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
