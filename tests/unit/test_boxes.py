@@ -77,6 +77,15 @@ def test_what_is_said_of_a_box_goes_with_it_and_nothing_else():
     assert fields["box_track"].tolist() == ["a", "b"]
 
 
+def test_a_box_whose_middle_is_outside_the_window_goes():
+    plan = plan_of(pp.random_iou_crop(), pp.resize(height=8, width=8), pp.boxes(min_size=0))
+    words = {"random_iou_crop#0": {"top": 0, "left": 0, "height": 35, "width": 45}}
+    placed = plan.replaying(words, SAMPLE)(*SIZE)
+    assert placed.kept["random_iou_crop#0"].tolist() == [True, True, False, False]
+    words["random_iou_crop#0"]["width"] = 40  # the second one's middle is at its edge, and most of it is seen
+    assert annotated(plan, plan.replaying(words, SAMPLE)(*SIZE), SAMPLE)["labels"].tolist() == [1]
+
+
 def test_rows_without_a_box_are_minus_one_and_all_images_make_one_array():
     fields = made(LEFT_HALF, pp.boxes(pad=4))
     assert fields["boxes"].shape == (4, 4)
