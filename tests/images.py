@@ -1,5 +1,7 @@
 """Images made from a seed, and the recipes that encode them."""
 
+import base64
+import importlib.util
 import io
 import struct
 import warnings
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import simplejpeg
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 PHOTOS = Path(__file__).parents[1] / "client_examples" / "images"
 
@@ -191,6 +193,50 @@ def others():
     }
 
 
+@cache
+def stills():
+    """Every kind of AVIF and HEIC, by name, as far as there is an encoder here."""
+    found = {}
+    image, odd = Image.fromarray(scene(48, 64)), Image.fromarray(scene(37, 53))
+    alpha = odd.copy()
+    alpha.putalpha(Image.fromarray(noise(37, 53, 1)[:, :, 0]))
+    kinds = {"": image, " odd": odd, " 1x1": Image.fromarray(noise(1, 1)), " gray": odd.convert("L"), " alpha": alpha}
+    if features.check("avif"):
+        found |= {f"avif{name}": save(each, "AVIF") for name, each in kinds.items()}
+        found |= {
+            "avif 4:4:4": save(odd, "AVIF", subsampling="4:4:4", quality=95),
+            "avif full range": save(odd, "AVIF", range="full"),
+            "avif animated": save(image, "AVIF", save_all=True, append_images=[image.transpose(Image.ROTATE_180)] * 2),
+            "avif china": save(read(photo("china")), "AVIF"),
+            "avif flower": save(read(photo("flower")), "AVIF"),
+        }
+    if (heif := heif_library()) is not None:
+
+        def heic(each, **options):
+            file = io.BytesIO()
+            heif.from_pillow(each).save(file, format="HEIF", **options)
+            return file.getvalue()
+
+        deep = np.random.default_rng(3).integers(0, 1 << 12, (37, 53, 3), np.uint16) << 4
+        file = io.BytesIO()
+        heif.from_bytes("RGB;16", (53, 37), deep.tobytes()).save(file)
+        found |= {f"heic{name}": heic(each) for name, each in kinds.items()}
+        found |= {
+            "heic 4:4:4": heic(odd, chroma=444, quality=95),
+            "heic 10 bits": file.getvalue(),
+            "heic of tiles": heic(Image.fromarray(scene(150, 200)), tile_size=64),
+            "heic with a thumbnail": heic(Image.fromarray(scene(150, 200)), thumbnails=[64]),
+            "heic china": heic(read(photo("china"))),
+            "heic flower": heic(read(photo("flower")), tile_size=256),
+        }
+    return found
+
+
+def heif_library():
+    """pillow-heif, where it is installed."""
+    return importlib.import_module("pillow_heif") if importlib.util.find_spec("pillow_heif") else None
+
+
 def expected_pixels(encoded, *, gray=False, upright=True):
     """What Pillow makes of an image, by the rules of ``decode``: (height, width, 3 or 1)."""
     image = read(encoded)
@@ -208,7 +254,10 @@ JUNK = {
     "one byte": b"\xff",
     "text": b"not an image at all",
     "html": b"<!doctype html><title>404</title>" * 20,
+    "base64": base64.b64encode(bytes(range(256))),
+    "json": b'{"b64": "/9j/4AAQ"}',
     "jpeg magic only": b"\xff\xd8\xff",
+    "jpeg by curl -d": b"\xff\xd8\xff\xe0" + b"\x10" * 2000,
     "jpeg markers only": b"\xff\xd8\xff\xd9",
     "png magic only": b"\x89PNG\r\n\x1a\n",
     "gif magic only": b"GIF89a",

@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         "a crop before the resize pads a smaller image",
         "compiler.py",
-        'steps.append(replace(step, beyond="refuse_smaller"))',
-        "steps.append(step)",
+        'replace(step, beyond="refuse_smaller") if',
+        "step if",
         "device/test_engine.py::test_an_image_without_a_place_is_refused_in_words_whichever_output_is_asked_for",
     ),
     Mutant(
@@ -288,13 +288,6 @@ MUTANTS = (
         "_ROUNDS = 10",
         "_ROUNDS = 9",
         "unit/test_draw.py::test_philox_gives_the_known_answers_of_random123",
-    ),
-    Mutant(
-        "a mirrored axis has its margin on the other side",
-        "plan.py",
-        "        first = self.begin + self.length + self.at - self.canvas if self.is_flipped else self.begin - self.at",
-        "        first = self.begin - self.at",
-        "unit/test_draw.py::test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand",
     ),
     Mutant(
         "labels stay when their box goes",
@@ -545,6 +538,27 @@ MUTANTS = (
         "if frame[5] != 3:",
         "unit/test_structure.py::test_colours_are_found_by_libjpegs_rule",
     ),
+    Mutant(
+        "base64 that stands for more than the limits allow is decoded",
+        "decoders/text.py",
+        "if sum(map(len, images)) > _longest(request_bytes):",
+        "if sum(map(len, images)) > 9 * _longest(request_bytes):",
+        "unit/test_text.py::test_base64_of_more_bytes_than_may_come_is_not_decoded",
+    ),
+    Mutant(
+        "URL-safe base64 is another image",
+        "decoders/text.py",
+        'bytes.maketrans(b"-_", b"+/")',
+        'bytes.maketrans(b"-_", b"/+")',
+        "unit/test_text.py::test_every_common_way_of_base64_is_read",
+    ),
+    Mutant(
+        "base64 with padding that does not fit is read",
+        "decoders/text.py",
+        "len(text) - len(digits) not in (0, missing)",
+        "len(text) - len(digits) > 2",
+        "unit/test_text.py::test_broken_base64_is_left_as_it_is",
+    ),
     # the engine
     Mutant(
         "an error is put in the place of another image",
@@ -645,6 +659,41 @@ MUTANTS = (
         "a = np.float32(-0.5)",
         "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
     ),
+    Mutant(
+        "OpenCV's lanczos4 looks a pixel too far to the right",
+        "profiles/opencv.py",
+        "_uniform(first - 3, _fixed(_lanczos4(t)))",
+        "_uniform(first - 2, _fixed(_lanczos4(t)))",
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
+    Mutant(
+        "OpenCV's lanczos4 rounds between its passes",
+        "kernels/resample.py",
+        '"opencv_lanczos": (_integer, _fixed)',
+        '"opencv_lanczos": (_linear_first, _fixed)',
+        "unit/test_verify.py::test_every_decoding_and_every_filter_equals_its_frozen_results",
+    ),
+    Mutant(
+        "an AVIF's data may be larger than its container says",
+        "decoders/boxes.py",
+        "if (coded.height, coded.width) != (height, width):",
+        "if coded.height < height or coded.width < width:",
+        "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 16 pixels around 65536]",
+    ),
+    Mutant(
+        "a frame of AV1 is believed to have the size of its sequence",
+        "decoders/bitstreams.py",
+        "height * width if is_reduced else 1 << across + down",
+        "height * width",
+        "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 16 pixels whose frames may say 65536]",
+    ),
+    Mutant(
+        "the items of an AVIF may share their bytes without end",
+        "decoders/boxes.py",
+        "self._n_bytes += length",
+        "self._n_bytes = length",
+        "attacks/test_image_avif_heic.py::test_an_avif_that_lies_is_refused[of 1,000 tiles of one megabyte]",
+    ),
     # kernels on the CPU
     Mutant(
         "NumPy's resize cuts off in place of rounding",
@@ -666,6 +715,41 @@ MUTANTS = (
         "block = block[:, :, : len(channels)][_directions(placement.flips)]",
         "block = block[:, :, : len(channels)]",
         "device/test_kernel.py::test_a_pipeline_equals_pillow",
+    ),
+    Mutant(
+        "a box comes back with x and y swapped",
+        "coordinates.py",
+        "array[..., 1::-1], array[..., 3:1:-1]",
+        "array[..., :2], array[..., 2:]",
+        "unit/test_coordinates.py::test_boxes_in_the_tensor_come_back_to_the_photo",
+    ),
+    Mutant(
+        "a mirrored box has its left edge on the right",
+        "coordinates.py",
+        "return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)",
+        "return np.concatenate([first, last], axis=-1)",
+        "unit/test_coordinates.py::test_boxes_in_the_tensor_come_back_to_the_photo",
+    ),
+    Mutant(
+        "a margin before the resize counts no pixels in the transform",
+        "plan.py",
+        "beside = (self.margins[axis + 2] - self.margins[axis]) / 2",
+        "beside = 0.0",
+        "unit/test_plan.py::test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it",
+    ),
+    Mutant(
+        "a filter that reaches over the image's edge sees none of the margin before the resize",
+        "plan.py",
+        "reach = REACH * max(ratio, 1.0) + 1",
+        "reach = 0.0",
+        "device/test_kernel.py::test_a_margin_before_the_resize_is_resampled_like_any_pixel",
+    ),
+    Mutant(
+        "the plain CUDA kernels see the image's edge in the margin before the resize",
+        "kernels/plain.cu",
+        "return line.fill >> 8 * c & 255;",
+        "position = position < 0 ? 0 : line.inside - 1;",
+        "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
     ),
     Mutant(
         "a margin is not normalized",
@@ -994,6 +1078,13 @@ MUTANTS = (
         'elif environment.get(PINNED_VARIABLE) == "1":',
         "unit/test_pool.py::test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none",
     ),
+    Mutant(
+        "base64 is accepted unasked",
+        "triton/model.py",
+        "if self._accepts_base64:",
+        "if images:",
+        "unit/test_model.py::test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever",
+    ),
     # the files that Triton reads
     Mutant(
         "an ensemble's tensors may have two shapes",
@@ -1100,6 +1191,34 @@ MUTANTS = (
         r"ensemble (\S+) (contains .*)",
         r"ensemble (\S+) (.*)",
         "unit/test_server_setup.py::test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has_none",
+    ),
+    Mutant(
+        "the page answers to any name that leads to this machine",
+        "page/server.py",
+        "if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):",
+        "if len(hosts) != 1:",
+        "attacks/test_page.py::test_a_name_that_was_bound_to_this_machine_is_refused",
+    ),
+    Mutant(
+        "any website may send the page a photo",
+        "page/server.py",
+        'if origin is not None and origin != f"http://{hosts[0]}":',
+        "if False:",
+        "attacks/test_page.py::test_no_other_site_sends_a_photo",
+    ),
+    Mutant(
+        "the page reads a photo of any length",
+        "page/server.py",
+        "if length > limit_bytes:",
+        "if False:",
+        "attacks/test_page.py::test_a_photo_over_the_limit_is_refused_before_it_comes",
+    ),
+    Mutant(
+        "the four numbers of a transform are classes",
+        "page/answer.py",
+        "if not self._versions(maker):",
+        "if True:",
+        "server/test_page.py::test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes",
     ),
 )
 

@@ -18,7 +18,7 @@ True
 from typing import TYPE_CHECKING
 
 from pixprep import presets
-from pixprep.data.boxes import boxes_to_original
+from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
@@ -66,7 +66,10 @@ __all__ = [
     "SetupError",
     "TensorSpec",
     "boxes_to_original",
+    "boxes_to_tensor",
     "load",
+    "points_to_original",
+    "points_to_tensor",
     "presets",
     *OPS,
 ]

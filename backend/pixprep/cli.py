@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pixprep import __version__, commands
-from pixprep.decoders import CODECS, DAMAGES, Limits
+from pixprep.decoders import CODECS, DAMAGES, FORMATS, USUAL, Limits
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.printing import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
-    options = vars(_parser().parse_args(argv))
-    run = options.pop("run")
+    parsed, unknown = _parser().parse_known_args(argv)
+    options = vars(parsed)
+    command, run = options.pop("command"), options.pop("run")
+    if unknown:  # the command knows its own usage; the parser of all commands would show none of it
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = run(**options)
         sys.stdout.flush()  # what fails to be written fails here, and not when Python ends
@@ -67,6 +70,14 @@ def _parameter(text: str) -> tuple[str, str]:
     if not (name.isidentifier() and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as threads=2")
     return name, value
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in FORMATS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(FORMATS)}")
+    return names
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -144,14 +155,17 @@ def _parser() -> argparse.ArgumentParser:
             epilog=f"example:\n  {example.strip()}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=run, command=sub)
         return sub
 
     demo = command("demo", commands.show_demo)
     photos = "files or folders; default: two that pixprep brings along"
     demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
     demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
-    demo.add_argument("--stay", action="store_true", help="keep serving on ports 8000, 8001, 8002 until Ctrl-C")
+    demo.add_argument("--force", **_FORCE)
+    demo.add_argument(
+        "--stay", action="store_true", help="keep serving until Ctrl-C, on ports 8000 to 8002, and a page on 8003"
+    )
 
     build = command("build", commands.write_repository)
     build.add_argument("--output", **_DIRECTORY, default=Path("model_repository"), help=f"the repository; {_DEFAULT}")
@@ -230,6 +244,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--threads", **_COUNT, help="default: the cores of this process")
     damage = "what is done about damaged JPEGs; default: strict on the CPU, structural on a GPU"
     run.add_argument("--damage", choices=DAMAGES, help=damage)
+    formats = f"which may come, by commas, of {', '.join(FORMATS)}; default: all but the last two"
+    run.add_argument("--formats", type=_formats, default=USUAL, metavar="LIST", help=formats)
     run.add_argument("--decoder", **_one_of(CODECS), help=f"of JPEGs on a GPU; {_DEFAULT}")
     run.add_argument("--json", **_json("an object a line"))
 
@@ -243,6 +259,10 @@ def _parser() -> argparse.ArgumentParser:
         serve.add_argument(
             f"--{name}-port", type=_whole(0), default=port, metavar="N", help=f"{_DEFAULT}; 0: any that is free"
         )
+    page = "a page for this machine's browser: drop a photo, see its stages, classes and times"
+    serve.add_argument("--page", action="store_true", help=page)
+    page_port = f"default: {commands.PAGE_PORT}; 0: any that is free"
+    serve.add_argument("--page-port", type=_whole(0), default=commands.PAGE_PORT, metavar="N", help=page_port)
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
     serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
@@ -275,7 +295,10 @@ def _parser() -> argparse.ArgumentParser:
     poisson = "Poisson arrivals, each of R requests a second"
     bench.add_argument("--rate", type=_positive, nargs="+", default=[], metavar="R", help=poisson)
     bench.add_argument("--seconds", **_SECONDS, default=5.0, help="that each of them is measured; default: %(default)g")
-    bench.add_argument("--json", **_json("the table as JSON"))
+    printed = bench.add_mutually_exclusive_group()
+    pasted = "measure nothing: print perf_analyzer's command line, to be pasted into a shell"
+    printed.add_argument("--print-command", action="store_true", help=pasted)
+    printed.add_argument("--json", **_json("the table as JSON"))
     bench.add_argument("--csv-file", **_FILE, help="write the table as CSV too")
     bench.add_argument("--json-file", **_FILE, help="write the table as JSON too")
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -18,15 +21,18 @@ from typing import Any
 import numpy as np
 
 from pixprep import presets
+from pixprep.decoders import Format, Limits
+from pixprep.doubts import black_margins
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, say, say_text, summary
+from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, say, say_text, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
+PAGE_PORT = 8003
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
 """Two photos: in the wheel, or else in the checkout."""
@@ -52,7 +58,7 @@ def write_repository(
         say_text(note, file=sys.stderr)
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
-        say(f"next  pixprep serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
+        say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 
@@ -72,6 +78,8 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
     else:
         for problem in problems:
             say(problem)
+        for margin in [] if problems or path.is_dir() else black_margins(Pipeline.load(path)):
+            say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
     for note in side_notes(path):
@@ -105,14 +113,21 @@ def import_pipeline(
     assert origin
     version = "" if origin.version == "unknown" else f" {origin.version}"
     say(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    if origin.library == "ultralytics":
+        from pixprep.importers.ultralytics import own_code
+
+        for line in own_code(Path(source.removeprefix("ultralytics:"))):
+            say(f"{origin.name}: this is what Ultralytics does to an image; {line}: docs/detection.md", file=sys.stderr)
     _preview(photo, lambda encoded: _lines(pipeline, encoded))
-    say(f"next  pixprep verify {shlex.quote(str(file))}", file=sys.stderr)
+    say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
     """What a preview is of, and its bytes: the user's photo, or one that pixprep brings along."""
     path = image or PHOTOS / "china.jpg"
+    if path.is_dir():
+        raise PixprepError(f"{path}: is a folder: name a photo in it")
     with named(path, "cannot be read"):
         return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
 
@@ -204,7 +219,15 @@ def _write_picture(output: Path, picture: Any) -> None:
         output.write_bytes(to_png(picture))
 
 
-def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_json: bool, **options: Any) -> int:
+def run_files(
+    *,
+    pipeline: Path,
+    files: Sequence[Path],
+    output: Path | None,
+    formats: Sequence[Format],
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Run a pipeline on files, without a server: a summary of each output, or one .npy an output.
 
     pixprep run pipeline.json cat.jpg dog.jpg --output tensors
@@ -212,7 +235,10 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
     paths = expand(files)
     _say_skipped(files)
     failed = 0
-    with Engine(_served(pipeline), **options) as engine:
+    limits = Limits(formats=tuple(formats))
+    if output and output.exists() and not output.is_dir():
+        raise PixprepError(f"{output}: is a file: --output takes a folder")
+    with Engine(_served(pipeline), limits=limits, **options) as engine:
         if output:
             with named(output, "cannot be written"):
                 output.mkdir(parents=True, exist_ok=True)
@@ -269,11 +295,14 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         yield row
 
 
-def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **options: Any) -> int:
+def serve_models(
+    *, model_repository: Path, no_check: bool, watch: bool, page: bool, page_port: int, **options: Any
+) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
     pixprep serve --model-repository model_repository --http-port 8000
     """
+    from pixprep.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server
@@ -283,15 +312,24 @@ def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **optio
     if problems:
         raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
     server = Server(model_repository, **options)
+    shown = Page(page_port) if page else None
 
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
         models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
-        say(f"ready  {urls}", *(f"try    {line}" for line in server.curls), f"files  {models}")
+        model = server.models_to_try[0]
+        photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
+        of_model = ["--model", model] if model != "ensemble" else []
+        send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
+        say(f"ready  {urls}", *(f"try    {line}" for line in (send, *server.curls)), f"files  {models}")
+        if shown:
+            shown.start(server)
+            say(f"page   {shown.url}")
 
     log_to_stderr()
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
-    supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
+    with shown or nullcontext():
+        supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     say("stopped", file=sys.stderr)
     return 0
 
@@ -331,6 +369,7 @@ def measure_server(
     rate: Sequence[float],
     csv_file: Path | None,
     json_file: Path | None,
+    print_command: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -350,6 +389,15 @@ def measure_server(
         with named(path, "cannot be read"):
             images.append(path.read_bytes())
     concurrency = concurrency or (() if rate else CONCURRENCY)
+    if print_command:
+        folder = Path(tempfile.mkdtemp(prefix="pixprep-bench-"))
+        try:
+            say(*perf.command_lines(images, folder, concurrency=concurrency, rate=rate, **options))
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        say(f"{folder}: holds what the command needs; remove it when you are done", file=sys.stderr)
+        return 0
     loads = len(concurrency) + len(rate)
     done = count(1)
     with Progress("loads") as progress:
@@ -368,11 +416,15 @@ def measure_server(
     return 0
 
 
-def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> int:
+def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
     """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
 
     pixprep demo cat.jpg holiday_photos --stay
     """
+    from pixprep.serve.wheel import find_wheel
+
+    find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
+    from pixprep.page.process import Page
     from pixprep.repository import build, lite0
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server
@@ -386,11 +438,12 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     def send() -> None:
         say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
         for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
-            words = ["pixprep", "send", *map(str, paths), "--protocol", protocol, "--url", url]
-            say("", f"$ {shlex.join(words)}")
+            words = ["send", *map(str, paths), "--protocol", protocol, "--url", url]
+            say("", f"$ {called()} {shlex.join(words)}")
             codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
         if stay:
-            say("", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
+            page.start(server)
+            say("", f"page      {page.url}", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
 
     say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
     try:
@@ -398,17 +451,21 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     except SetupError:
         say("fetching  the weights of the classifier (16 MB, once)")
         lite0.fetch_checkpoint()
-    build(model_repository, force=True)
+    try:
+        build(model_repository, force=force)
+    except SetupError as error:
+        raise SetupError(*error.args, "the demo takes another folder by --model-repository") from None
     say("starting  Triton")
     if stay:
         log_to_stderr()
-        supervisor.serve(server, on_ready=send)
+        with Page(PAGE_PORT) as page:
+            supervisor.serve(server, on_ready=send)
     else:
         with server:
             send()
     say("", "stopped")
     if not stay:
-        say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
+        say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
 
 

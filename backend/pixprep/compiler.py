@@ -226,24 +226,29 @@ def whole_plan(
 
 
 def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> Lowered:
-    """What comes before, and a resize. A centre crop then has to fit inside the image: its margins are not resampled.
+    """What comes before, and a resize. A centre crop then has to fit inside; ``pad`` and random ops may make margins.
 
-    Those of random ops are.
+    A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
     """
     if before.resize is not None:
         raise PipelineError("the image is resized already, and pixels should be resampled once")
     if before.decode.reduced:
         _check_reduced(op)
-    steps: list[GeometryStep] = []
-    for step in before.before:
-        if isinstance(step, Window) and step.beyond == "refuse_larger":
-            raise PipelineError("must come before pad: margins are not resampled")
-        if isinstance(step, Window) and step.beyond == "fill":
-            steps.append(replace(step, beyond="refuse_smaller"))
-        else:
-            steps.append(step)
-    has_margins = Geometry(tuple(steps), resize, ()).has_margins
-    return replace(before, before=tuple(steps), resize=resize, fill=before.fill if has_margins else None)
+    steps = tuple(
+        replace(step, beyond="refuse_smaller") if isinstance(step, Window) and step.beyond == "fill" else step
+        for step in before.before
+    )
+    is_padded = Geometry(steps, resize, ()).is_padded
+    is_pads = any(isinstance(step, Window) and step.beyond == "refuse_larger" for step in steps)
+    first = "must come before pad" if is_pads else "must have no random margin before it"
+    if is_padded and resize.is_real:
+        raise PipelineError(
+            f'{first}: with "like": "{op.like}" and "filter": "{op.filter}", '
+            "which round nothing, margins are not resampled"
+        )
+    if is_padded and before.decode.reduced:
+        raise PipelineError(f'{first}: margins are not resampled with "reduced": true of decode')
+    return replace(before, before=steps, resize=resize, fill=before.fill if is_padded else None)
 
 
 def _resize(op: ops.Resize) -> plan.Resize:
@@ -289,7 +294,7 @@ def _check_reduced(op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> No
 
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:
     place: Literal["center", "top_left"] = "center" if op.anchor == "center" else "top_left"
-    return Window(height=op.height, width=op.width, place=place, rounding="down", beyond="refuse_larger")
+    return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
 
 
 def _is_over(window: int | None, least: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -95,9 +96,14 @@ class Engine:
         damage: Damage | None = None,
         decoder: Codec = "consistent",
     ) -> None:
+        if not isinstance(pipeline, Pipeline):
+            kind = type(pipeline).__name__
+            raise TypeError(f"an engine takes a Pipeline, not {kind}: pixprep.load(path) reads a pipeline file")
         for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
             if value is not None and value not in choices:
                 raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        if threads is not None and not (isinstance(threads, int) and threads >= 1):
+            raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
         self.pipeline = pipeline
         self.plan = pipeline.plan
         self._device = device_for(device, threads=threads)
@@ -117,8 +123,14 @@ class Engine:
     def run(self, encoded: Sequence[Encoded]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
 
+        Args:
+            encoded: a list of the contents of image files, each as bytes.
+
         Returns:
             In order, an array of the output's shape and dtype, or an ImageError.
+
+        Raises:
+            TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of pixels.
         """
         name = next(iter(self._kernels))
         batch = self.run_batch(encoded, outputs=[name])
@@ -131,7 +143,7 @@ class Engine:
         outputs: Sequence[str] | None = None,
         places: Sequence[Place] | None = None,
     ) -> Batch:
-        """All outputs of the pipeline, or those named, for each image.
+        """All outputs of the pipeline, or those named, for each image; see ``run``.
 
         Args:
             encoded: the images.
@@ -141,7 +153,11 @@ class Engine:
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn.
+            TypeError: ``encoded`` is no list of bytes.
         """
+        _check_images(encoded)
+        if isinstance(outputs, str):
+            raise PipelineError(f'outputs is a list of names: ["{outputs}"]')
         if places is None and self.plan.is_random:
             raise PipelineError(NEEDS_NUMBERS)
         names = list(self.plan.outputs) if outputs is None else list(outputs)
@@ -249,3 +265,27 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_images(encoded: object) -> None:
+    """Refuse what is no list of bytes: one image would be taken for as many as it has bytes, of 110 GiB of tensors.
+
+    Raises:
+        TypeError: it says what is wanted instead.
+    """
+    kinds = (bytes, bytearray, memoryview)
+    if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
+        hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
+        given = f"{type(encoded).__name__}{hint}"
+        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
+    if {*map(type, encoded)} <= {*kinds}:  # 20 ns an image
+        return
+    for index, image in enumerate(encoded):
+        if not isinstance(image, kinds):
+            where = f"image {index + 1} of {len(encoded)}"
+            raise TypeError(f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image)}")
+
+
+def _read(value: object) -> str:
+    """What to do with a path that stands for an image."""
+    return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""

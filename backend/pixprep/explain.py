@@ -163,6 +163,8 @@ def _step(step: GeometryStep) -> str:
         return f"mirror, {step.axis}"
     if not isinstance(step, Window):
         return _random(step)
+    if step.height is None and step.side == "longer":
+        return f"lay on a square of the longer side, {'in the middle' if step.place == 'center' else 'at the top left'}"
     if step.height is None:
         return f"take the middle square of {step.fraction:g} of the shorter side"
     size = f"{step.height} x {step.width}"
@@ -220,17 +222,21 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         return
     box, region = placement.box, placement.region
     steps = []
-    if placement.inside is not None:
-        steps.append(f"on a canvas of {box[2] - box[0]} x {box[3] - box[1]} at row {-box[0]}, column {-box[1]}")
-    elif _size(box) != (height, width):
+    if _size(box) != (height, width):
         steps.append(_window(box))
-    if placement.resized != _size(box):
+    if placement.laid != _size(box):
+        steps.append(
+            f"laid on {placement.laid[0]} x {placement.laid[1]} at row {placement.margins[0]}, "
+            f"column {placement.margins[1]}"
+        )
+    if placement.resized != placement.laid:
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
+    is_whole = any(placement.margins) and placement.canvas == placement.resized  # a part is margin, which is known
     if 0 in _size(region):
         steps.append("of which nothing is seen")
-    elif _size(region) != placement.resized:
+    elif _size(region) != placement.resized and not is_whole:
         steps.append(f"of which only {_window(region)} are needed")
-    if placement.canvas != _size(region) and 0 not in _size(region):
+    if placement.canvas != _size(region) and 0 not in _size(region) and not is_whole:
         steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")
     yield f"e.g. {height} x {width}: {', '.join(steps) or 'as it is'}"
 

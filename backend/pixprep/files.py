@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from pixprep.errors import PixprepError
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic")
 _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 
@@ -63,7 +64,9 @@ def named(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PixprepError(f"{path}: {what}: {error.strerror or error}") from None
+        is_lost = error.errno == errno.ENOENT and not path.parent.is_dir()
+        why = f"there is no folder {path.parent}" if is_lost else error.strerror or error
+        raise PixprepError(f"{path}: {what}: {why}") from None
 
 
 def npy_stems(files: Sequence[Path]) -> Iterator[str]:

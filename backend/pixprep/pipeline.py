@@ -39,6 +39,8 @@ SIDES: tuple[Side, ...] = ("serving", "training")
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
+_PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
+"""Where pipeline files are in the folder of a version, of a model, and in a repository."""
 RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
 
 
@@ -105,6 +107,8 @@ class Pipeline:
     """
 
     def __init__(self, ops: Sequence[Op], *, origin: Origin | None = None) -> None:
+        if isinstance(ops, Op | str | Path):
+            raise PipelineError("ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file")
         checked: list[AnyOp] = []
         for index, op in enumerate(ops):
             if not isinstance(op, Op):
@@ -219,7 +223,10 @@ class Pipeline:
         try:
             text = pipeline_file.read_bytes(path, most=pipeline_file.MAX_BYTES)
         except OSError as error:
-            raise PipelineError(f"{path.name or path}: cannot be read: {error.strerror}") from None
+            inside = [file for place in _PLACES for file in sorted(path.glob(place))] if path.is_dir() else []
+            hint = f": did you mean {inside[0]}?" if inside else ": name the pipeline file in it" * path.is_dir()
+            why = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
+            raise PipelineError(f"{path.name or path}: {why}") from None
         try:
             return cls.from_json(text)
         except PipelineError as error:

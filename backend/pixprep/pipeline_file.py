@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn, cast, get_args, get_type_hints
 import msgspec
 
 from pixprep.errors import PipelineError, printable
-from pixprep.ops import OPS, AnyOp, Op, op_name
+from pixprep.ops import OPS, AnyOp, Op, in_words, op_name
 from pixprep.spec import Like
 
 FORMAT = "pixprep/1"
@@ -37,6 +37,12 @@ _MOVED = {
     ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
 }
 """Where the fields of files went that were written before ``pixprep/1`` was published."""
+_SLIPS = {
+    "": "the text ends too early",
+    "'": "JSON has double quotes only",
+    **dict.fromkeys("/#", "JSON has no comments"),
+}
+"""What is wrong where JSON cannot go on with such a character."""
 _SURROGATE = "a string holds half of a surrogate pair"
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -86,14 +92,14 @@ def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Origin | None]:
         PipelineError: with the JSON path of what is wrong.
     """
     if len(text) > MAX_BYTES:
-        raise PipelineError(f"the file has {len(text):,} bytes; a pipeline file has at most {MAX_BYTES:,}")
+        raise PipelineError(f"is no pipeline file: it has over {MAX_BYTES:,} bytes")
     try:
         text = text if isinstance(text, str) else text.decode()
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
-        raise PipelineError(f"not JSON: line {error.lineno} column {error.colno}: {error.msg}") from None
+        raise PipelineError(not_json(error)) from None
     except UnicodeDecodeError as error:
-        raise PipelineError(f"not JSON: byte {error.start:,} is not UTF-8") from None
+        raise PipelineError(f"is no pipeline file, which is JSON text: byte {error.start:,} is not UTF-8") from None
     except RecursionError:
         raise PipelineError("not a pipeline file: nested too deeply") from None
     except ValueError:
@@ -113,6 +119,20 @@ def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Origin | None]:
     if len(ops) > MAX_OPS:
         raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
     return tuple(_op(index, entry) for index, entry in enumerate(ops)), origin
+
+
+def not_json(error: json.JSONDecodeError) -> str:
+    """Where a text is no JSON, and how; the usual slips by name, and in the same words in every Python."""
+    text, at = error.doc, error.pos
+    before, next_ = text[:at].rstrip(), text[at : at + 1]
+    if not text.strip():
+        return "not JSON: the file is empty"
+    if error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and next_ and next_ in "]}"):
+        at, how = (at if next_ == "," else len(before) - 1), "a comma too many"
+    else:
+        how = _SLIPS.get(next_, error.msg[0].lower() + error.msg[1:])
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return f"not JSON: line {line} column {column}: {how}"
 
 
 def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
@@ -221,7 +241,7 @@ def _origin(value: object) -> Origin:
         return msgspec.convert(value, Origin)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$")
-        raise PipelineError(f"$.origin{path.rstrip('`')}: {text[0].lower()}{printable(text[1:200])}") from None
+        raise PipelineError(f"$.origin{path.rstrip('`')}: {printable(in_words(text)[:200])}") from None
     except PipelineError as error:
         raise PipelineError(f"$.origin.{error}") from None
     except UnicodeEncodeError:
@@ -254,14 +274,14 @@ def _op(index: int, entry: object) -> AnyOp:
 
 
 def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:
-    """What msgspec found, with the field first: ``size: expected `int | null`, got `str```."""
+    """What msgspec found, with the field first and in words: ``size: expected a whole number, got a string``."""
     text, _, path = str(error).partition(" - at `$.")
     path = path.rstrip("`")
     if text.startswith("Object missing required field"):
         return f'the field "{text.split("`")[1]}" is missing'
     if text.startswith("Invalid enum value"):
         return f"{path}: {quoted(fields[path])} is not a choice{_suggest(str(fields[path]), _choices(cls, path))}"
-    return f"{path}: {text[0].lower()}{text[1:]}"
+    return f"{path}: {in_words(text)}"
 
 
 def _choices(cls: type[Op], field: str) -> list[str]:

@@ -36,6 +36,8 @@ NEEDS_NUMBERS = (
     "random ops need numbers: use a Loader, or give places=[plan.placing(numbers) for numbers in "
     "plan.draw(seed=..., epoch=..., indices=...)]"
 )
+REACH = 4
+"""No filter looks further than this many resized pixels, or pixels of an image that grows, from an output's centre."""
 
 RECENT_SIZES = 512
 """Of images, whose placements are remembered: 1 kB each, and 10 us to make."""
@@ -49,7 +51,8 @@ class Window:
     """A new canvas laid over the image: it crops where it is smaller, and pads where it is larger.
 
     Attributes:
-        height, width: of the canvas; None: a square of ``int(fraction * shorter side)``.
+        height, width: of the canvas; None: a square of ``int(fraction * side)``.
+        side: of the image, which the square follows.
         place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: half of what is cut off lies above, rounded
             by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added there.
         beyond: what happens where the canvas is larger than the image, or smaller.
@@ -58,6 +61,7 @@ class Window:
     height: int | None
     width: int | None
     fraction: float = 1.0
+    side: Literal["shorter", "longer"] = "shorter"
     place: Literal["fixed", "center", "top_left"]
     top: int = 0
     left: int = 0
@@ -163,23 +167,26 @@ class Reduction:
         return position / self.denominator + self.origin[axis]
 
 
+NO_MARGINS = (0, 0, 0, 0)
+
+
 class Placement(NamedTuple):
     """A geometry applied to an image of one size. Rows before columns; every number is in whole pixels.
 
-    The image is cropped to ``box``, mirrored, and resized to ``resized``. The ``region`` of the result is flipped and
-    laid on the canvas with its first pixel at ``at``. The fill covers the rest of the canvas. A mirror before the
-    resize and a flip after it differ: the ties of ``nearest`` and ``box`` do not fall alike from both sides.
+    The image is cropped to ``box``, mirrored, surrounded by ``margins`` of the fill, and resized to ``resized``. The
+    ``region`` of the result is flipped and laid on the canvas with its first pixel at ``at``. The fill covers the rest
+    of the canvas. A mirror before the resize and a flip after it differ: the ties of ``nearest`` and ``box`` do not
+    fall alike from both sides.
 
     Attributes:
-        ratio: (y, x), pixels of the box for each resized pixel; ``box`` / ``resized`` unless the resize is
-            ``subpixel``: then the middles of both agree.
+        ratio: (y, x), pixels of the box and its margins for each resized pixel; their size / ``resized`` unless the
+            resize is ``subpixel``: then the middles of both agree.
         box, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
-            the image would be.
+            the image would be. Where there are margins, the region leaves out what no filter makes of the box.
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
-        inside: (top, left, bottom, right), the part of the box that shows the image, where a margin before the resize
-            is in the box too, which then may reach outside the image; None: all of it.
+        margins: (top, left, bottom, right) of the mirrored box, before the resize.
     """
 
     box: tuple[int, int, int, int]
@@ -191,7 +198,14 @@ class Placement(NamedTuple):
     at: tuple[int, int]
     canvas: tuple[int, int]
     reduction: Reduction | None = None
-    inside: tuple[int, int, int, int] | None = None
+    margins: tuple[int, int, int, int] = NO_MARGINS
+
+    @property
+    def laid(self) -> tuple[int, int]:
+        """(rows, columns) of the box with its margins: what is resized."""
+        top, left, bottom, right = self.box
+        above, before, below, behind = self.margins
+        return above + bottom - top + below, before + right - left + behind
 
     @property
     def read(self) -> tuple[int, int, int, int]:
@@ -220,7 +234,11 @@ class Placement(NamedTuple):
         scales, offsets = [], []
         for axis in (0, 1):
             scale, offset = _stretch(
-                self.box[axis], self.box[axis + 2], self.resized[axis], self.ratio[axis], is_mirrored=self.mirrors[axis]
+                self.box[axis::2],
+                self.margins[axis::2],
+                self.resized[axis],
+                self.ratio[axis],
+                is_mirrored=self.mirrors[axis],
             )
             offset -= self.region[axis]
             if self.flips[axis]:
@@ -230,11 +248,22 @@ class Placement(NamedTuple):
         return (*scales, *offsets)  # type: ignore[return-value]
 
 
-def _stretch(begin: int, end: int, resized: int, ratio: float, *, is_mirrored: bool) -> tuple[float, float]:
-    """(scale, offset) of one axis: ``resized = image * scale + offset`` of what is cropped, mirrored and resized."""
-    scale = 1 / ratio
-    offset = resized / 2 - (begin + end) / 2 * scale
-    return (-scale, resized - offset) if is_mirrored else (scale, offset)
+def _stretch(
+    box: Sequence[int], margins: Sequence[int], resized: int, ratio: float, *, is_mirrored: bool
+) -> tuple[float, float]:
+    """(scale, offset) of one axis: ``resized = image * scale + offset`` of what is cropped, mirrored and surrounded.
+
+    Args:
+        box: its begin and its end.
+        margins: before and behind it.
+        resized: its length after the resize.
+        ratio: see ``Placement``.
+        is_mirrored: before the margins are added.
+    """
+    scale, middle, beside = 1 / ratio, (box[0] + box[1]) / 2, (margins[1] - margins[0]) / 2
+    if is_mirrored:
+        scale, beside = -scale, -beside
+    return scale, resized / 2 - (middle + beside) * scale
 
 
 class Drawing:
@@ -308,9 +337,9 @@ class Geometry:
         return tuple(step for step in (*self.before, *self.after) if not isinstance(step, Window | Flip))
 
     @property
-    def has_margins(self) -> bool:
-        """Whether a margin may be resized with the image: the box of a placement may then reach outside the image."""
-        return any(not isinstance(step, Window | Flip) and not step.is_inside for step in self.before)
+    def is_padded(self) -> bool:
+        """Whether an image may have margins before the resize."""
+        return any(_makes_margins(step) for step in self.before)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
@@ -327,18 +356,10 @@ class Geometry:
         rows, columns = _Span(height), _Span(width)
         for step in self.before:
             _apply(step, rows, columns, drawing)
-        tops, lefts = rows.canvas_edges, columns.canvas_edges
-        box = (tops[0], lefts[0], tops[1], lefts[1])
+        box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
         size = (rows.canvas, columns.canvas)
-        inside = None
-        if (rows.length, columns.length) != size:
-            inside = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
-            if size[0] * size[1] > MAX_RESIZED_PIXELS:
-                raise ImageError(
-                    "BAD_DIMENSIONS",
-                    f"its {height} x {width} pixels would lie on a canvas of {size[0]} x {size[1]}, "
-                    f"more than {MAX_RESIZED_PIXELS:,} pixels",
-                )
+        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
+        margins = rows.at, columns.at, below, behind
         resized = self.resize.size(*size) if self.resize else size
         ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
@@ -348,12 +369,14 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        rows, columns = (
-            _Span(
-                resized[axis], _stretch(box[axis], box[axis + 2], resized[axis], ratio[axis], is_mirrored=mirrors[axis])
+        if margins == NO_MARGINS:
+            rows, columns = _Span(resized[0]), _Span(resized[1])
+        else:
+            rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])
+        for axis, span in enumerate((rows, columns)):
+            span.stretch = _stretch(
+                box[axis::2], margins[axis::2], resized[axis], ratio[axis], is_mirrored=mirrors[axis]
             )
-            for axis in (0, 1)
-        )
         for step in self.after:
             _apply(step, rows, columns, drawing)
         return Placement(
@@ -365,8 +388,15 @@ class Geometry:
             flips=(rows.is_flipped, columns.is_flipped),
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
-            inside=inside,
+            margins=margins,
         )
+
+
+def _makes_margins(step: GeometryStep) -> bool:
+    """Whether a step before the resize may leave a margin, which is then resized too."""
+    if isinstance(step, Window):
+        return step.beyond == "refuse_larger"
+    return not isinstance(step, Flip) and not step.is_inside
 
 
 class _Span:
@@ -377,12 +407,11 @@ class _Span:
 
     __slots__ = ("at", "begin", "canvas", "is_flipped", "length", "stretch")
 
-    def __init__(self, length: int, stretch: tuple[float, float] = (1.0, 0.0)) -> None:
-        self.stretch = stretch
-        self.begin = 0
-        self.length = length
-        self.at = 0
-        self.canvas = length
+    def __init__(self, canvas: int, begin: int = 0, end: int | None = None) -> None:
+        self.begin = self.at = begin
+        self.length = (canvas if end is None else end) - begin
+        self.canvas = canvas
+        self.stretch = (1.0, 0.0)
         self.is_flipped = False
 
     def window(self, start: int, length: int) -> None:
@@ -397,12 +426,6 @@ class _Span:
         self.canvas = length
 
     @property
-    def canvas_edges(self) -> tuple[int, int]:
-        """The positions of the axis at the canvas's ends, the lower one first; outside the axis where margins are."""
-        first = self.begin + self.length + self.at - self.canvas if self.is_flipped else self.begin - self.at
-        return first, first + self.canvas
-
-    @property
     def transform(self) -> tuple[float, float]:
         """(scale, offset) from the decoded image to the canvas."""
         scale, offset = self.stretch
@@ -415,11 +438,22 @@ class _Span:
         self.is_flipped = not self.is_flipped
 
 
+def _seen(span: _Span, resized: int, ratio: float) -> _Span:
+    """Of a resized axis the positions that a filter makes of more than its margins."""
+    if span.length <= 0:
+        return _Span(resized, 0, 0)
+    reach = REACH * max(ratio, 1.0) + 1
+    middle = resized / 2 - span.canvas / 2 / ratio  # where the canvas begins: 0 unless the resize is subpixel
+    first = floor((span.at - reach) / ratio + middle)
+    last = ceil((span.at + span.length + reach) / ratio + middle)
+    return _Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
+
+
 def _apply(step: GeometryStep, rows: _Span, columns: _Span, drawing: Drawing) -> None:
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
     elif isinstance(step, Window):
-        side = int(step.fraction * min(rows.canvas, columns.canvas))
+        side = int(step.fraction * (min if step.side == "shorter" else max)(rows.canvas, columns.canvas))
         height = max(1, side) if step.height is None else step.height
         width = max(1, side) if step.width is None else step.width
         is_fixed = step.place == "fixed"
@@ -715,7 +749,7 @@ class Plan:
             placement = geometry.place(height, width, drawing)
             placements.update(dict.fromkeys(names, placement))
             if has_tensor:
-                least = min(least, *placement.ratio) if placement.inside is None else 0
+                least = min(least, *placement.ratio)
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)
         return Placed(height, width, placements, denominator, drawing.draws, drawing.kept)

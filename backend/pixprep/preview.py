@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders import Encoded
+from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
@@ -51,7 +51,13 @@ class Shown:
     def window(self) -> tuple[int, int, int, int]:
         """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing."""
         (top, left), region = self.placement.at, self.placement.region
-        return top, left, top + region[2] - region[0], left + region[3] - region[1]
+        bottom, right = top + region[2] - region[0], left + region[3] - region[1]
+        if any(self.placement.margins):  # the region reaches as far as the filter does, the photo less far
+            scales, offsets, box = self.placement.transform[:2], self.placement.transform[2:], self.placement.box
+            ends = [sorted(round(edge * scales[i] + offsets[i]) for edge in box[i::2]) for i in (0, 1)]
+            top, bottom = (min(max(end, top), bottom) for end in ends[0])
+            left, right = (min(max(end, left), right) for end in ends[1])
+        return top, left, bottom, right
 
     @property
     def is_empty(self) -> bool:
@@ -71,10 +77,17 @@ class Shown:
         """(top, left, bottom, right) of what is seen, in the pixels of the decoded photo."""
         *scales, y, x = self.placement.transform
         top, left, bottom, right = self.window
+        if any(self.placement.margins):  # the photo may end within a pixel
+            top, left, (bottom, right) = 0, 0, self.placement.canvas
         rows, columns = (
             sorted((edge - offset) / scale for edge in edges)
             for edges, scale, offset in zip(((top, bottom), (left, right)), scales, (y, x), strict=True)
         )
+        if any(self.placement.margins):
+            first, last = self.placement.box[:2], self.placement.box[2:]
+            rows, columns = (
+                [min(max(edge, first[i]), last[i]) for edge in edges] for i, edges in enumerate((rows, columns))
+            )
         return rows[0], columns[0], rows[1], columns[1]
 
     def of_photo(self, pixels: Array) -> Array:
@@ -106,8 +119,16 @@ class Preview:
                 yield f'"{shown.name}": {note}'
 
 
-def preview(pipeline: Pipeline, encoded: Encoded) -> Preview:
+def preview(
+    pipeline: Pipeline, encoded: Encoded, *, limits: Limits | None = None, damage: Damage | None = None
+) -> Preview:
     """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
+
+    Args:
+        pipeline: what to run.
+        encoded: the photo.
+        limits: what is refused; default: the engine's.
+        damage: what becomes of a damaged JPEG; default: the engine's.
 
     Raises:
         ImageError: it cannot be decoded, or does not fit.
@@ -121,7 +142,7 @@ def preview(pipeline: Pipeline, encoded: Encoded) -> Preview:
         levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
-    with Engine(Pipeline(ops), threads=1) as engine:
+    with Engine(Pipeline(ops), threads=1, limits=limits, damage=damage) as engine:
         batch = engine.run_batch([encoded])
     if batch.errors[0] is not None:
         raise batch.errors[0]

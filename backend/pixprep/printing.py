@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +42,17 @@ def say(*lines: object, file: IO[str] | None = None) -> None:
 def say_text(text: str, *, file: IO[str] | None = None) -> None:
     """The same of a text of lines, whose line breaks are its own."""
     say(*text.removesuffix("\n").split("\n"), file=file)
+
+
+def called() -> str:
+    """How a shell calls this command: by its name where it finds it, else by the path of this Python's own."""
+    ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
+    if not ours.exists():
+        return f"{shlex.quote(sys.executable)} -m pixprep"
+    if found and Path(found).samefile(ours):
+        return "pixprep"
+    here = Path.cwd()
+    return shlex.quote(str(ours.relative_to(here) if ours.is_relative_to(here) else ours))
 
 
 class _Formatter(logging.Formatter):

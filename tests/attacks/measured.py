@@ -10,12 +10,19 @@ import resource
 import signal
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
+from PIL import features
+
 import pixprep as pp
+from pixprep.decoders import USUAL
 from pixprep.triton.warm_up import warm_up
 
 PATIENCE_S = 20
+LIMITS = pp.Limits(
+    formats=(*USUAL, *["avif"] * features.check("avif"), *["heic"] * (find_spec("pillow_heif") is not None))
+)
 ROOM = 2 << 30  # of address space, over what the process has: what asks for more gets a MemoryError
 
 
@@ -29,7 +36,7 @@ def decode(pipeline, encoded, answer):
     signal.alarm(PATIENCE_S)
     resource.setrlimit(resource.RLIMIT_AS, (pages(0) + ROOM,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with pp.Engine(pp.Pipeline.from_json(pipeline), threads=1) as engine:
+    with pp.Engine(pp.Pipeline.from_json(pipeline), threads=1, limits=LIMITS) as engine:
         before = pages(1)
         start = time.process_time()
         (result,) = engine.run([encoded])
@@ -64,7 +71,7 @@ def read(file):
 
 if __name__ == "__main__":
     ops = [pp.decode(), pp.center_crop(8), pp.tensor()]
-    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+    with pp.Engine(pp.Pipeline(ops), threads=1, limits=LIMITS) as engine:
         warm_up(engine)
     while (pipeline := read(sys.stdin.buffer)) is not None:
         sys.stdout.write(measure(pipeline, read(sys.stdin.buffer)) + "\n")

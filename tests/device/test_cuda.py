@@ -1,6 +1,5 @@
 """The CUDA kernels with no GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
 from pixprep.kernels import launch, nvrtc
 from pixprep.kernels.resampling import resampling
-from pixprep.kernels.structs import LAID
 from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Windows
 
@@ -160,7 +158,7 @@ def test_the_comparison_sees_a_wrong_window(folder, wrong, like):
 @needs_compiler
 @pytest.mark.parametrize("passes", PASSES)
 def test_the_comparison_sees_another_arithmetic(folder, passes):
-    """A negative control: each arithmetic computed as its neighbour, on the same windows."""
+    """A negative control: each arithmetic computed as another, on the same windows."""
     dtype = "float32" if passes in REAL else "uint8"
     plan = synthetic(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype=dtype)), passes)
     batch = images(4)[3:]
@@ -169,7 +167,7 @@ def test_the_comparison_sees_another_arithmetic(folder, passes):
     assert all(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
 
     def spoil(prepared):
-        prepared.images["passes"] = len(PASSES) - 1 - prepared.images["passes"]
+        prepared.images["passes"] = (prepared.images["passes"] + len(PASSES) // 2) % len(PASSES)
 
     assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch, spoil=spoil), theirs))
 
@@ -374,24 +372,3 @@ def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
         assert ends[-1] <= len(room.between)
     assert (len(prepared.parts) == 13) == (most < 2)
     assert (len(prepared.parts) == 1) == (most == 10**9)
-
-
-def zoomed_plan():
-    ops = [pp.random_zoom_out(), pp.resize(height=30, width=30), pp.tensor(dtype="uint8")]
-    return pp.Pipeline([pp.decode(), *ops]).for_training().plan.outputs["tensor"]
-
-
-@needs_nvrtc
-def test_what_lays_images_on_canvases_is_compiled_for_plans_that_need_it_alone():
-    plan = zoomed_plan()
-    found = cuda_builds.usage(launch.code(plan), launch.options(plan), 90)
-    assert set(found) == {"first_pass", "second_pass", "lay"}
-    assert (found["lay"].spilled, found["lay"].stack) == (0, 0)
-    assert "lay(" not in launch.code(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8")))
-
-
-@needs_compiler
-def test_the_struct_of_a_canvas_is_that_of_the_code(folder):
-    size = cuda_shim.build(zoomed_plan(), folder).size_of_laid
-    size.restype = ctypes.c_size_t
-    assert size() == LAID.itemsize

@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 from compare import EQUAL, assert_close
 from decoding import PLAN, decode
 from images import JUNK, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
-from pixprep.decoders import FORMATS, Limits
+from pixprep.decoders import USUAL, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.header import read_jpeg_header, sniff
 from pixprep.errors import REASONS, ImageError
@@ -251,7 +251,7 @@ def test_junk_is_refused(name):
 def test_limits_hold_for_every_format(name):
     encoded, format_name = ALL[name], "jpeg" if name == "baseline" else name.split()[0]
     assert sniff(encoded) == format_name
-    others_only = tuple(other for other in FORMATS if other != format_name)
+    others_only = tuple(other for other in USUAL if other != format_name)
     for limits, reason in (
         ({"max_pixels": 0}, "TOO_MANY_PIXELS"),
         ({"max_side": 0}, "BAD_DIMENSIONS"),

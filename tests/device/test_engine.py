@@ -229,6 +229,9 @@ def test_times_are_told_for_each_image(engine):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"threads": 0}, "threads is a whole number of at least 1, not 0"),
+        ({"threads": "2"}, "threads is a whole number of at least 1, not '2'"),
+        ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"damage": "x"}, "damage is one of strict, structural, lenient, not 'x'"),
         ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cpu, not ['cpu']"),
@@ -244,6 +247,52 @@ def test_an_engine_that_cannot_be_is_refused_in_words(options, message, monkeypa
     with pytest.raises(pp.PixprepError) as caught:
         pp.Engine(PIPELINE, **options)
     assert str(caught.value) == message
+
+
+LIST = "an engine takes a list of encoded images, each the bytes of a file; given was "
+READ = ": read the file, as by Path(name).read_bytes()"
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (GOOD[0], f"{LIST}bytes: write [image] for one"),
+        (bytearray(GOOD[0]), f"{LIST}bytearray: write [image] for one"),
+        (memoryview(GOOD[0]), f"{LIST}memoryview: write [image] for one"),
+        ("photo.jpg", f"{LIST}str{READ}"),
+        (Path("photo.jpg"), f"{LIST}PosixPath{READ}"),
+        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray"),
+        ((image for image in GOOD), f"{LIST}generator"),
+        (None, f"{LIST}NoneType"),
+        (["photo.jpg"], f"image 1 of 1 is not the bytes of a file, but str{READ}"),
+        ([GOOD[0], Path("photo.jpg")], f"image 2 of 2 is not the bytes of a file, but PosixPath{READ}"),
+        ([np.zeros((4, 4, 3), np.uint8)], "image 1 of 1 is not the bytes of a file, but ndarray"),
+        ([[GOOD[0]]], "image 1 of 1 is not the bytes of a file, but list"),
+    ],
+)
+def test_what_is_no_list_of_encoded_images_is_refused_in_one_sentence(engine, images, message):
+    for run in (engine.run, engine.run_batch):
+        with pytest.raises(TypeError) as caught:
+            run(images)
+        assert str(caught.value) == message
+
+
+def test_sequences_and_subclasses_of_bytes_are_lists_of_encoded_images(engine):
+    (expected,) = engine.run(GOOD[:1])
+    for images in ((GOOD[0],), [bytearray(GOOD[0])], [memoryview(GOOD[0])], [np.bytes_(GOOD[0])]):
+        assert_close(engine.run(images)[0], expected, EQUAL)
+
+
+def test_an_engine_takes_a_pipeline_and_not_its_file():
+    with pytest.raises(TypeError) as caught:
+        pp.Engine("pipeline.json")
+    assert str(caught.value) == "an engine takes a Pipeline, not str: pixprep.load(path) reads a pipeline file"
+
+
+def test_outputs_are_a_list_of_names(engine):
+    with pytest.raises(pp.PipelineError) as caught:
+        engine.run_batch(GOOD[:1], outputs="tensor")
+    assert str(caught.value) == 'outputs is a list of names: ["tensor"]'
 
 
 def test_damaged_jpegs_that_were_decoded_are_counted_of_their_batch_alone():

@@ -14,11 +14,10 @@ import pytest
 
 import cuda_shim
 import pixprep as pp
-from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, with_exif
+from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, stills, with_exif
 from images import jpeg as encode
 from pixprep import cli, kernels
 from pixprep.decoders import samples, structure
-from pixprep.kernels.cpu import CpuKernel
 from pixprep.serve import doctor
 from pixprep.triton.warm_up import warm_up
 
@@ -84,7 +83,7 @@ def jpeg(height, width, seed=0, **options):
 
 def mixed():
     """Every kind of image, and what is none."""
-    images = [*jpegs().values(), *others().values(), *JUNK.values(), jpeg(80, 80, 2)[:900]]
+    images = [*jpegs().values(), *others().values(), *stills().values(), *JUNK.values(), jpeg(80, 80, 2)[:900]]
     return [*images, *(with_exif(orientation) for orientation in range(1, 9)), jpeg(200, 90, 1, progressive=True)]
 
 
@@ -125,6 +124,7 @@ CASES = {
     "structure": ({}, {}),
     "structure, gray": ({"color": "gray"}, {"limits": pp.Limits(max_pixels=4000, formats=("png",))}),
     "structure, fastest": ({}, {"decoder": "fastest"}),
+    "AVIF and HEIC": ({}, {"limits": pp.Limits(formats=("jpeg", *sorted({name.split()[0] for name in stills()})))}),
 }
 
 
@@ -866,24 +866,3 @@ def test_random_geometry_is_the_cpus(name, gpu):  # noqa: ARG001
         assert len(np.unique(ours["tensor"][:40].reshape(40, -1), axis=0)) == 40
         with pytest.raises(pp.PipelineError, match="random ops need numbers"):
             engine.run_batch(images)
-
-
-def test_canvases_that_have_no_room_together_are_laid_one_part_after_the_other(gpu):  # noqa: ARG001
-    module = importlib.import_module("pixprep.kernels.gpu")
-    pipeline = pp.Pipeline([pp.decode(), pp.random_zoom_out(side_range=(2, 3)), *ZOOMED[2:3], pp.tensor()])
-    plan = pipeline.for_training().plan
-    images = [noise(30, 40, seed=index) for index in range(12)]
-    numbers = plan.draw(seed=2, epoch=0, indices=range(12))
-    placements = [plan.placing(each)(30, 40).placements["tensor"] for each in numbers]
-    assert 3 < sum(placement.inside is not None for placement in placements) < 12
-    tensors = []
-    for box_bytes in (1 << 20, 50_000, 1):
-        kernel = module.GpuKernel(plan.outputs["tensor"], box_bytes=box_bytes)
-        outs = module.cupy.empty((12, 3, 40, 36), np.float32)
-        kernel.run([module.cupy.asarray(image) for image in images], placements, outs, range(12))
-        tensors.append(outs.get())
-    expected = np.empty((12, 3, 40, 36), np.float32)
-    padded = [np.ascontiguousarray(np.dstack([image, image[:, :, :1]])) for image in images]
-    CpuKernel(plan.outputs["tensor"]).run(padded, placements, expected, range(12))
-    for each in tensors:
-        np.testing.assert_array_equal(each, expected)

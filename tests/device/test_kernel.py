@@ -1,5 +1,7 @@
 """The kernel against Pillow and the float64 oracle, through the engine: one table of pipelines x awkward images."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,6 +11,7 @@ import reference
 from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
 from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
 from pixprep.profiles import PROFILES
+from pixprep.spec import Like
 from resize_cases import INSTALLED, by_pillow
 
 FILTERS = PROFILES["pillow"].antialiased
@@ -142,6 +145,36 @@ def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
     assert_close(by_pillow(pixels, (40, 90), "bicubic", INSTALLED), found, EQUAL)
     with pytest.raises(AssertionError, match="worst at"):
         assert_close(by_pillow(pixels, (40, 90), "bicubic", other), found, EQUAL)
+
+
+@pytest.mark.parametrize("like", get_args(Like))
+@pytest.mark.parametrize("anchor", ["center", "top_left"])
+def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
+    """The canvas is given as an image, and nothing of a pipeline without ``pad`` knows that it was one."""
+    fill = (12, 250, 99)
+    names = [name for name in IMAGES if max(IMAGES[name].shape) <= 131] if like == "dali" else [*IMAGES]
+    canvases = {}
+    for name in names:
+        pixels = np.broadcast_to(IMAGES[name], (*IMAGES[name].shape[:2], 3))
+        canvases[name] = pixels, reference.pad(pixels, *(max(pixels.shape[:2]),) * 2, fill=fill, anchor=anchor)
+    count = 0
+    for method in PROFILES[like].methods:
+        if method.filter in PROFILES[like].real:
+            continue
+        how = {"like": like, **method._asdict()}
+        for ops in (
+            [pp.resize(height=30, width=41, **how)],
+            [pp.resize(40, **how), pp.center_crop(33, 36)],
+            [pp.flip(), pp.flip("vertical"), pp.resize(height=140, width=150, **how), pp.crop(70, 3, 20, 140)],
+        ):
+            ours = run_all(
+                [pixels for pixels, _ in canvases.values()], pp.pad(square=True, fill=fill, anchor=anchor), *ops
+            )
+            theirs = run_all([canvas for _, canvas in canvases.values()], *ops)
+            for name, our, their in zip(names, ours, theirs, strict=True):
+                assert np.array_equal(our, their), (name, how, ops)
+                count += 1
+    assert count >= 70 or like == "tensorflow"
 
 
 @pytest.mark.parametrize("anchor", ["center", "top_left"])

@@ -1,6 +1,7 @@
 """Write the pinned pipeline files, defaults and JSON Schema again, after a change that is meant: read the diff.
 
-The defaults of a format's version never change: only lines may be added, or a new version of the format is needed.
+The defaults of a format's version never change: only lines and fields may be added. Else a new version of the format is
+needed.
 """
 
 import json

@@ -13,7 +13,7 @@ from compare import assert_close
 from hub_configs import EXACT, REFUSED, clip, vit
 from images import noise, others, photo, png, read, scene, with_exif
 from importing import ours, photos, refusal
-from pixprep import Pipeline
+from pixprep import Pipeline, letterbox
 from pixprep.importers.transformers import DEFAULTS, HARMLESS, UNUSED, from_transformers
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
@@ -164,10 +164,18 @@ def test_images_are_upright_as_load_image_makes_them_or_as_stored_if_asked():
 def test_unused_fields_are_unused(name):
     config = {"image_processor_type": name, "size": {"height": 200, "width": 200}, "do_center_crop": False}
     values = {"do_normalize": True, "image_mean": 0.1, "image_std": 0.7, "do_center_crop": True, "crop_size": 100}
+    values["pad_size"] = {"height": 300, "width": 300}
     loud = config | {field: values[field] for field in UNUSED[name]}
     (quiet,), (expected,) = theirs(config, "torchvision", [photo()]), theirs(loud, "torchvision", [photo()])
     assert_close(expected, quiet)
     assert_equal(loud, "torchvision", [photo()])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (40, 2), (223, 225), (224, 224), (448, 447), (257, 991), (640, 480)])
+def test_llavas_square_is_padded_before_the_resize(backend, size):
+    config = clip(96) | {"image_processor_type": "LlavaImageProcessor", "do_pad": True}
+    assert_equal(config, backend, [png(noise(*size))])
 
 
 # Negative controls: each of these must be told from the processor.
@@ -185,6 +193,15 @@ def test_a_crop_that_rounds_to_even_is_told_at_margins_of_3_mod_4():
         differ[width - 224] = float((ours(even, [image])[0] != expected).mean())
     assert differ[1] == differ[5] == 0
     assert min(differ[3], differ[7]) > 0.9
+
+
+def test_a_square_that_is_padded_after_the_resize_is_told():
+    config = clip(224) | {"image_processor_type": "LlavaImageProcessor", "do_pad": True}
+    (expected,) = theirs(config, "torchvision", [photo()])
+    decode, pad, resize, *rest = from_transformers(config).ops
+    box = letterbox(224, 224, fill=pad.fill, filter=resize.filter, like=resize.like)
+    (other,) = ours(Pipeline([decode, box, *rest]), [photo()])
+    assert 0.001 < (other != expected).mean() < 0.5
 
 
 @pytest.mark.parametrize("arithmetic", ["divide", "multiply", "fused_multiply", "float64"])

@@ -14,6 +14,7 @@ FLAGS = {
     "bilinear": cv2.INTER_LINEAR,
     "area": cv2.INTER_AREA,
     "bicubic": cv2.INTER_CUBIC,
+    "lanczos4": cv2.INTER_LANCZOS4,
 }
 
 
@@ -35,7 +36,7 @@ def pairs(filter_name, some=None):
         yield name, resized(pixels, size, "opencv", filter_name), original(pixels, size, filter_name)
 
 
-@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "area"])
+@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "lanczos4", "area"])
 def test_every_value_equals_opencv(filter_name):
     assert_equal(pairs(filter_name))
 
@@ -66,7 +67,7 @@ def test_each_way_of_area_equals_opencv(size, resized_size, passes, channels):
 
 def test_every_factor_equals_opencv():
     some = list(factors((1, 2, 3, 7)))
-    for filter_name in ("nearest", "bilinear", "area"):
+    for filter_name in ("nearest", "bilinear", "lanczos4", "area"):
         assert_equal(pairs(filter_name, some))
 
 
@@ -98,7 +99,7 @@ def test_bicubic_is_within_a_level_of_opencv_with_ipp(ipp):
     assert largest <= 1
 
 
-@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "area"])
+@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "lanczos4", "area"])
 @pytest.mark.parametrize("size", [(427, 640), (90, 61), (40, 250), (33, 47)])
 def test_the_engine_gives_what_opencv_gives(filter_name, size):
     pixels = scene(*size)

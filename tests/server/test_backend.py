@@ -18,6 +18,7 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
+from images import stills
 from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
@@ -40,6 +41,12 @@ TRAINED = pp.Pipeline(
 )
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
+STILLS = {
+    name: encoded
+    for name, encoded in stills().items()
+    if name in ("avif china", "avif alpha", "heic china", "heic odd")
+}
+FORMATS = ["jpeg", *sorted({name.split()[0] for name in STILLS})]
 RAGGED = (
     'backend: "pixprep"\nmax_batch_size: 8\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
     "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 2000000 }\n"
@@ -59,6 +66,8 @@ def repository(tmp_path_factory):
     write_model(repository, "pre.pixprep", PIPELINE)
     write_model(repository, "ragged", DETECTOR, RAGGED)
     write_model(repository, "trained.pixprep", TRAINED)
+    formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
+    write_model(repository, "stills", PIPELINE, f'backend: "pixprep"\n{formats}')
     write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
     write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}')
     shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
@@ -172,6 +181,18 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 
+def test_avif_and_heic_come_where_the_parameter_names_them(triton):
+    images = [*STILLS.values(), PHOTOS[0].read_bytes()]
+    with pp.Engine(PIPELINE, limits=pp.Limits(formats=FORMATS)) as engine:
+        expected = np.stack(engine.run(images))
+    assert np.array_equal(ask(triton, "stills", images).as_numpy("tensor"), expected)
+    for name, encoded in STILLS.items():
+        with pytest.raises(
+            InferenceServerException, match=rf"an? {name.split()[0].upper()}; only jpeg, png, webp, bmp"
+        ):
+            ask(triton, "pre.pixprep", [encoded])
+
+
 def test_on_error_zero_keeps_the_good_images(triton):
     images = [PHOTOS[0].read_bytes(), b"junk", PHOTOS[1].read_bytes()]
     answer = ask(triton, "zero", images)
@@ -246,3 +267,28 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     with Server(tmp_path / "models", backend_directory=backends, **ports) as server:
         (tensor,) = engine.run([PHOTOS[1].read_bytes()])
         assert post(server, "pre", PHOTOS[1].read_bytes())[1].endswith(tensor.tobytes())
+
+
+def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(tmp_path):
+    """Made by hand, and started by Triton alone: `check` and `build` would have said so."""
+    levels = pp.normalize(mean=(123.7, 116.3, 103.5), std=58.0)
+    odd = pp.Pipeline([pp.decode(), pp.resize(224), pp.center_crop(256), levels, pp.tensor()])
+    meant = 'backend: "pixprep"\nparameters { key: "odd_range" value { string_value: "meant" } }\n'
+    write_model(tmp_path / "models", "odd.pixprep", odd)
+    write_model(tmp_path / "models", "meant", odd, meant)
+    write_model(tmp_path / "models", "usual.pixprep", PIPELINE)
+    log = tmp_path / "log"
+    with Server(tmp_path / "models", http_port=0, grpc_port=0, metrics_port=0, log_file=log):
+        pass
+    margins = (
+        'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
+        "256 x 256: resize to more, or crop less"
+    )
+    lines = re.findall(r'^W\d{4} .*\] (".*")$', log.read_text(), re.MULTILINE)
+    said = [text for text in map(json.loads, lines) if "ops[" in text]
+    assert sorted(said) == [
+        f"meant: {margins}",
+        f"odd.pixprep: {margins}",
+        'odd.pixprep: ops[3] "normalize": the values of "tensor" would be -2.133 to -1.767, within 0.017 of each '
+        'other: did you mean "scale": 1?',
+    ]

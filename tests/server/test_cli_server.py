@@ -15,7 +15,9 @@ import termios
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
 from pixprep.cli import main
@@ -100,6 +102,102 @@ def test_send_as_json_says_the_same_in_one_object_a_file(demo, pixprep, protocol
         assert best == [(pytest.approx(score, abs=1e-4), *rest) for score, *rest in text[row["file"]]]
         assert row["latency_ms"] > 0
     assert len({row["latency_ms"] for row in rows}) == 1  # all six went in one request
+
+
+def save_onnx(path, outputs, shape=(3, 8, 8), **metadata):
+    """A model whose outputs, (name, shape), are random sums of the means of the channels of 8 x 8 pixels."""
+    rows = np.random.default_rng(0)
+    axes = [index + 1 for index, side in enumerate(shape) if side != 3]
+    constants = {"axes": np.array(axes)}
+    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["means"], keepdims=0)]
+    for name, dims in outputs:
+        constants[f"{name}_sums"] = rows.normal(size=(3, int(np.prod(dims)))).astype(np.float32)
+        constants[f"{name}_shape"] = np.array([0, *dims])
+        nodes.append(helper.make_node("MatMul", ["means", f"{name}_sums"], [f"{name}_flat"]))
+        nodes.append(helper.make_node("Reshape", [f"{name}_flat", f"{name}_shape"], [name]))
+
+    def value(name, dims):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *dims])
+
+    weights = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "sums", [value("x", shape)], [value(*output) for output in outputs], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    helper.set_model_props(model, metadata)
+    onnx.save(model, path)
+    return path
+
+
+def letterboxed(**tensor):
+    ops = [pp.letterbox(8, 8), pp.transform(), pp.original_size(), pp.normalize(), pp.tensor(**tensor)]
+    return pp.Pipeline([pp.decode(), *ops])
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Ensembles with labels and without, with one list of numbers and several."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "labels.txt").write_text("cat\ndog\ncow\n")
+    (folder / "config.json").write_text('{"id2label": {"0": "Katze", "1": "Hund", "2": "Kuh"}}')
+    scores = [("score", (3,))]
+    for name, outputs, labels, metadata in (
+        ("labelled", [("box", (4,)), *scores], folder / "labels.txt", {}),
+        ("ultralytics", scores, None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
+        ("hub", scores, folder / "config.json", {}),
+        ("alone", scores, None, {}),
+        ("unclear", [("box", (4,)), *scores], None, {}),
+        ("boxes", [("boxes", (84, 5))], None, {}),
+    ):
+        file = save_onnx(folder / f"{name}.onnx", outputs, **metadata)
+        build(folder / "models", pipeline=letterboxed(), onnx=file, labels=labels, name=name)
+    file = save_onnx(folder / "last.onnx", scores, shape=(8, 8, 3))
+    build(folder / "models", pipeline=letterboxed(layout="hwc"), onnx=file, name="last")
+    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("labelled", ["cat", "cow", "dog"]),
+        ("ultralytics", ["chat", "chien", "vache"]),
+        ("hub", ["Hund", "Katze", "Kuh"]),
+    ],
+)
+def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, model, words):
+    code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(several, protocol))
+    assert (code, err) == (0, "")
+    assert sorted(entry["label"] for entry in json.loads(out)["outputs"]["score"]) == words
+
+
+@pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
+def test_the_classifiers_input_says_its_layout_to_tritons_image_client(several, model, layout):
+    with client.Triton(target(several)[-1], protocol="http") as triton:
+        (entry,) = triton.config(f"{model}_classifier")["input"]
+    assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(several, pixprep, protocol):
+    kinds = {}
+    for model in ("labelled", "alone", "unclear", "boxes", "alone_preprocess"):
+        code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(several, protocol))
+        assert (code, err) == (0, "")
+        kinds[model] = [re.sub(r"-?\d+\.\d+|-?\d+\b", "N", line).split(maxsplit=1) for line in out.splitlines()[1:]]
+    transform = [["transform", "[N, N, N, N]"], ["original_size", "[N, N]"]]
+    scores = [["score", "N  class   N  dog"], ["score", "N  class   N  cow"]]
+    unnamed = [["score", "N  class   N"]] * 2
+    assert kinds == {
+        "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
+        "alone": [*unnamed, *transform],
+        "unclear": [["box", "[N, N, N, N]"], ["score", "[N, N, N]"], *transform],
+        "boxes": [["boxes", "floatN [N, N]  min N  max N  mean N"], *transform],
+        "alone_preprocess": [*transform, ["tensor", "floatN [N, N, N]  min N  max N  mean N"]],
+    }
+    code, out, _ = pixprep("send", FLOWER, "--json", "--model", "labelled", *target(several, protocol))
+    outputs = json.loads(out)["outputs"]
+    assert {entry["label"] for entry in outputs["score"]} == {"cat", "dog", "cow"}
+    assert outputs["transform"] == [pytest.approx(5 / 427), pytest.approx(8 / 640), 1, 0]  # y, x
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -192,6 +290,35 @@ def test_bench_of_a_rate_alone_measures_no_closed_loop(demo, pixprep):
     assert [row["load"] for row in json.loads(out)] == ["poisson 20/s"]
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path, protocol):
+    temporary, elsewhere = tmp_path / "a folder", tmp_path / "elsewhere"
+    temporary.mkdir()
+    elsewhere.mkdir()
+    loads = ("--batch", "2", "--concurrency", "1", "2", "--seconds", "1", "--print-command")
+    command = [sys.executable, "-c", PROGRAM, "bench", SIZES, *target(demo, protocol), *loads]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    (folder,) = temporary.iterdir()
+    assert said.stderr == f"{folder}: holds what the command needs; remove it when you are done\n"
+    assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
+    last = said.stdout.splitlines()[-1]
+    pasted = subprocess.run(["/bin/sh"], input=last, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert (pasted.returncode, pasted.stderr) == (0, "")
+    assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", pasted.stdout, re.MULTILINE)
+    assert sorted(path.name for path in folder.iterdir()) == ["input.json", "libb64.so.0d", "libcudart.so.12"]
+
+
+def test_bench_leaves_no_folder_behind_where_there_is_no_command(demo, tmp_path):
+    command = [sys.executable, "-c", PROGRAM, "bench", FLOWER, *target(demo), "--model", "nope", "--print-command"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    url = target(demo)[-1]
+    words = f'pixprep: no model "nope" is ready on {url}: there are classifier, ensemble, preprocess\n'
+    assert (said.returncode, said.stdout, said.stderr) == (1, "", words)
+    assert not list(tmp_path.iterdir())
+
+
 def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothing(demo, pixprep, broken, tmp_path):
     table = tmp_path / "bench.csv"
     arguments = ("--concurrency", 1, "--seconds", 1, "--csv-file", table)
@@ -214,9 +341,10 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
     arguments = ["serve", "--model-repository", str(tmp_path / "models")]
     arguments += [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
     command = [sys.executable, "-c", PROGRAM]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *arguments], cwd=tmp_path, **pipes) as serve:
         try:
-            ready, curl, files = (serve.stdout.readline() for _ in range(3))
+            ready, send, curl, files = (serve.stdout.readline() for _ in range(4))
             url = r"127\.0\.0\.1:\d+"
             assert re.fullmatch(rf"ready  http http://{url}  grpc {url}  metrics http://{url}/metrics\n", ready)
             assert re.fullmatch(r"files  imagenet\.pixprep [0-9a-f]{12}\n", files)
@@ -226,6 +354,9 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
             (tmp_path / "photo.jpg").write_bytes(FLOWER.read_bytes())
             tried = f"{line.strip()} --silent --show-error --fail"
             subprocess.run(["/bin/sh", "-c", tried], cwd=tmp_path, timeout=30, check=True)
+            tried = ["/bin/sh", "-c", send.removeprefix("try    ")]
+            sent = subprocess.run(tried, cwd=tmp_path, timeout=30, check=True, capture_output=True, text=True).stdout
+            assert [line.split()[0] for line in sent.splitlines()] == [str(CHINA), "tensor", str(FLOWER), "tensor"]
         finally:
             serve.send_signal(signal.SIGINT)
             out, err = serve.communicate(timeout=30)

@@ -357,9 +357,8 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         Clients(serve, oracle, is_closing=True) as clients,
         clients.load(2) as ended,
     ):
-        first = dict(
-            re.findall(rf"(\S+) ({hashed})", serve.process.stdout.readline() + serve.process.stdout.readline())
-        )
+        files = next(line for line in serve.process.stdout if line.startswith("files  "))
+        first = dict(re.findall(rf"(\S+) ({hashed})", files))
         edit(classifier, "class TritonPythonModel", "class Broken")
         stays = f"^pixprep: model classifier stays {first['classifier']}"
         no_class = serve.wait_for(rf"{stays}: what changed on disk \(({hashed})\) is refused: .+")

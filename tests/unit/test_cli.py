@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from PIL import Image
+from PIL import Image, features
 
 import pixprep as pp
-from images import photo
+from images import photo, stills
 from pixprep.cli import main
 from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
@@ -52,6 +52,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "broken.jpg").write_text("not an image")
     pp.presets.imagenet().save(tmp_path / "pipeline.json")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
     return tmp_path
 
 
@@ -165,6 +166,10 @@ def test_the_version_is_the_packages(pixprep):
         ("build --preset clip --pipeline p.json", "argument --pipeline: not allowed with argument --preset"),
         ("build --max-batch-size 0", f"argument --max-batch-size: '0' {NEEDS_MORE}"),
         ("run pipeline.json", "the following arguments are required: FILE"),
+        (
+            "run pipeline.json flower.jpg --formats jpg",
+            "argument --formats: 'jpg' is not one of jpeg, png, webp, bmp, tiff, gif, avif, heic",
+        ),
         ("run pipeline.json flower.jpg --threads 0", f"argument --threads: '0' {NEEDS_MORE}"),
         ("serve --http-port -1", "argument --http-port: '-1' is not a whole number of at least 0"),
         ("serve --metrics-port http", "argument --metrics-port: 'http' is not a whole number of at least 0"),
@@ -191,8 +196,10 @@ def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, a
 MISTAKES = {
     "check gone": "gone: no such file or folder",
     "explain gone.json": "gone.json: cannot be read: No such file or directory",
-    "explain empty": "empty: cannot be read: Is a directory",
-    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: Expecting value",
+    "explain empty": "empty: is a folder: name the pipeline file in it",
+    "explain pipeline.json --image empty": "empty: is a folder: name a photo in it",
+    "explain photo.png": "photo.png: is no pipeline file, which is JSON text: byte 0 is not UTF-8",
+    "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: expecting value",
     "explain pipeline.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
     "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
     "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
@@ -212,7 +219,7 @@ MISTAKES = {
     "import keras:resnet50 new.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
     "run gone.json flower.jpg --output tensors": "gone.json: cannot be read: No such file or directory",
     "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
-    "run pipeline.json flower.jpg --output china.jpg": "china.jpg: cannot be written: File exists",
+    "run pipeline.json flower.jpg --output china.jpg": "china.jpg: is a file: --output takes a folder",
     "run pipeline.json flower.jpg --output china.jpg/x": "china.jpg/x: cannot be written: Not a directory",
     "build --pipeline gone.json": "gone.json: cannot be read: No such file or directory",
     "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
@@ -222,9 +229,37 @@ MISTAKES = {
     "build --onnx flower.jpg": (
         "a classifier of your own needs its --pipeline: what its images went through in training"
     ),
+    "build --preset letterbox": (
+        "the demo's classifier: the pipeline gives [3, 640, 640], the model's \"input\" wants [3, 224, 224]: "
+        "set letterbox to 224; --onnx takes one of your own"
+    ),
+    "build --preset clip --output /proc/models": "/proc/models: not written: /proc: No such file or directory",
+    "import timm: new.json": "timm: names nothing: write timm:NAME, or timm:FILE",
+    "import pipeline.json new.json": "pipeline.json: is a pipeline file already",
+    "import weights.pt new.json": (
+        "weights.pt: holds weights, which do not say what their images went through: name the model, such as "
+        "timm:resnet50.a1_in1k, or give the preprocessor_config.json or config.json beside it"
+    ),
+    "import transformers:google/vit-base-patch16-224 new.json": (
+        "google/vit-base-patch16-224: no such file or folder: of a model on Hugging Face, download the "
+        "preprocessor_config.json, and give that"
+    ),
+    "import other.onnx new.json": (
+        "other.onnx: is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the "
+        "model, such as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its "
+        "metadata say ultralytics:detect --option imgsz=640"
+    ),
+    "import ultralytics:detect new.json": (
+        'ultralytics: "imgsz" is missing: it must be given, such as --option imgsz=640'
+    ),
+    "import keras:resnet50 gone/new.json": "gone/new.json: cannot be written: there is no folder gone",
+    "serve --model-repository pipeline.json": (
+        "pipeline.json: is a file, not a model repository: pixprep build writes one"
+    ),
     "serve": "model_repository: no such model repository: make the demo's with pixprep build",
     "send gone.jpg": "gone.jpg: no such file or folder",
-    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif)",
+    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic)",
+    "send flower.jpg --url localhost:80000": "localhost:80000: ports go from 1 to 65535",
     "send flower.jpg --url triton": "triton: write HOST:PORT, such as localhost:8000 (plain, without TLS)",
     "bench gone.jpg": "gone.jpg: no such file or folder",
     "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
@@ -243,6 +278,8 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, argume
     (folder / "empty").mkdir()
     (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # opens, and fails to read
     (folder / "photo.png").write_bytes(photo())
+    (folder / "weights.pt").touch()
+    save_onnx(folder / "other.onnx")
     before = sorted(folder.rglob("*"))
     assert pixprep(*arguments.split()) == (1, "", f"pixprep: {MISTAKES[arguments]}\n")
     assert sorted(folder.rglob("*")) == before
@@ -384,13 +421,27 @@ def test_run_writes_every_output_of_a_pipeline_that_has_several(pixprep, folder)
     assert [json.loads(row)["name"] for row in rows.splitlines()] == ["tensor", "where"]
 
 
+def test_run_takes_the_formats_that_it_is_told_to(pixprep, folder):
+    code, _, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png")
+    assert (code, err) == (
+        1,
+        "flower.jpg: [UNSUPPORTED] a JPEG; only png may come here (parameter formats): send it as one of these\n",
+    )
+    code, out, err = pixprep("run", "pipeline.json", "flower.jpg", "--formats", "png, jpeg")
+    assert (code, len(out.splitlines()), err) == (0, 1, "")
+    if features.check("avif"):
+        (folder / "still.avif").write_bytes(stills()["avif flower"])
+        assert pixprep("run", "pipeline.json", "still.avif")[0] == 1
+        assert pixprep("run", "pipeline.json", "still.avif", "--formats", "avif")[0] == 0
+
+
 def test_files_that_a_folder_holds_beside_images_are_named(pixprep, folder):
     (folder / "photos").mkdir()
     (folder / "photos" / "flower.jpg").write_bytes(photo("flower"))
-    (folder / "photos" / "cat.heic").write_text("x")
+    (folder / "photos" / "cat.cr2").write_text("x")
     code, out, err = pixprep("run", "pipeline.json", "photos")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert err == "photos: skipped, as no image by name: cat.heic\n"
+    assert err == "photos: skipped, as no image by name: cat.cr2\n"
 
 
 def test_run_without_output_prints_the_summary_and_writes_nothing(pixprep, folder):
@@ -479,6 +530,86 @@ def test_a_full_disk_is_one_line_with_the_file(pixprep, folder):
 
 
 # build and check
+
+
+def test_a_rebuild_repeats_the_options_and_keeps_what_was_changed_by_hand(pixprep, models):
+    build = ("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
+    assert pixprep(*build, "--max-batch-size", "8", "--input", "dali", "--parameter", "threads=2")[0] == 0
+    code, _, err = pixprep(*build)
+    assert (code, err.splitlines()[0]) == (
+        0,
+        "repeated from the last build: --input dali --max-batch-size 8 --parameter threads=2; --force repeats nothing",
+    )
+    config = models / "preprocess" / "config.pbtxt"
+    edited = config.read_text().replace("max_batch_size: 8", "max_batch_size: 16")
+    config.write_text(edited)
+    assert pixprep(*build) == (
+        1,
+        "",
+        "pixprep: models/preprocess/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an "
+        "option (--max-batch-size, --input, --parameter), or --force writes over it\n",
+    )
+    assert config.read_text() == edited
+    assert pixprep(*build, "--force")[0] == 0
+    assert "max_batch_size: 64" in config.read_text()
+
+
+def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep, models):
+    before = (models / "classifier" / "1" / "model.onnx").read_bytes()
+    refused = (
+        "pixprep: models/classifier/1/model.onnx: is not the demo's classifier: give the --onnx of your own again, or "
+        "--force writes the demo's over it\n"
+    )
+    assert pixprep("build", "--output", "models") == (1, "", refused)
+    code, out, err = pixprep("demo", "flower.jpg", "--model-repository", "models")
+    assert (code, out) == (1, "building  models: preprocess, classifier (EfficientNet-lite0), ensemble\n")
+    assert err == f"{refused}the demo takes another folder by --model-repository\n"
+    assert (models / "classifier" / "1" / "model.onnx").read_bytes() == before
+    assert pixprep("build", "--output", "models", "--force")[0] == 0
+    assert pixprep("build", "--output", "models", "--preset", "clip")[0] == 0  # the demo's own it does replace
+
+
+def test_the_demo_writes_into_no_folder_of_photos(pixprep, folder):
+    (folder / "photos").mkdir()
+    (folder / "photos" / "cat.jpg").write_bytes(photo())
+    code, _, err = pixprep("demo", "flower.jpg", "--model-repository", "photos")
+    assert (code, err) == (
+        1,
+        "pixprep: photos: holds what `pixprep build` did not write: take another folder, or --force\n"
+        "the demo takes another folder by --model-repository\n",
+    )
+    assert [path.name for path in (folder / "photos").iterdir()] == ["cat.jpg"]
+
+
+def test_check_of_a_part_of_a_repository_names_the_repository(pixprep, models):
+    for path, said in (
+        ("models/preprocess", "preprocess: is a model, not a repository: its repository is models"),
+        ("models/preprocess/1", f"1: is a version of a model, not a repository: its repository is {models}"),
+        (
+            "models/preprocess/config.pbtxt",
+            f"config.pbtxt: is the configuration of a model, not a pipeline file: check its repository, {models}",
+        ),
+    ):
+        assert pixprep("check", path) == (1, f"{said}\n", "")
+
+
+def test_an_argument_too_many_is_shown_the_usage_of_its_command(pixprep):
+    code, out, err = pixprep("serve", "models")
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: pixprep serve [-h] [--model-repository DIR] ")
+    assert err.endswith("\npixprep serve: error: unrecognized arguments: models\n")
+
+
+def test_a_command_that_is_not_on_the_path_is_named_by_its_own(pixprep, folder, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    save_onnx(folder / "my.onnx")
+    err = pixprep("build", "--preset", "clip", "--onnx", "my.onnx", "--output", "models")[2]
+    next_ = err.splitlines()[-1].removeprefix("next  ")
+    ours = str(Path(sys.executable).with_name("pixprep"))
+    assert next_ in (f"{ours} serve --model-repository models", f"'{ours}' serve --model-repository models")
+    pasted = ["/bin/sh", "-c", f"{next_} --host 192.0.2.1"]
+    done = subprocess.run(pasted, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("pixprep: host 192.0.2.1 is open to other machines")
 
 
 def test_build_for_tensorrt_writes_paths_to_stdout_and_what_is_left_to_do_to_stderr(pixprep, folder):

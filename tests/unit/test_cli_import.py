@@ -1,10 +1,14 @@
 """`pixprep import` and `pixprep verify`: from a definition of training to a file, and to a certificate."""
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import detectors
 import pixprep as pp
 from images import photo
 from pixprep.cli import main
@@ -24,9 +28,10 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def pixprep(folder, capsys):
+def pixprep(folder, capsys, monkeypatch):
     """Run one command in that folder: its exit code, stdout and stderr."""
     assert folder.is_dir()
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as after `activate`
     return lambda *arguments: (main(arguments), *capsys.readouterr())
 
 
@@ -83,7 +88,7 @@ def test_options_reach_the_importer(pixprep):
             ("vit", "p.json", "--option", "backnd=pil"),
             'the importer of transformers has no option "backnd"; it has backend, apply_exif_orientation, name',
         ),
-        (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: No such file or directory"),
+        (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: there is no folder no/folder"),
     ],
 )
 def test_what_cannot_be_imported_is_refused_in_words(pixprep, arguments, message):
@@ -106,6 +111,18 @@ def test_a_json_file_that_is_not_understood_is_refused_and_nothing_is_written(fo
     assert code == 1
     assert err.startswith(f"pixprep: what.json: {message}")
     assert not (folder / "p.json").exists()
+
+
+def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
+    (folder / "finder").mkdir()
+    (folder / "finder" / "__init__.py").write_text("blob = cv2.dnn.blobFromImage(image, swapRB=True)")
+    detectors.save(folder / "finder" / "model.onnx")
+    code, _, err = pixprep("import", "finder/model.onnx", "found.json")
+    assert code == 0
+    assert err.splitlines()[0] == (
+        "model.onnx: this is what Ultralytics does to an image; __init__.py of the same package orders channels "
+        "(swapRB), resizes (blobFromImage): docs/detection.md"
+    )
 
 
 def test_force_writes_over_a_file(pixprep):

@@ -99,11 +99,20 @@ def test_check_and_build_refuse_an_odd_range_unless_it_is_meant(tmp_path, capsys
     assert list(map(str, check_pipeline(file))) == [f"pipeline.json: {ODD_TEXT}: or say --odd-range if it is meant"]
     assert check_pipeline(file, odd_range=True) == []
     assert main(["check", str(file), "--odd-range"]) == 0
+    assert capsys.readouterr() == (f"{file}: no problem found\n", "")
     with pytest.raises(PipelineError) as caught:
         build(models, pipeline=ODD)
     assert str(caught.value) == f"{ODD_TEXT}; or say --odd-range if it is meant"
     assert not models.exists()
     capsys.readouterr()
+
+
+def test_check_warns_of_black_margins(tmp_path, capsys):
+    file = tmp_path / "pipeline.json"
+    margin = pipeline(size=224, crop=256)
+    margin.save(file)
+    assert main(["check", str(file)]) == 0
+    assert capsys.readouterr() == (f"{file}: no problem found\n", f"pipeline.json: {black_margins(margin)[0]}\n")
 
 
 def test_a_repository_says_itself_that_an_odd_range_is_meant(tmp_path):

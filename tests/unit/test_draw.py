@@ -176,15 +176,6 @@ def test_a_plan_without_random_ops_places_by_the_size_alone():
     assert plan.place(9, 9).draws == {}
 
 
-def test_a_canvas_that_would_take_gigabytes_is_refused():
-    plan = training(pp.random_zoom_out(side_range=(16, 16), p=1)).plan
-    (numbers,) = plan.draw(seed=0, epoch=0, indices=[0])
-    with pytest.raises(
-        pp.ImageError, match=r"\[BAD_DIMENSIONS\] its 3000 x 4000 pixels would lie on a canvas of 48000"
-    ):
-        plan.placing(numbers)(3000, 4000)
-
-
 def test_an_op_that_several_outputs_have_is_drawn_once():
     """Two tensors and a transform of one chain show the same flip; a branch has its own ops."""
     ops = [
@@ -237,5 +228,4 @@ def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
     with pp.Engine(plain) as engine:
         expected = engine.run([png(by_hand(pixels, placed.draws, 77)) for placed in batch.placed])
     np.testing.assert_array_equal(batch["tensor"], np.stack(expected))
-    inside = [placed.placements["tensor"].inside for placed in batch.placed]
-    assert 20 < sum(each is not None for each in inside) < 60
+    assert 20 < sum(any(placed.placements["tensor"].margins) for placed in batch.placed) <= 60

@@ -79,11 +79,24 @@ RESIZE_AND_CROP = (pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()
             80,
             "rows 1..30, columns 2..41, resized to 16 x 8, laid at row 2, column 8",
         ),
+        (
+            [pp.decode(), pp.pad(square=True), pp.resize(height=336, width=336), pp.tensor()],
+            480,
+            640,
+            "laid on 640 x 640 at row 80, column 0, resized to 336 x 336",
+        ),
     ],
 )
 def test_the_example_says_each_step_that_changes_the_image_and_no_other(ops, height, width, example):
     (line,) = (line for line in explained(*ops, height=height, width=width) if "e.g." in line)
     assert line == f"    e.g. {height} x {width}: {example}"
+
+
+def test_a_square_before_the_resize_is_said():
+    lines = explained(
+        pp.decode(), pp.pad(square=True, anchor="top_left"), pp.resize(height=8, width=8, like="opencv"), pp.tensor()
+    )
+    assert "    lay on a square of the longer side, at the top left" in lines
 
 
 def test_an_image_that_the_pipeline_refuses_is_said_to_be_refused():

@@ -27,6 +27,6 @@ def test_what_is_left_out_of_a_folder_is_named(folder):
         f"{folder}: skipped, as no image by name: e.jpeg.part"
     ]
     for number in range(6):
-        (folder / f"f{number}.HEIC").write_bytes(b"x")
+        (folder / f"f{number}.CR2").write_bytes(b"x")
     (text,) = files.skipped([folder])
-    assert text.endswith(": e.jpeg.part, f0.HEIC, f1.HEIC, f2.HEIC, f3.HEIC, and 2 more")
+    assert text.endswith(": e.jpeg.part, f0.CR2, f1.CR2, f2.CR2, f3.CR2, and 2 more")

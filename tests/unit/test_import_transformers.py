@@ -11,7 +11,7 @@ import pytest
 from compare import assert_close
 from hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
 from importing import refusal
-from pixprep import Engine, Pipeline, center_crop, decode, normalize, resize, tensor
+from pixprep import Engine, Pipeline, center_crop, decode, normalize, pad, resize, tensor
 from pixprep.importers.transformers import DEFAULTS, from_transformers
 from pixprep.presets import CLIP_MEAN, CLIP_STD
 
@@ -54,6 +54,7 @@ def test_old_and_new_names_of_a_class_are_the_same(field, name):
 
 
 CLIP = clip(224)
+LLAVA = CLIP | {"image_processor_type": "LlavaImageProcessor", "do_pad": True, "pad_size": None}
 SIDES = {"height": 240, "width": 240}
 STD = (0.47853944, 0.4732864, 0.47434163)
 NULLS = {"do_convert_rgb": None, "do_normalize": None, "do_rescale": None}
@@ -62,6 +63,8 @@ BECOMES = [  # a configuration, options, the index of the first op that is compa
     (CLIP, {"backend": "pil"}, 1, [resize(224, filter="bicubic"), DOWN, normalize()]),
     (CLIP, {"backend": "pil"}, 4, [normalize(CLIP_MEAN, CLIP_STD, 1.0, arithmetic="divide"), tensor()]),
     (CLIP | NULLS, {}, 0, [decode()]),
+    (LLAVA, {}, 1, [pad(square=True, fill=(122, 116, 104)), resize(224, filter="bicubic", like="torchvision"), DOWN]),
+    (LLAVA | {"do_pad": None}, {}, 1, [resize(224, filter="bicubic", like="torchvision"), DOWN]),
     (CLIP | NULLS, {}, 2, [DOWN, tensor(dtype="uint8")]),
     *((vit(224) | {"size": size}, {}, 1, [resize(**SIDES, like="torchvision")]) for size in (240, [240, 240], SIDES)),
     (CLIP | {"size": 240}, {}, 1, [resize(240, filter="bicubic", like="torchvision")]),
@@ -87,7 +90,7 @@ BECOMES = [  # a configuration, options, the index of the first op that is compa
 def test_a_field_becomes_ops(config, options, start, expected):
     pipeline = from_transformers(config, **options)
     assert list(pipeline.ops[start : start + len(expected)]) == expected
-    assert pipeline.origin.profile == pipeline.ops[1].like
+    assert pipeline.origin.profile == next(op.like for op in pipeline.ops if hasattr(op, "like"))
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -121,6 +124,11 @@ WRONG = [
     (CLIP | {"image_mean": [1, 2, 3, 4]}, '"image_mean": [1, 2, 3, 4] must be a finite number, or one for each'),
     (CLIP | {"image_std": [0.5, 0.5, 0]}, '"image_std": [0.5, 0.5, 0] must be over 0'),
     (CLIP | {"do_pad": True, "pad_size": {"height": 300, "width": 300}}, '"do_pad": True with a pad_size'),
+    *(
+        (LLAVA | {"image_mean": mean}, f'"image_mean": {mean} is the colour of the padding')
+        for mean in ([1.1] * 3, 0.5)
+    ),
+    (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its margin has another colour than an earlier one'),
     (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
     (convnext({"height": 224, "width": 224}), "\"size\": {'height': 224, 'width': 224} must be a shortest_edge"),
     (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 makes a side of 224'),

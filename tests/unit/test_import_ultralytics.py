@@ -8,7 +8,7 @@ import pytest
 from images import png, scene
 from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.engine import Engine
-from pixprep.importers.ultralytics import TASKS, from_ultralytics
+from pixprep.importers.ultralytics import TASKS, from_ultralytics, own_code
 from pixprep.ops import CenterCrop, Decode, Letterbox, Normalize, OriginalSize, Resize, Tensor, Transform
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import Origin
@@ -44,6 +44,25 @@ def test_an_exported_model_says_its_preprocessing(tmp_path, name):
     )
     assert pipeline.origin == Origin(library="ultralytics", version="8.3.40", name=name, profile="opencv")
     assert Pipeline.from_json(pipeline.to_json()) == pipeline
+
+
+def test_code_of_a_package_that_prepares_images_itself_is_named_by_its_words(tmp_path):
+    """As that of PyPI's nudenet, which brings an export of Ultralytics along."""
+    package = tmp_path / "finder"
+    (package / "weights").mkdir(parents=True)
+    model = with_metadata(package / "weights", METADATA)
+    (package / "read.py").write_text(
+        "mat = cv2.cvtColor(cv2.imread(path), cv2.COLOR_RGBA2BGR)\n"
+        "mat = cv2.copyMakeBorder(mat, 0, y_pad, 0, x_pad, cv2.BORDER_CONSTANT)\n"
+        "return cv2.dnn.blobFromImage(mat, 1 / 255.0, size, (0, 0, 0), swapRB=True)\n"
+    )
+    (package / "names.py").write_text('NAMES = ["cat", "dog"]\n')
+    assert list(own_code(model)) == []  # a folder of somebody's files, and no package
+    (package / "__init__.py").write_text("")
+    assert list(own_code(model)) == [
+        "read.py of the same package pads (copyMakeBorder), orders channels (COLOR_RGBA2BGR, swapRB), "
+        "resizes (blobFromImage)"
+    ]
 
 
 def test_the_text_of_a_path_and_the_metadata_itself_are_sources_too(tmp_path):
@@ -86,12 +105,19 @@ def test_the_transform_brings_a_box_back_as_scale_boxes_does():
     assert batch.outputs["original_size"][0].tolist() == [37, 61]
 
 
+OTHER = (
+    "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such as "
+    "timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata say "
+    "ultralytics:detect --option imgsz=640"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"task": "track"}, "\"task\": 'track' must be one of detect, segment, pose, obb, semantic, depth, classify"),
-        ({"task": None}, 'no "task": it has no metadata of Ultralytics'),
-        ({"imgsz": None}, '"imgsz": None is needed: give imgsz'),
+        ({"task": None}, OTHER),
+        ({"imgsz": None}, '"imgsz": None must be given, such as --option imgsz=640'),
         ({"imgsz": "[640"}, "\"imgsz\": '[640' is not understood"),
         ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or height and width'),
         ({"channels": 4}, '"channels": 4 is not 3'),
@@ -113,7 +139,7 @@ def test_another_size_than_the_model_has_is_refused():
 @pytest.mark.parametrize(
     ("name", "contents", "message"),
     [
-        ("a.onnx", b"", 'no "task": it has no metadata of Ultralytics; give the task and imgsz instead of the file'),
+        ("a.onnx", b"", OTHER),
         ("a.onnx", b"not a model", "not an ONNX file"),
         ("a.onnx", b"\x72\xff\xff\xff\xff\x07", "not an ONNX file"),
         ("a.engine", b"ftrt" + bytes(64), "the metadata of Ultralytics before it: is not JSON"),

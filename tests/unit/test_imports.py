@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-spec wire
+coordinates spec wire
 profiles.windows
 profiles.formula
 profiles.profile
@@ -24,11 +24,12 @@ ops.random
 ops
 draw
 pipeline_file plan
-compiler data.boxes decoders decoders.samples decoders.structure
-pipeline decoders.header
+compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
+decoders.text
+pipeline decoders.boxes decoders.header
 presets doubts kernels kernels.structs
 data
-decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
+decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
@@ -63,6 +64,9 @@ serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing
+page page.answer page.process
+page.server
+page.__main__
 commands
 cli
 __main__
@@ -91,9 +95,10 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.samples", "kernels.cpu", "pictures"),
+        *("decoders.cpu", "decoders.heic", "decoders.samples", "kernels.cpu", "pictures"),
         *("verify.images", "verify.originals", "verify.origins"),
     },
+    "pillow_heif": {"decoders.heic"},
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
     "torch": {"verify.originals", "verify.origins"},

@@ -2,17 +2,48 @@
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    from pip._vendor import tomli as tomllib
 
 from pixprep.cli import main
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 13) or find_spec("pytriton"), reason="HAS A TRITON: it serves")
+ROOT = Path(__file__).parents[2]
+with_no_triton = pytest.mark.skipif(
+    sys.version_info < (3, 13) or find_spec("pytriton") is not None, reason="HAS A TRITON: it serves"
+)
 
 
-def test_serve_names_the_python_that_it_needs(tmp_path, capsys):
+@pytest.mark.parametrize("extra", ["client", "server", "classifier", "demo"])
+@pytest.mark.parametrize(("python", "is_new"), [("3.12", False), ("3.13", True)])
+def test_an_extra_asks_for_no_numpy_that_its_python_would_have_to_compile(extra, python, is_new):
+    """NumPy 1.26 has no wheel for 3.13: pip compiled it for over five minutes before it was stopped."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found, extras = {}, [extra]
+    for name in extras:
+        for requirement in map(Requirement, listed[name]):
+            if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+                found.setdefault(requirement.name, []).append(str(requirement.specifier))
+                extras += sorted(requirement.extras - {*extras}) if requirement.name == "pixprep" else []
+    assert ("<2" in found.get("numpy", ())) is not is_new
+    assert ("nvidia-pytriton" in found) is (extra in ("server", "demo") and not is_new)
+    assert found.get("tritonclient", [">=2.60" if is_new else "==2.51.0"]) == [">=2.60" if is_new else "==2.51.0"]
+
+
+@with_no_triton
+@pytest.mark.parametrize("command", ["serve", "demo"])
+def test_what_serves_names_the_python_that_it_needs(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "m" / "1").mkdir(parents=True)
-    assert main(["serve", "--model-repository", str(tmp_path / "models"), "--no-check"]) == 1
+    options = ["--no-check"] if command == "serve" else []
+    assert main([command, "--model-repository", str(tmp_path / "models"), *options]) == 1
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["m"]
     assert capsys.readouterr().err == (
         "pixprep: the embedded Triton needs NumPy 1.26, which ends at Python 3.12, and this is "
         f"{sys.version_info.major}.{sys.version_info.minor}: make an environment of Python 3.12 "

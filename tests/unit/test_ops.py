@@ -33,6 +33,9 @@ MISTAKES = [
     (lambda: pp.crop(-1, 0, 4, 4), '"top" must be 0 to 16384, not -1'),
     (lambda: pp.crop(0, 99999, 4, 4), '"left" must be 0 to 16384, not 99999'),
     (lambda: pp.crop(0, 0, 4, 0), '"width" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.pad(8), 'needs either "height" and "width", or "square": true'),
+    (pp.pad, 'needs either "height" and "width", or "square": true'),
+    (lambda: pp.pad(8, 8, square=True), 'needs either "height" and "width", or "square": true'),
     (lambda: pp.pad(8, 8, fill=256), '"fill" must be 0 to 255, not 256'),
     (lambda: pp.pad(8, 8, fill=(1, -2, 3)), '"fill" must be 0 to 255, not 1, -2, 3'),
     (lambda: pp.letterbox(8, 0), '"width" must be 1 to 16384 pixels, not 0'),
@@ -81,11 +84,10 @@ MISTAKES = [
     (lambda: pp.normalize(std=0), '"std" must be over 0, not 0'),
     (lambda: pp.normalize(std=(1, -1, 1)), '"std" must be over 0, not 1, -1, 1'),
     (lambda: pp.normalize(scale=0), '"scale" must not be 0: every pixel would become the same value'),
-    (
-        lambda: pp.pad(4, "x"),
-        "pad: a value of the wrong type in "
-        "Pad(height=4, width='x', fill=0, anchor='center', name=None, from_=None, only=None)",
-    ),
+    (lambda: pp.pad(4, "x"), "pad: width: expected a whole number, got a string"),
+    (lambda: pp.resize("256"), "resize: size: expected a whole number, got a string"),
+    (lambda: pp.resize((224, 224)), "resize: size: expected a whole number, got a list"),
+    (lambda: pp.normalize(std="x"), "normalize: std: expected a number or a list, got a string"),
 ]
 
 
@@ -117,6 +119,8 @@ def test_an_op_cannot_be_changed():
         (pp.center_crop(fraction=0.5), WIDE, "20 x 20 rgb, uint8 0..255"),
         (pp.crop(1, 2, 3, 4), pp.ImageSpec(), "3 x 4 rgb, uint8 0..255"),
         (pp.pad(100, 120), SQUARE, "100 x 120 rgb, uint8 0..255"),
+        (pp.pad(square=True), pp.ImageSpec(), "? x ? rgb, uint8 0..255"),
+        (pp.pad(square=True), pp.ImageSpec().sized(30, 20), "30 x 30 rgb, uint8 0..255"),
         (pp.letterbox(64, 80), pp.ImageSpec(), "64 x 80 rgb, uint8 0..255"),
         (pp.flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
         (pp.random_resized_crop(7), WIDE, "7 x 7 rgb, uint8 0..255"),

@@ -91,9 +91,14 @@ MISTAKES = [
     ([pp.decode(), pp.resize(9), pp.resize(height=8, width=8), TENSOR], (
         'ops[2] "resize": the image is resized already, and pixels should be resampled once'
     )),
-    ([pp.decode(), SMALL, pp.pad(9, 9), pp.resize(height=8, width=8), TENSOR], (
-        'ops[3] "resize": must come before pad: margins are not resampled'
+    ([pp.decode(), pp.pad(square=True), pp.resize(height=8, width=8, like="tensorflow"), TENSOR], (
+        'ops[2] "resize": must come before pad: with "like": "tensorflow" and "filter": "bilinear", which round '
+        'nothing, margins are not resampled'
     )),
+    ([pp.decode(reduced=True), pp.pad(square=True), pp.resize(height=8, width=8), TENSOR], (
+        'ops[2] "resize": must come before pad: margins are not resampled with "reduced": true of decode'
+    )),
+    ([pp.decode(), pp.pad(square=True), pp.letterbox(9, 9), TENSOR], f'ops[2] "letterbox": {ONE_FILL}'),
     ([pp.decode(), pp.letterbox(9, 9), pp.pad(10, 10), TENSOR], f'ops[2] "pad": {ONE_FILL}'),
     ([pp.decode(), pp.letterbox(9, 9), pp.center_crop(10), TENSOR], f'ops[2] "center_crop": {ONE_FILL}'),
 ]  # fmt: skip

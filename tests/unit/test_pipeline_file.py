@@ -58,14 +58,22 @@ THERE_ARE = (
 SERVING = "it is about serving: an argument of Engine, and a parameter of the Triton model"
 MISTAKES = {
     # the document
-    "": "not JSON: line 1 column 1: Expecting value",
-    "{'format': 1}": "not JSON: line 1 column 2: Expecting property name enclosed in double quotes",
-    b"\xff\xfe": "not JSON: byte 0 is not UTF-8",
+    "": "not JSON: the file is empty",
+    " \n": "not JSON: the file is empty",
+    "hello": "not JSON: line 1 column 1: expecting value",
+    "{'format': 1}": "not JSON: line 1 column 2: JSON has double quotes only",
+    '{"format": "pixprep/1",\n "ops": [': "not JSON: line 2 column 10: the text ends too early",
+    '{"format": "pixprep/1", "ops": [1,\n  ]}': "not JSON: line 1 column 34: a comma too many",
+    '{"format": "pixprep/1",\n}': "not JSON: line 1 column 23: a comma too many",
+    '{"format": "pixprep/1", // ours\n "ops": []}': "not JSON: line 1 column 25: JSON has no comments",
+    '# ours\n{"format": "pixprep/1"}': "not JSON: line 1 column 1: JSON has no comments",
+    '{"format": "pixprep/1"} more': "not JSON: line 1 column 25: extra data",
+    b"\xff\xfe": "is no pipeline file, which is JSON text: byte 0 is not UTF-8",
     "[]": 'a pipeline file is an object with "format" and "ops", not a list',
     "null": 'a pipeline file is an object with "format" and "ops", not null',
     "7": 'a pipeline file is an object with "format" and "ops", not a number',
     "[" * 100_000: "not a pipeline file: nested too deeply",
-    " " * (1 << 21): "the file has 2,097,152 bytes; a pipeline file has at most 1,048,576",
+    " " * (1 << 21): "is no pipeline file: it has over 1,048,576 bytes",
     # the format
     '{"ops": []}': '$.format: missing; write "format": "pixprep/1"',
     '{"format": "pixprep/2", "ops": []}': (
@@ -108,9 +116,11 @@ MISTAKES = {
     HEAD + '{"op": "resize", "size": ' + "9" * 5000 + "}, " + TAIL: (
         "not a pipeline file: a number has too many digits"
     ),
-    HEAD + '{"op": "resize", "size": "8"}, ' + TAIL: 'ops[1] "resize": size: expected `int | null`, got `str`',
-    HEAD + '{"op": "resize", "size": true}, ' + TAIL: 'ops[1] "resize": size: expected `int | null`, got `bool`',
-    HEAD + '{"op": "resize", "size": 8.5}, ' + TAIL: 'ops[1] "resize": size: expected `int | null`, got `float`',
+    HEAD + '{"op": "resize", "size": "8"}, ' + TAIL: 'ops[1] "resize": size: expected a whole number, got a string',
+    HEAD + '{"op": "resize", "size": true}, ' + TAIL: (
+        'ops[1] "resize": size: expected a whole number, got true or false'
+    ),
+    HEAD + '{"op": "resize", "size": 8.5}, ' + TAIL: 'ops[1] "resize": size: expected a whole number, got a number',
     HEAD + '{"op": "resize", "size": 8, "filter": "cubic"}, ' + TAIL: (
         'ops[1] "resize": filter: "cubic" is not a choice; did you mean "bicubic"?'
     ),
@@ -121,7 +131,7 @@ MISTAKES = {
         'ops[1] "resize": rounding: "up" is not a choice; there are down, half_even, half_away'
     ),
     HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
-        'ops[1] "normalize": mean[1]: expected `float`, got `str`'
+        'ops[1] "normalize": mean[1]: expected a number, got a string'
     ),
     HEAD + '{"op": "resize", "size": 0}, ' + TAIL: 'ops[1] "resize": "size" must be 1 to 16384 pixels, not 0',
     HEAD + '{"op": "resize"}, ' + TAIL: 'ops[1] "resize": needs either "size" or both "height" and "width"',
@@ -155,6 +165,28 @@ def test_a_file_that_is_not_there_is_refused_in_words(tmp_path):
     assert str(caught.value) == "missing.json: cannot be read: No such file or directory"
 
 
+def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):
+    version = tmp_path / "models" / "preprocess" / "1"
+    version.mkdir(parents=True)
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.load(version)
+    assert str(caught.value) == "1: is a folder: name the pipeline file in it"
+    (version / "pipeline.json").touch()
+    for folder in (version, version.parent, tmp_path / "models"):
+        with pytest.raises(pp.PipelineError) as caught:
+            pp.load(folder)
+        assert str(caught.value) == f"{folder.name}: is a folder: did you mean {version}/pipeline.json?"
+
+
+def test_a_pipeline_is_made_of_a_list_of_ops():
+    for ops in ("pipeline.json", pp.decode()):
+        with pytest.raises(pp.PipelineError) as caught:
+            pp.Pipeline(ops)
+        assert str(caught.value) == (
+            "ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file"
+        )
+
+
 ORIGIN = '"origin": {"library": "timm", "version": "1.0", "name": "resnet50", "profile": "pillow"}'
 
 
@@ -173,10 +205,10 @@ def test_an_origin_is_read_and_written_between_format_and_ops():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (ORIGIN, '"origin": 3', "$.origin: expected `object`, got `int`"),
+        (ORIGIN, '"origin": 3', "$.origin: expected an object, got a whole number"),
         ('"version": "1.0", ', "", "$.origin: object missing required field `version`"),
-        ('"timm"', '""', "$.origin.library: expected `str` of length >= 1"),
-        ('"timm"', f'"{"x" * 201}"', "$.origin.library: expected `str` of length <= 200"),
+        ('"timm"', '""', "$.origin.library: expected a string of length >= 1"),
+        ('"timm"', f'"{"x" * 201}"', "$.origin.library: expected a string of length <= 200"),
         ('"pillow"', '"pil"', "$.origin.profile: invalid enum value 'pil'"),
         ('"version"', '"path": "x", "version"', "$.origin: object contains unknown field `path`"),
     ],

@@ -106,6 +106,16 @@ def test_a_margin_is_left_out_of_what_is_said_of_the_photo():
     assert list(notes(shown)) == ["33% of it is margin, not photo"]
 
 
+@pytest.mark.parametrize("flips", [[], [pp.flip(), pp.flip("vertical")]])
+def test_a_margin_before_the_resize_is_one_too(flips):
+    """The windows of the filter reach further than the photo."""
+    ops = [pp.pad(square=True), *flips, pp.resize(height=64, width=64, filter="lanczos"), *flips[:1]]
+    (shown,) = previewed(*ops, pp.tensor()).tensors
+    assert shown.window == (11, 0, 53, 64)  # 427 / 640 of 64 rows is 42.7
+    assert shown.source == (0, 0, 427, 640)
+    assert list(notes(shown)) == ["34% of it is margin, not photo"]
+
+
 def test_an_image_that_is_refused_is_an_error():
     with pytest.raises(pp.ImageError, match="UNKNOWN_FORMAT"):
         preview(pp.presets.imagenet(), b"not an image")

@@ -19,7 +19,7 @@ SIZES = [
     ((64, 48), (16, 48)), ((60, 90), (20, 30)), ((60, 90), (37, 31)), ((60, 90), (20, 91)),
     ((33, 20), (100, 71)), ((98, 1), (2, 1)), ((5, 600), (2, 3)),
 ]  # fmt: skip
-INTEGERS = ("fixed", "opencv_linear", "opencv_cubic", "area")
+INTEGERS = ("fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area")
 
 
 def test_every_library_has_a_row():
@@ -84,10 +84,21 @@ def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_n
         if found.passes == "area":
             assert (each.weights[:, : length // out_length] == 1).all()
             continue
-        one = {"fixed": 1 << each.bits, "opencv_linear": 1 << 11, "opencv_cubic": 1 << 11}.get(found.passes, 1)
+        one = 1 << each.bits if found.passes == "fixed" else 1 << 11 if found.passes in INTEGERS else 1
         # Each integer is rounded by itself; ``area`` leaves out up to a thousandth of a pixel at either end.
         slack = each.weights.shape[1] if one > 1 else 2e-3 if filter_name == "area" else 1e-5
         assert np.abs(sums - one).max() <= slack
+
+
+def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
+    """Its second pass adds up what the first has not rounded; the image whose stripes follow the signs is the worst."""
+    largest = 0
+    for length, out_length in [(7, 5), (16, 64), (33, 100), (64, 32), (100, 999), (600, 7), (999, 1000)]:
+        weights = windows("opencv", "lanczos4", (1, length), (2, out_length), antialias=False).columns.weights
+        above = np.where(weights > 0, weights, 0).sum(axis=1).max()
+        below = np.where(weights < 0, -weights, 0).sum(axis=1).max()
+        largest = max(largest, 255 * int(above**2 + below**2) + (1 << 21))
+    assert 0.97 * 2**31 < largest < 2**31
 
 
 @pytest.mark.parametrize(("size", "resized_size"), [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71))])

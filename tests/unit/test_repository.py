@@ -601,6 +601,7 @@ FORMS = (
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"cat", '1 label, but no output has one score for each: the model gives "logits" [4]'),
         (b"cat\ndog", '2 labels, but no output has one score for each: the model gives "logits" [4]'),
         (b"", f"labels.txt: {FORMS}"),
         (b"cat\n\ndog", f"labels.txt: {FORMS}"),
@@ -678,7 +679,7 @@ SECOND = 'step 2 ("classifier")'
 # a file: what is changed => into what, and the problems that ``check`` then finds
 MISTAKES = """
 preprocess/config.pbtxt: backend => bakend
-- preprocess/config.pbtxt: cannot be parsed: 2:1 : Message type "inference.ModelConfig" has no field named "bakend".:
+- preprocess/config.pbtxt: cannot be parsed: 2:1 : Message type "inference.ModelConfig" has no field named "bakend":
   the fields are those of Triton's model_config.proto
 
 preprocess/config.pbtxt: backend: "pixprep" =>

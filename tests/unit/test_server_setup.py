@@ -53,7 +53,11 @@ def test_a_port_in_use_is_named_with_its_flag(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"grpc_port": 18477, "http_port": 18477}, "port 18477 is in use by "),
+        (
+            {"grpc_port": 18477, "http_port": 18477},
+            "--grpc-port and --http-port are both 18477: choose two, or 0 for any free one",
+        ),
+        ({"log_file": Path("gone/log")}, "--log-file gone/log: cannot be written: No such file or directory"),
         ({"metrics_port": 65536}, "--metrics-port 65536: ports go from 0 to 65535"),
         ({"host": "no.such.host.invalid"}, "host no.such.host.invalid: Name or service not known: use 127.0.0.1, "),
         ({"host": "192.0.2.1", "allow_remote": True}, "host 192.0.2.1: Cannot assign requested address: use 127.0.0.1"),
@@ -170,6 +174,10 @@ def test_missing_shared_memory_is_named(tmp_path):
                 f"{LOAD}Invalid argument: unable to find backend library for backend 'tensorrt', try specifying"
             ),
             'the embedded Triton has no backend "tensorrt": serve it in NVIDIA\'s Triton container',
+        ),
+        (
+            error_line(f"{LOAD}Invalid argument: unable to find backend library for backend 'pixpep', try specifying"),
+            'there is no backend "pixpep"; did you mean "pixprep"?',
         ),
         (error_line("failed to load model 'm': no version is there"), "no version is there"),
         (

@@ -215,6 +215,12 @@ AWKWARD = {
         pp.flip("vertical"),
         pp.tensor(layout="hwc"),
     ],
+    "a bgr margin before the resize": [
+        pp.decode(color="bgr"),
+        pp.pad(square=True, fill=(200, 2, 99)),
+        pp.resize(height=40, width=40, filter="bicubic"),
+        pp.tensor(),
+    ],
     "letterbox": [pp.decode(), pp.letterbox(48, 53), pp.normalize(), pp.transform(), pp.tensor()],
     "not enlarged": [pp.decode(), pp.letterbox(48, 53, enlarge=False), pp.tensor()],
     "crop before": [pp.decode(), pp.center_crop(fraction=0.9), pp.resize(height=9, width=8), pp.tensor()],

@@ -1,4 +1,4 @@
-"""Boxes and points of a sample, moved with its image; and boxes of a tensor, moved back to the photo.
+"""Boxes and points of a sample, moved with its image. The way back is in ``coordinates``.
 
 Boxes are xyxy (left, top, right, bottom), points x before y, in pixels: x to the right, y down, the centre of the first
 pixel is (0.5, 0.5).
@@ -131,36 +131,6 @@ def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, A
     return result
 
 
-def boxes_to_original(
-    boxes: npt.ArrayLike,
-    transform: npt.ArrayLike,
-    original_size: npt.ArrayLike | None = None,
-    *,
-    format: BoxFormat = "xyxy",  # noqa: A002  (the word of the op)
-) -> F32:
-    """Boxes of a tensor as boxes of the photo that it was made of.
-
-    Args:
-        boxes: (n, 4) in pixels of the tensor; or (images, n, 4).
-        transform: what the op ``transform`` gave, at the tensor's place in the list: (4,); or (images, 4).
-        original_size: what ``original_size`` gave: (2,), or (images, 2); with it boxes are cut off at the photo's ends.
-        format: of the boxes.
-
-    Returns:
-        float32 xyxy in pixels of the photo, of the shape of ``boxes``.
-    """
-    scale_y, scale_x, offset_y, offset_x = np.moveaxis(np.asarray(transform, np.float64)[..., None, :], -1, 0)
-    corners = _corners(np.asarray(boxes, np.float64), format)
-    scales = np.stack([scale_x, scale_y, scale_x, scale_y], axis=-1)
-    back = (corners - np.stack([offset_x, offset_y, offset_x, offset_y], axis=-1)) / scales
-    first, last = np.minimum(back[..., :2], back[..., 2:]), np.maximum(back[..., :2], back[..., 2:])
-    if original_size is not None:
-        ends = np.asarray(original_size, np.float64)[..., None, ::-1]
-        first, last = np.clip(first, 0, ends), np.clip(last, 0, ends)
-    result: F32 = np.concatenate([first, last], axis=-1).astype(np.float32)
-    return result
-
-
 def _field(sample: Mapping[str, Any], name: str, last: int) -> F32:
     """A field of the annotation: float32 (n, …, last).
 
@@ -217,13 +187,10 @@ def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
 def _seen(placement: Placement) -> tuple[float, float, float, float]:
     """(left, top, right, bottom) of what the canvas shows of the image."""
     region, at = placement.region, placement.at
-    sides = at[1], at[0], at[1] + region[3] - region[1], at[0] + region[2] - region[0]
-    if placement.inside is None:
-        return sides
-    top, left, bottom, right = placement.inside
-    (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform)
-    left, top, right, bottom = inner.tolist()
-    return max(left, sides[0]), max(top, sides[1]), min(right, sides[2]), min(bottom, sides[3])
+    top, left, bottom, right = placement.box
+    (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform).tolist()
+    last = at[1] + region[3] - region[1], at[0] + region[2] - region[0]
+    return max(inner[0], at[1]), max(inner[1], at[0]), min(inner[2], last[0]), min(inner[3], last[1])
 
 
 def _formed(boxes: F64, form: BoxFormat) -> F64:
@@ -232,16 +199,6 @@ def _formed(boxes: F64, form: BoxFormat) -> F64:
         return boxes
     first, sides = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]
     return np.concatenate([first + sides / 2 if form == "cxcywh" else first, sides], axis=1)
-
-
-def _corners(boxes: F64, form: BoxFormat) -> F64:
-    """Boxes of any form as xyxy."""
-    if form == "xyxy":
-        return boxes
-    first, sides = boxes[..., :2], boxes[..., 2:]
-    if form == "cxcywh":
-        first = first - sides / 2
-    return np.concatenate([first, first + sides], axis=-1)
 
 
 def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray[Any]:

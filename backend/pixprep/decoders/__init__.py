@@ -10,8 +10,10 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 from pixprep.errors import ImageError
 from pixprep.plan import Place, Placed
 
-Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
+Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "heic"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+USUAL: tuple[Format, ...] = ("jpeg", "png", "webp", "bmp", "tiff", "gif")
+"""The formats that may come if nothing is said: each of the others brings a decoder of films."""
 NAMES: dict[Format, str] = {name: {"webp": "WebP"}.get(name, name.upper()) for name in FORMATS}
 Damage = Literal["strict", "structural", "lenient"]
 Codec = Literal["consistent", "fastest", "cpu"]
@@ -61,7 +63,7 @@ class Limits:
     """What is refused from the header, before anything is allocated; each is a parameter of the Triton model too.
 
     Attributes:
-        formats: which may come at all.
+        formats: which may come at all; ``avif`` and ``heic`` only where they are named, and can be decoded.
         max_image_bytes: of one encoded image.
         max_side: of either side, in pixels.
         max_pixels: height x width.
@@ -70,12 +72,13 @@ class Limits:
             bomb costs; a JPEG with less data than its header needs is refused whatever this says.
         max_scans: of a progressive JPEG: each costs 30 ms at 50 megapixels, however few bytes it has; encoders write
             about 10.
-        max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded.
+        max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded; of an AVIF or HEIC, its still
+            picture.
         max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
             image over it goes alone. A GPU has a budget of bytes of its own.
     """
 
-    formats: tuple[Format, ...] = FORMATS
+    formats: tuple[Format, ...] = USUAL
     max_image_bytes: int = 20 << 20
     max_side: int = 16384
     max_pixels: int = 50_000_000
@@ -98,7 +101,9 @@ class Limits:
         """Raise ImageError UNSUPPORTED."""
         if name not in self.formats:
             raise ImageError(
-                "UNSUPPORTED", f"a {NAMES[name]}; only {', '.join(self.formats)} may come here (parameter formats)"
+                "UNSUPPORTED",
+                f"{called(name)}; only {', '.join(self.formats)} may come here (parameter formats): "
+                "send it as one of these",
             )
 
     def check_size(self, height: int, width: int, n_bytes: int | None = None) -> None:
@@ -117,6 +122,11 @@ class Limits:
                 f"{height} x {width} pixels in {n_bytes:,} bytes, {3 * height * width // n_bytes:,} times as many; "
                 f"the limit is {self.max_expansion:,} (parameter max_expansion)",
             )
+
+
+def called(name: Format) -> str:
+    """``a JPEG``, ``an AVIF``."""
+    return f"{'an' if name == 'avif' else 'a'} {NAMES[name]}"
 
 
 class Decoder(Protocol):

@@ -1,4 +1,4 @@
-"""Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), everything else by Pillow.
+"""Decoding on the CPU: JPEG by libjpeg-turbo (simplejpeg), HEIC by libheif (pillow-heif), everything else by Pillow.
 
 Pillow also reads the few JPEGs that simplejpeg does not, but cannot choose how: with ``"idct": "fast"`` they are
 refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
@@ -13,19 +13,20 @@ from __future__ import annotations
 import io
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import PIL
 import simplejpeg
-from PIL import Image
+from PIL import Image, features
 
-from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits
+from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits, boxes
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
-from pixprep.errors import ImageError, PixprepError
+from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.plan import Place, Placed, Plan, Reduction
 
 U8 = npt.NDArray[np.uint8]
@@ -43,9 +44,15 @@ class CpuDecoder:
         plan: what to decode to.
         limits: what is refused from the header.
         damage: what becomes of a damaged JPEG.
+
+    Raises:
+        SetupError: the limits name a format that nothing installed here decodes.
     """
 
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
+        if "avif" in limits.formats:
+            _prepare_avif()
+        self._open_heic = _heic_opener() if "heic" in limits.formats else None
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
@@ -201,8 +208,12 @@ class CpuDecoder:
         turn = 1
         if header is not None:
             turn, encoded = header.orientation, with_plain_exif(encoded, header)
+        if name in ("avif", "heic"):
+            still = boxes.read(memoryview(encoded).cast("B"), name, self._limits)
+            memory.take(max(still.pixels, still.height * still.width))
+            encoded = still.encoded
         try:
-            with Image.open(io.BytesIO(encoded), formats=[name.upper()]) as image:
+            with self._opened(encoded, name) as image:
                 self._limits.check_size(image.height, image.width, len(encoded))
                 if name == "tiff":  # a tile is decoded whole, however little of it the image shows
                     tags = image.tag_v2  # type: ignore[attr-defined]
@@ -216,7 +227,9 @@ class CpuDecoder:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
                 pixels = _array(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
-                if name in ("png", "webp"):  # a PNG may say it after its pixels; a TIFF has been turned by Pillow
+                # A PNG may say it after its pixels; a TIFF has been turned by Pillow, and a HEIC by libheif. An AVIF's
+                # container says it, which Pillow shows as EXIF data.
+                if name in ("png", "webp", "avif"):
                     turn = exif_orientation(_exif(image))
                 return _turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
@@ -227,6 +240,12 @@ class CpuDecoder:
             if "truncated" in str(error).lower():
                 raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
             raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
+
+    def _opened(self, encoded: Encoded, name: Format) -> Image.Image:
+        if name != "heic":
+            return Image.open(io.BytesIO(encoded), formats=[name.upper()])
+        assert self._open_heic is not None
+        return self._open_heic(bytes(encoded))
 
     def _check_frames(self, encoded: Encoded, name: Format) -> None:
         """Refuse an animation, if there is a limit; a second object, for to seek is to decode."""
@@ -294,6 +313,26 @@ class _Budget:
             with self._changed:
                 self._used -= pixels
                 self._changed.notify_all()
+
+
+def _prepare_avif() -> None:
+    """Let Pillow decode an AVIF on one thread, as each lane decodes an image of its own."""
+    if not features.check("avif"):
+        raise SetupError(
+            f"the formats name avif, which this Pillow ({PIL.__version__}) does not decode: "
+            'pip install "pillow>=11.3", of which the wheels do'
+        )
+    from PIL import AvifImagePlugin  # noqa: PLC0415  (Pillow 11.0 has none)
+
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+
+
+def _heic_opener() -> Callable[[bytes], Image.Image]:
+    try:
+        from pixprep.decoders import heic  # noqa: PLC0415
+    except ImportError:
+        raise SetupError('the formats name heic, which pillow-heif decodes: pip install "pixprep[heic]"') from None
+    return heic.opened
 
 
 def is_whole(encoded: Encoded) -> bool:

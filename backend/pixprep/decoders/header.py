@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Literal, NamedTuple
 
-from pixprep.decoders import Encoded, Format, Limits
+from pixprep.decoders import NAMES, Encoded, Format, Limits, foreign, text
 from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
 
@@ -19,6 +19,9 @@ _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 # follow, one for "nothing else". Arithmetic coding has no such bound.
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _LOSSLESS = 0xC3
+# Of ISO/IEC 23008-12 and AV1 Image File Format, after the size of the box "ftyp". Films have others as well.
+_BRANDS: dict[bytes, Format] = {b"avif": "avif", b"avis": "avif", b"heic": "heic", b"heix": "heic"}
+_MOST_BRANDS = 256  # bytes
 _FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
 _EXIF, _JFIF, _ADOBE = b"Exif\0\0", b"JFIF\0", b"Adobe"
 _JFIF_BYTES, _ADOBE_BYTES = 14, 12  # of the two segments, without the length; shorter ones libjpeg ignores
@@ -75,6 +78,10 @@ def sniff(encoded: bytes | memoryview) -> Format | None:
         return "gif"
     if head.startswith((b"II*\0", b"MM\0*")):
         return "tiff"
+    if head[4:8] == b"ftyp":
+        brands = bytes(encoded[8 : min(int.from_bytes(head[:4], "big"), _MOST_BRANDS)])
+        named = {brands[at : at + 4] for at in range(0, len(brands), 4)}
+        return next((name for brand, name in _BRANDS.items() if brand in named), None)
     return "bmp" if head.startswith(b"BM") else None
 
 
@@ -94,13 +101,32 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     limits.check_bytes(len(encoded))
     name = sniff(encoded)
     if name is None:
-        raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+        raise _unknown(encoded, limits)
     limits.check_format(name)
     if name != "jpeg":
         return name, None
-    header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    try:
+        header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    except ImageError:
+        if words := text.described(encoded):
+            raise ImageError("CORRUPT", words) from None
+        raise
     check_header(header, encoded, limits, is_strict=is_strict)
     return name, header
+
+
+def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
+    """What a file is that is not read, if that can be said, and what can be done."""
+    if words := text.described(encoded):
+        return ImageError("UNKNOWN_FORMAT", words)
+    *others, last = (NAMES[each] for each in limits.formats)
+    found = foreign.described(encoded)
+    if found is None:
+        names = f"{', '.join(others)} or {last}" if others else last
+        return ImageError("UNKNOWN_FORMAT", f"not a {names} file")
+    what, remedy = found
+    names = f"{', '.join(others)} and {last}" if others else last
+    return ImageError("UNKNOWN_FORMAT", f"{what}; pixprep reads {names} here: {remedy}")
 
 
 def check_header(header: JpegHeader, encoded: memoryview, limits: Limits, *, is_strict: bool) -> None:

@@ -59,7 +59,7 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
     Raises:
         SetupError: there is no such device here.
     """
-    place, _, index = name.partition(":")
+    place, _, index = str(name).partition(":")  # from Python also a number
     if name == "cpu":
         from pixprep.devices.cpu import Cpu  # noqa: PLC0415  (on demand: a laptop has no codecs to load)
 

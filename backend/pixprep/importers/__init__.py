@@ -47,6 +47,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "dali": (".dali",),
 }
 """Each library, with what its files are known by: a suffix, or a field of a JSON file."""
+_WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors", ".tflite")
+"""Files of models that say nothing of preprocessing."""
 
 
 def import_pipeline(source: str, **options: Any) -> Pipeline:
@@ -64,6 +66,8 @@ def import_pipeline(source: str, **options: Any) -> Pipeline:
         SetupError: the library is needed, and is not installed.
     """
     library, colon, name = source.partition(":")
+    if colon and library in LIBRARIES and not name:
+        raise PipelineError(f"{source} names nothing: write {library}:NAME, or {library}:FILE")
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
     importer: Callable[..., Pipeline] = getattr(import_module(f"pixprep.importers.{library}"), f"from_{library}")
@@ -86,7 +90,14 @@ def _library_of(source: str) -> str:
         )
     if path.is_dir():
         return "transformers"
+    if path.suffix in _WEIGHTS:
+        raise PipelineError(
+            f"{path.name}: holds weights, which do not say what their images went through: name the model, such as "
+            "timm:resnet50.a1_in1k, or give the preprocessor_config.json or config.json beside it"
+        )
     marks = {path.suffix, *(read_json(path) if path.suffix == ".json" else ())}
+    if {"format", "ops"} <= marks:
+        raise PipelineError(f"{path.name}: is a pipeline file already")
     for library, known in LIBRARIES.items():
         if not marks.isdisjoint(known):
             return library

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pixprep.errors import PipelineError
 from pixprep.ops import MAX_SIDE, Reals
-from pixprep.pipeline_file import quoted, read_bytes
+from pixprep.pipeline_file import not_json, quoted, read_bytes
 from pixprep.spec import Filter
 
 T = TypeVar("T")
@@ -219,6 +219,8 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
         raise PipelineError(f"{where}: has more bytes than the {MAX_BYTES:,} that are read")
     try:
         config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise PipelineError(f"{where}: is {not_json(error)}") from None
     except (ValueError, RecursionError) as error:
         raise PipelineError(f"{where}: is not JSON: {error}") from None
     if not isinstance(config, dict):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
-from pixprep.ops import MAX_SIDE, CenterCrop, Decode, Normalize, Op, Reals, Tensor
+from pixprep.ops import MAX_SIDE, CenterCrop, Decode, Normalize, Op, Pad, Reals, Tensor
 from pixprep.pipeline import Pipeline
 from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Filter, Like
@@ -74,6 +74,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
     "LevitImageProcessor": _class((224,), BICUBIC, IMAGENET, 224),
+    "LlavaImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
     "MobileNetV1ImageProcessor": _class((256,), BILINEAR, HALF, 224),
     "MobileNetV2ImageProcessor": _class((256,), BILINEAR, HALF, 224),
     "MobileViTImageProcessor": _class((224,), BICUBIC, HALF, 256, do_normalize=None, do_flip_channel_order=True),
@@ -87,6 +88,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """The processors that are understood, each with the value of every field that its configuration may leave out."""
 
 UNUSED = {
+    "LlavaImageProcessor": ("pad_size",),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
     "SegformerImageProcessor": ("do_center_crop", "crop_size"),
 }
@@ -133,11 +135,12 @@ def from_transformers(
     with reading(DEFAULTS[processor] | {key: values[key] for key in values if key not in unused}, where) as fields:
         fields.ignore(*DEFAULTS[processor], *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # here: a field of another class would be read below
+        pads = _pads(fields, processor)
         geometry = _geometry(fields, processor, backend)
         arithmetic = _arithmetic(fields, backend)
         why = 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"'
         fields.expect("data_format", "channels_first", why=why)
-        if fields.flag("do_pad") and fields.has("pad_size"):
+        if not pads and fields.flag("do_pad") and fields.has("pad_size"):
             fields.refuse("do_pad", "with a pad_size is not supported: it adds zeros to normalized values")
         decode = Decode(
             color="bgr" if fields.flag("do_flip_channel_order") else "rgb",
@@ -146,7 +149,7 @@ def from_transformers(
         )
         version = fields.text("transformers_version", "")
     return assembled(
-        [decode, *geometry, *arithmetic, Tensor(dtype="float32" if arithmetic else "uint8")],
+        [decode, *pads, *geometry, *arithmetic, Tensor(dtype="float32" if arithmetic else "uint8")],
         library="transformers",
         version=version,
         name=name or folder or processor,
@@ -161,6 +164,11 @@ def _read(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], st
         return _inner(config), "image processor", ""
     path = Path(config)
     folder = (path if path.is_dir() else path.parent).resolve()
+    if path.suffix != ".json" and not path.exists():
+        raise PipelineError(
+            f"{config}: no such file or folder: of a model on Hugging Face, download the preprocessor_config.json, and "
+            "give that"
+        )
     if not path.is_dir():
         return _inner(read_json(path)), path.name, folder.name
     nested, plain = path / "processor_config.json", path / "preprocessor_config.json"
@@ -193,6 +201,17 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
     if name not in DEFAULTS:
         fields.refuse(field, f"is not supported; {', '.join(DEFAULTS)} are")
     return name
+
+
+def _pads(fields: Fields, processor: str) -> list[Op]:
+    """LLaVA's square of the longer side, before the resize, in the colour of the mean, cut off to whole levels."""
+    if processor != "LlavaImageProcessor" or not fields.flag("do_pad"):
+        return []
+    mean = fields.numbers("image_mean") if fields.has("image_mean") else ()
+    levels = tuple(int(value * 255) for value in mean) if isinstance(mean, tuple) else ()
+    if len(levels) != 3 or not all(0 <= level <= 255 for level in levels):
+        fields.refuse("image_mean", "is the colour of the padding, and must be three numbers of 0 to 1")
+    return [Pad(square=True, fill=levels)]
 
 
 def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:

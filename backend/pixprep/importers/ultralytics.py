@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +45,13 @@ _HARMLESS = (
     *("description", "author", "date", "license", "docs", "stride", "batch", "names", "args", "end2end", "dla"),
     *("head", "kpt_shape", "kpt_names"),
 )
+_OWN_CODE = {
+    "pads": r"copyMakeBorder|expand2square|pad_to_square|ImageOps\.pad|np\.pad",
+    "orders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
+    "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
+}
+"""What code of a package's own may do to an image, and the words by which that is found."""
+_MAX_SOURCE_BYTES = 1 << 20
 _TORCHVISION_CLASSIFY = (8, 0, 233)
 """The first version that classifies after torchvision's Resize and CenterCrop; before, it was its own OpenCV crop."""
 
@@ -93,9 +100,29 @@ def from_ultralytics(
     return assembled(ops, library="ultralytics", version=version, name=name, where=where)
 
 
+def own_code(model: Path) -> Iterator[str]:
+    """For each module of the Python package that a model lies in, and that prepares images itself: what it does.
+
+    The metadata of an export says how Ultralytics' predictor prepares an image. A package that brings the model along
+    may do otherwise, in BGR, say, or padded before the resize. That stands in its code alone, of which this sees words.
+    """
+    folders = [folder for folder in (model.parent, model.parent.parent) if (folder / "__init__.py").is_file()]
+    for path in sorted(path for folder in folders for path in folder.glob("*.py")):
+        if path.is_file() and path.stat().st_size <= _MAX_SOURCE_BYTES:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found = {what: sorted({*re.findall(words, text)}) for what, words in _OWN_CODE.items()}
+            said = [f"{what} ({', '.join(words)})" for what, words in found.items() if words]
+            if said:
+                yield f"{path.name} of the same package {', '.join(said)}"
+
+
 def _geometry(fields: Fields) -> Geometry:
     if not fields.has("task"):
-        raise PipelineError('no "task": it has no metadata of Ultralytics; give the task and imgsz instead of the file')
+        raise PipelineError(
+            "is not exported by Ultralytics, and no other exporter writes down the preprocessing: name the model, such "
+            "as timm:resnet50.a1_in1k, or write the pipeline file; for a detector of Ultralytics without its metadata "
+            "say ultralytics:detect --option imgsz=640"
+        )
     geometry = fields.choice("task", TASKS)
     head, description = fields.text("head", ""), fields.text("description", "")
     # Exports before 8.4 do not name their head.
@@ -113,7 +140,7 @@ def _size(fields: Fields, wanted: int | tuple[int, int] | None) -> tuple[int, in
             fields.refuse("imgsz")
     sizes = [Fields({"imgsz": size}, fields.where).pair("imgsz") for size in (said, wanted) if size is not None]
     if not sizes:
-        fields.refuse("imgsz", "is needed: give imgsz")
+        fields.refuse("imgsz", "must be given, such as --option imgsz=640")
     if sizes[0] != sizes[-1]:
         fields.refuse("imgsz", f"is what the model was exported for, not {wanted}")
     return sizes[0]

@@ -40,7 +40,11 @@ struct Image {
     int left;
     int passes;                   // their arithmetic, which some libraries choose by the size
     float factor;                 // of PASSES_AREA
-    int unused;
+    int margin_top;               // rows and columns of the fill that lie around the pixels before the resize, and
+    int margin_left;              // which the windows count; plain.cu alone has any
+    int margin_bottom;
+    int margin_right;
+    int fill;                     // their colour, a byte for each decoded channel
 };
 
 struct Step {

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels.llvm import ADDRESSES, FILL, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, PLACED, WINDOWS
+from pixprep.kernels.margins import Margins, surrounded
 from pixprep.kernels.resampling import RECENT
 from pixprep.kernels.structs import IMAGE
 from pixprep.plan import Placement, Resize, TensorPlan
@@ -136,7 +137,9 @@ def _order(resize: Resize | None) -> Callable[[Placement], bool]:
     return lambda p: profile.is_vertical_first(method, axis(p, 0), axis(p, 1))
 
 
-def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertical_first: bool) -> U8:
+def resample(
+    pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertical_first: bool, around: Margins | None = None
+) -> U8:
     """The wanted region, (rows, columns, channels), perhaps a view of the pixels.
 
     Args:
@@ -145,8 +148,11 @@ def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertica
         rows: with ``columns`` the two axes; something is wanted of both.
         columns: see above.
         vertical_first: the first pass is from row to row.
+        around: the margin of the pixels; None: there is none. It is laid beside them as late as it can be: before the
+            pass along its axis. The pass before leaves a margin its colour.
     """
     made: list[Grouped | None] = []
+    missing = [(0, 0), (0, 0)]
     for number, axis in enumerate((rows, columns)):
         if axis.length == axis.out_length:
             made.append(None)
@@ -155,11 +161,20 @@ def resample(pixels: U8, formula: Formula, rows: Axis, columns: Axis, *, vertica
             these = grouped(formula, axis, neighbours(pixels.shape[2]) if number else 1)
             made.append(these)
             begin, end = these.begin, these.end
+        if around:
+            before, length = around.before[number], pixels.shape[number]
+            wanted, (begin, end) = (begin, end), (min(max(edge - before, 0), length) for edge in (begin, end))
+            if begin == end:  # nothing but margin is seen
+                shape = (rows.end - rows.begin, columns.end - columns.begin, pixels.shape[2])
+                return np.full(shape, around.fill, np.uint8)
+            missing[number] = (begin - (wanted[0] - before), wanted[1] - before - end)
         pixels = pixels[:, begin:end] if number else pixels[begin:end]
-    if made[0] and not vertical_first and not formula.is_widened:
+    if missing[0] == (0, 0) and made[0] and not vertical_first and not formula.is_widened:
         pixels, made[0] = _read(pixels, made[0])
     for number in (0, 1) if vertical_first else (1, 0):
         windows = made[number]
+        if around:
+            pixels = surrounded(pixels, number, missing[number], around.fill)
         if windows:
             pixels = along(number, pixels, windows)
     return pixels

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
 from pixprep.plan import Placement, Resize, TensorPlan
@@ -62,10 +63,15 @@ class CpuKernel:
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
         top, left, bottom, right = placement.read
-        pixels = pixels[top:bottom, left:right] if placement.inside is None else self._laid(pixels, placement)
-        pixels = pixels[_directions(placement.mirrors)]
+        pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
         first_row, first_column, last_row, last_column = region = placement.region
-        if placement.resized == pixels.shape[:2] or first_row == last_row or first_column == last_column:
+        if first_row == last_row or first_column == last_column:
+            return pixels[:0]
+        around = margins(self._plan, placement, pixels.shape[2])
+        if around and placement.resized == around.laid:
+            rows_read, columns_read = slice(first_row, last_row), slice(first_column, last_column)
+            return taken(taken(pixels, 0, rows_read, around), 1, columns_read, around)
+        if around is None and placement.resized == pixels.shape[:2]:
             return pixels[first_row:last_row, first_column:last_column]
         resize = self._resize
         assert resize is not None
@@ -74,29 +80,19 @@ class CpuKernel:
             rows, columns = axes(resize, placement)
             is_vertical_first = profile.is_vertical_first(resize.method, rows, columns)
             block: U8 | F32 = self._compiled.resample(
-                pixels, self._formula, rows, columns, vertical_first=is_vertical_first
+                pixels, self._formula, rows, columns, vertical_first=is_vertical_first, around=around
             )
             return block
         how = resampling(resize, placement)
-        is_whole = placement.reduction is None and not _is_small_part(pixels.shape, placement.resized, region)
+        is_whole = (
+            placement.reduction is None
+            and around is None
+            and not _is_small_part(pixels.shape, placement.resized, region)
+        )
         if is_whole and profile.is_pillow and resize.antialias and resize.filter in _PILLOW_FILTERS:
             whole = _by_pillow(pixels, placement.resized, resize, is_vertical_first=how.vertical_first)
             return whole[first_row:last_row, first_column:last_column]
-        return resample(pixels, how)
-
-    def _laid(self, pixels: U8, placement: Placement) -> U8:
-        """The box of a placement whose margins are resized with the image: the image inside, the fill around it."""
-        assert placement.inside is not None
-        top, left, bottom, right = placement.box
-        first_row, first_column, last_row, last_column = placement.inside
-        box = np.empty((bottom - top, right - left, pixels.shape[2]), np.uint8)
-        fill = np.zeros(pixels.shape[2], np.uint8)
-        fill[list(self._plan.channels)] = self._plan.fill
-        rows, columns = slice(first_row - top, last_row - top), slice(first_column - left, last_column - left)
-        box[: rows.start] = box[rows.stop :] = fill
-        box[rows, : columns.start] = box[rows, columns.stop :] = fill
-        box[rows, columns] = pixels[first_row:last_row, first_column:last_column]
-        return box
+        return resample(pixels, how, around)
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""

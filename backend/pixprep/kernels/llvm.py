@@ -509,7 +509,8 @@ def _generate_placed(builder: Any, n: dict[str, Any], p: dict[str, Any], struct:
     _set(
         builder, struct, **fields, stride=n["channels"], vertical_first=p["is_down"], middle_top=top,
         middle_height=builder.select(is_down, sizes[0], groups), middle_width=builder.select(is_down, groups, words),
-        top=p["at_0"], left=p["at_1"], passes=SIZE(0), factor=SIZE(0), unused=SIZE(0),
+        top=p["at_0"], left=p["at_1"], passes=SIZE(0), factor=SIZE(0),
+        margin_top=SIZE(0), margin_left=SIZE(0), margin_bottom=SIZE(0), margin_right=SIZE(0), fill=SIZE(0),
     )  # fmt: skip
 
 

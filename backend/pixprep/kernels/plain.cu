@@ -1,7 +1,7 @@
 // Every resize of profiles/windows.py in its own arithmetic: two launches like those of fast.cu, with 32 bits a value
 // between them, int32 or float32.
 //
-// Plainer than fast.cu: one thread a pixel, nothing is staged, a position outside the image means the nearest inside.
+// Plainer than fast.cu: one thread a pixel, nothing is staged, a position outside the image and its margin means the nearest inside.
 // Each float32 product and sum is rounded by itself, as NumPy does it: the compiler may fuse a * b + c into one
 // rounding, but not the intrinsics that are used here.
 //
@@ -9,21 +9,34 @@
 // plan is done on each of them here, as in plan.TensorPlan.values; else its table is looked up. launch.py defines
 // PASSES_... and STEP_....
 
-// One window of a line of pixels: T is the type of a value.
+// A line of pixels: T is the type of a value.
+template <typename T>
+struct Line {
+    const T *pixels;    // the first of them
+    long long stride;   // values from a pixel to the next
+    int length;         // positions, those of the margin among them
+    int begin;          // the position of the first pixel
+    int inside;         // how many pixels
+    int fill;           // the colour of the other positions, a byte for each channel
+};
+
+// One window of a line.
 template <typename T>
 struct Window {
-    const T *line;      // the pixel at position 0
-    long long stride;   // values from a pixel to the next
-    int length;         // positions of the line
+    const Line<T> line;
     int first;
     int count;
     const int *weights;
     int size;           // from a weight to the next
 
-    __device__ Window(const T *line, long long stride, int length, int begin, const struct Windows &windows, int i)
-        : line(line), stride(stride), length(length), first(windows.first[i] - begin), count(windows.count[i]),
-          weights(windows.weights + i), size(windows.size) {}
-    __device__ const T *pixel(int tap) const { return line + min(max(first + tap, 0), length - 1) * stride; }
+    __device__ Window(const Line<T> &line, int begin, const struct Windows &windows, int i)
+        : line(line), first(windows.first[i] - begin), count(windows.count[i]), weights(windows.weights + i),
+          size(windows.size) {}
+    __device__ T value(int tap, int c) const {
+        int position = min(max(first + tap, 0), line.length - 1) - line.begin;
+        if ((unsigned)position >= (unsigned)line.inside) return line.fill >> 8 * c & 255;
+        return line.pixels[position * line.stride + c];
+    }
     __device__ int weight(int tap) const { return weights[tap * size]; }
 };
 
@@ -32,7 +45,7 @@ template <typename T>
 __device__ static inline void add_whole(const Window<T> &window, int shift, int *sums) {
     for (int c = 0; c < CHANNELS; ++c) sums[c] = 0;
     for (int tap = 0; tap < window.count; ++tap)
-        for (int c = 0; c < CHANNELS; ++c) sums[c] += window.pixel(tap)[c] * window.weight(tap) >> shift;
+        for (int c = 0; c < CHANNELS; ++c) sums[c] += window.value(tap, c) * window.weight(tap) >> shift;
 }
 
 // The same in float32. The second pass of opencv_cubic begins with the last tap, and its weights are integers / 2^22;
@@ -42,8 +55,8 @@ __device__ static inline void add_real(const Window<T> &window, int passes, floa
     if (passes == PASSES_LERP) {
         float t = __int_as_float(window.weight(1));
         for (int c = 0; c < CHANNELS; ++c) {
-            float left = window.pixel(0)[c];
-            sums[c] = __fadd_rn(left, __fmul_rn(__fsub_rn(window.pixel(1)[c], left), t));
+            float left = window.value(0, c);
+            sums[c] = __fadd_rn(left, __fmul_rn(__fsub_rn(window.value(1, c), left), t));
         }
         return;
     }
@@ -54,7 +67,7 @@ __device__ static inline void add_real(const Window<T> &window, int passes, floa
         int bits = window.weight(tap);
         float weight = is_cubic ? __fmul_rn(bits, 1.0f / (1 << 22)) : __int_as_float(bits);
         for (int c = 0; c < CHANNELS; ++c) {
-            float value = window.pixel(tap)[c];
+            float value = window.value(tap, c);
             if (index == 0) sums[c] = __fmul_rn(value, weight);
             else if (index < fused) sums[c] = __fadd_rn(sums[c], __fmul_rn(value, weight));
             else sums[c] = __fmaf_rn(value, weight, sums[c]);
@@ -64,7 +77,7 @@ __device__ static inline void add_real(const Window<T> &window, int passes, floa
 
 __device__ static inline bool is_whole(int passes) {
     return passes == PASSES_FIXED || passes == PASSES_OPENCV_LINEAR || passes == PASSES_OPENCV_CUBIC ||
-           passes == PASSES_AREA;
+           passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA;
 }
 
 __device__ static inline int fixed_level(int sum, int bits) {
@@ -81,10 +94,15 @@ extern "C" __global__ void first_pass(const struct Image *images) {
     int end = min((int)(blockIdx.y + 1) * TILE_ROWS, image.middle_height);
     if (x >= image.middle_width) return;
     for (int y = blockIdx.y * TILE_ROWS + threadIdx.y; y < end; y += TILE_HEIGHT) {
-        const unsigned char *line = image.pixels + (is_down ? (long long)(image.middle_top + x) * image.stride
-                                                            : (image.middle_top + y) * image.pitch);
-        const Window<unsigned char> window(line, is_down ? image.pitch : image.stride,
-                                           is_down ? image.height : image.width, 0, windows, is_down ? y : x);
+        int row = image.middle_top + y - image.margin_top, column = image.middle_top + x - image.margin_left;
+        bool is_seen = is_down ? column >= 0 && column < image.width : row >= 0 && row < image.height;
+        Line<unsigned char> line = {image.pixels, image.stride, image.margin_left + image.width + image.margin_right,
+                                    image.margin_left, is_seen ? image.width : 0, image.fill};
+        if (is_down)
+            line = {image.pixels, image.pitch, image.margin_top + image.height + image.margin_bottom, image.margin_top,
+                    is_seen ? image.height : 0, image.fill};
+        if (is_seen) line.pixels += is_down ? (long long)column * image.stride : row * image.pitch;
+        const Window<unsigned char> window(line, 0, windows, is_down ? y : x);
         int sums[CHANNELS];
         float values[CHANNELS];
         if (is_whole(passes)) add_whole(window, 0, sums);
@@ -93,7 +111,7 @@ extern "C" __global__ void first_pass(const struct Image *images) {
         for (int c = 0; c < CHANNELS; ++c) {
             if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], windows.bits);
             else if (passes == PASSES_OPENCV_LINEAR) ((int *)out)[c] = sums[c] >> 4;
-            else if (passes == PASSES_AREA) ((int *)out)[c] = sums[c];
+            else if (passes == PASSES_OPENCV_LANCZOS || passes == PASSES_AREA) ((int *)out)[c] = sums[c];
             else ((float *)out)[c] = passes == PASSES_OPENCV_CUBIC ? sums[c] : values[c];  // below 2^24: exact
         }
     }
@@ -115,17 +133,18 @@ __device__ static inline void finish(const struct Image &image, int x, int y, fl
     int length = is_down ? image.middle_height : image.middle_width;
     int i = is_down ? y : x;
     if (!is_whole(passes) || passes == PASSES_OPENCV_CUBIC) {
-        const Window<float> window((const float *)image.middle + line, stride, length, image.middle_top, windows, i);
+        const Window<float> window({(const float *)image.middle + line, stride, length, 0, length, 0}, image.middle_top,
+                                   windows, i);
         add_real(window, passes, values);
         if (!REAL_VALUES)
             for (int c = 0; c < CHANNELS; ++c) values[c] = level_of(values[c]);
         return;
     }
     int sums[CHANNELS];
-    add_whole(Window<int>((const int *)image.middle + line, stride, length, image.middle_top, windows, i),
+    add_whole(Window<int>({(const int *)image.middle + line, stride, length, 0, length, 0}, image.middle_top, windows, i),
               passes == PASSES_OPENCV_LINEAR ? 16 : 0, sums);
     for (int c = 0; c < CHANNELS; ++c) {
-        if (passes == PASSES_FIXED) values[c] = fixed_level(sums[c], windows.bits);
+        if (passes == PASSES_FIXED || passes == PASSES_OPENCV_LANCZOS) values[c] = fixed_level(sums[c], windows.bits);
         else if (passes == PASSES_OPENCV_LINEAR) values[c] = clip8((sums[c] + 2) >> 2);
         else values[c] = level_of(__fmul_rn(sums[c], image.factor));
     }

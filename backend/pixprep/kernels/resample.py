@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels.margins import Margins, taken
 from pixprep.profiles.windows import Passes, Resampling, Windows, multiply_add
 
 Array = npt.NDArray[Any]
@@ -24,22 +25,26 @@ CHUNK = 1 << 19
 """So many values at a time: 2 MB beside the result, however large the image."""
 
 
-def resample(pixels: npt.NDArray[np.uint8], resampling: Resampling) -> Array:
+def resample(pixels: npt.NDArray[np.uint8], resampling: Resampling, around: Margins | None = None) -> Array:
     """The wanted region: uint8 (rows, columns, channels), float32 where nothing is rounded to levels; any strides.
 
     Args:
         pixels: uint8 (height, width, channels), any strides.
-        resampling: made for pixels of this height and width.
+        resampling: made for pixels of this height and width, or for those of ``around``.
+        around: the margin of the pixels; None: there is none.
     """
     passes = resampling.passes
     shape = (len(resampling.rows.first), len(resampling.columns.first), pixels.shape[2])
     if 0 in shape:
         return np.zeros(shape, np.float32 if passes in ("real", "lerp") else np.uint8)
-    read_rows, rows = _read(resampling.rows, pixels.shape[0])
-    read_columns, columns = _read(resampling.columns, pixels.shape[1])
+    laid = around.laid if around else pixels.shape
+    read_rows, rows = _read(resampling.rows, laid[0])
+    read_columns, columns = _read(resampling.columns, laid[1])
     values: Array = pixels
     for axis, read in enumerate((read_rows, read_columns)):
-        if not isinstance(read, slice):
+        if around:
+            values = taken(values, axis, read, around)
+        elif not isinstance(read, slice):
             values = np.take(values, read, axis)  # in the order of its shape, which an index does not keep
         else:
             values = values[:, read] if axis else values[read]
@@ -142,6 +147,7 @@ _PASSES: dict[Passes, tuple[Pass, Pass]] = {
     "fixed": (_fixed, _fixed),
     "opencv_linear": (_linear_first, _linear_second),
     "opencv_cubic": (_integer, _cubic_second),
+    "opencv_lanczos": (_integer, _fixed),
     "area": (_integer, _mean),
     "float_even": (_real, _even),
     "float_fused": (_partly_fused, _even_fused),

@@ -41,7 +41,8 @@ def machine_code() -> ModuleType | None:
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
     """The rows and the columns of a placement."""
     top, left, bottom, right = placement.read
-    lengths, offsets = (bottom - top, right - left), placement.offset
+    lengths = (bottom - top, right - left) if placement.reduction else placement.laid
+    offsets = placement.offset
     denominator = placement.reduction.denominator if placement.reduction else 1
     is_across = resize is not None and resize.filter in PROFILES[resize.like].across
     rows, columns = (

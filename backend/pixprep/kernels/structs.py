@@ -29,16 +29,7 @@ IMAGE = np.dtype(
         *((name, np.int32) for name in ("middle_top", "middle_height", "middle_width")),
         *((name, np.int32) for name in ("top", "left", "passes")),
         ("factor", np.float32),
-        ("unused", np.int32),
-    ]
-)
-LAID = np.dtype(
-    [
-        *((name, _POINTER) for name in ("pixels", "box")),
-        ("pitch", np.int64),
-        *((name, np.int32) for name in ("height", "width", "top", "left", "bottom", "right")),
-        ("fill", np.int32, 3),
-        ("unused", np.int32),
+        *((name, np.int32) for name in ("margin_top", "margin_left", "margin_bottom", "margin_right", "fill")),
     ]
 )
 STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("operation", np.int32), ("unused", np.int32)])

@@ -11,7 +11,7 @@ from typing import get_args
 from pixprep.ops.decode import Decode
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, is_on, op_name
+from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
@@ -56,6 +56,7 @@ __all__ = [
     "TensorDType",
     "Transform",
     "as_tuple",
+    "in_words",
     "is_on",
     "op_name",
 ]

@@ -10,6 +10,8 @@ from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
 class Decode(Op, frozen=True, tag="decode", kw_only=True):
     """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
 
+    A server may let AVIF and HEIC in, too (its parameter ``formats``).
+
     Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
     JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
     upsampling. Gray is the luma plane of a JPEG, and Pillow's ``convert("L")`` of other formats. 16-bit values keep
@@ -18,7 +20,8 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
     Args:
         color: order of the channels.
         apply_exif_orientation: turn the image upright by its EXIF data (not XMP), as Pillow 13 reads it; False keeps
-            the pixels as they are stored, but for TIFF, which Pillow turns while it reads.
+            the pixels as they are stored, but for TIFF and HEIC, which their libraries turn while they read. The
+            container of an AVIF or HEIC says its turn, and not its EXIF data.
         chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
             code; ``fast``: repeated, a few percent quicker, up to 73 levels off. Rare samplings are refused where only
             Pillow reads them, which interpolates.

@@ -52,7 +52,8 @@ class Resize(Op, frozen=True, tag="resize"):
         mode: with ``height`` and ``width``. ``stretch``: to exactly that. ``fit``: the largest size inside of the same
             aspect ratio; ``cover``: the smallest around. Default: ``stretch``.
         filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
-            ``bicubic``, ``lanczos`` (3 lobes), ``area`` (OpenCV's); each library has its own choice of them.
+            ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's), ``area`` (OpenCV's); each library has
+            its own choice of them.
         antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
@@ -193,31 +194,46 @@ class Crop(Op, frozen=True, tag="crop"):
 
 
 class Pad(Op, frozen=True, tag="pad"):
-    """Put the image on a larger canvas of one colour.
+    """Put the image on a larger canvas of one colour; give ``height`` and ``width``, or ``square``.
 
     Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
     and on the right. An image larger than the canvas is refused.
 
+    A ``resize`` or ``letterbox`` may follow. The canvas is then resampled like one image, and what is padded later has
+    the same colour. Not with ``"like": "tensorflow"``, nor with a reduced decode.
+
     Args:
         height, width: of the canvas.
+        square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
+            transformers make it.
         fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
         anchor: where the image lies: ``center`` or ``top_left``.
     """
 
-    height: int
-    width: int
+    height: int | None = None
+    width: int | None = None
     fill: Levels = 0
     anchor: Anchor = "center"
+    square: bool = False
 
     def check(self) -> None:
         """See ``Op.check``."""
-        check_sides(self.height, self.width)
+        pair = (self.height, self.width)
+        if self.square == (pair != (None, None)) or (not self.square and None in pair):
+            raise PipelineError('needs either "height" and "width", or "square": true')
+        if not self.square:
+            check_sides(self.height, self.width)
         check_fill(self.fill)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
         need_levels(image)
         need_channels("fill", self.fill, image)
+        if self.height is None or self.width is None:
+            side = max(image.min_height, image.min_width)
+            if image.height is not None and image.width is not None:
+                return image.sized(side, side)
+            return replace(image, height=None, width=None, min_height=side, min_width=side)
         if image.min_height > self.height or image.min_width > self.width:
             raise PipelineError(
                 f"the canvas {self.height} x {self.width} is smaller than the image, "

@@ -6,6 +6,7 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import msgspec
@@ -17,6 +18,15 @@ Levels = int | tuple[int, ...]
 Reals = float | tuple[float, ...]
 
 MAX_SIDE = 16384
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+"""What msgspec calls a type, in the words of who writes JSON."""
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
@@ -41,7 +51,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         try:
             self.check()
         except (TypeError, OverflowError):  # only from Python: msgspec has checked the types of what a file says
-            raise PipelineError(f"{op_name(self)}: a value of the wrong type in {self!r}") from None
+            raise PipelineError(f"{op_name(self)}: {_wrong_type(self)}") from None
 
     def check(self) -> None:
         """Raise PipelineError where the values contradict each other or a limit."""
@@ -50,6 +60,32 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
 def is_on(op: Op, side: Side) -> bool:
     """Whether a side of the pipeline has this op."""
     return side == (op.only or op.home or side)
+
+
+def _wrong_type(op: Op) -> str:
+    """Which field of an op that was made in Python has a value of the wrong type."""
+    try:
+        msgspec.convert(msgspec.to_builtins(op, builtin_types=()), type(op))
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$.")
+        return f"{path.rstrip('`')}: {in_words(text)}"
+    except (TypeError, OverflowError):  # no type that a file can hold
+        pass
+    return f"a value of the wrong type in {op!r}"
+
+
+def in_words(text: str) -> str:
+    """What msgspec says of a value, its types in words: ``expected a whole number, got a string``."""
+    words = re.sub(r"`[\w |]+`", _in_words, text)
+    return words[0].lower() + words[1:]
+
+
+def _in_words(types: re.Match[str]) -> str:
+    """``int | null`` as ``a whole number``: a field that may be null may as well be left out."""
+    names = types[0].strip("`").split(" | ")
+    if not {*names} <= {*_TYPES, "null"}:
+        return types[0]
+    return " or ".join(_TYPES[name] for name in names if name != "null") or "null"
 
 
 def settle(op: Op, field: str, value: object) -> None:

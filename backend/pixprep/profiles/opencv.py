@@ -8,6 +8,7 @@ way in 2 % of the values; ``cv2.ipp.setUseIPP(False)`` restores the formula.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,18 @@ from pixprep.spec import Filter
 COEFFICIENT_BITS = 11
 CUT = 1e-3
 """``area`` leaves out a piece of a pixel that is not wider."""
+_S = math.sqrt(0.5)
+_TURNS = ((1.0, 0.0), (-_S, -_S), (0.0, 1.0), (_S, -_S), (-1.0, 0.0), (_S, _S), (0.0, -1.0), (-_S, _S))
+"""``lanczos4`` of tap k: sin(a + 45 k degrees), with the sign of sin(x pi), as so much of sin(a) and of cos(a)."""
+_ALL = np.float32(1e30)
+"""The weight of a position that is met exactly, before the division by the sum: the others become 0."""
 
-_PASSES: dict[Filter, Passes] = {"nearest": "fixed", "bilinear": "opencv_linear", "bicubic": "opencv_cubic"}
+_PASSES: dict[Filter, Passes] = {
+    "nearest": "fixed",
+    "bilinear": "opencv_linear",
+    "bicubic": "opencv_cubic",
+    "lanczos4": "opencv_lanczos",
+}
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
@@ -59,6 +70,8 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
         t = middles - first
     if method.filter == "bicubic":
         return _uniform(first - 1, _fixed(_cubic(t)))
+    if method.filter == "lanczos4":
+        return _uniform(first - 3, _fixed(_lanczos4(t)))
     return _uniform(first, _fixed(np.stack([1 - t, t], axis=1)))
 
 
@@ -87,6 +100,25 @@ def _cubic(t: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.stack([first, second, third, one - first - second - third], axis=1)
 
 
+def _lanczos4(t: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """(out, 8) of sinc(x) sinc(x / 4), over their sum; float64 up to the quotient, then float32.
+
+    The sine of x pi is the same for all taps but for its sign, so the division by the sum takes it away.
+    """
+    far = t + np.float32(3)
+    angles = -far.astype(np.float64) * math.pi * 0.25
+    sines, cosines = (np.array([of(angle) for angle in angles.tolist()]) for of in (math.sin, math.cos))
+    weights = np.empty((len(t), len(_TURNS)), np.float32)
+    total = np.zeros(len(t), np.float32)
+    for tap, (of_sine, of_cosine) in enumerate(_TURNS):
+        x = far - np.float32(tap)
+        is_middle = np.abs(x) < np.float32(1e-6)
+        y = np.where(is_middle, 1.0, -x.astype(np.float64) * math.pi * 0.25)
+        weights[:, tap] = np.where(is_middle, _ALL, (of_sine * sines + of_cosine * cosines) / (y * y))
+        total += weights[:, tap]
+    return weights * (np.float32(1) / total)[:, None]
+
+
 def _cut(positions: npt.NDArray[np.int64], ratio: float, length: int) -> Windows:
     """Windows of ``ratio`` pixels, the pixels at their edges weighted by the part that is inside."""
     begin = positions * ratio
@@ -106,7 +138,7 @@ def _cut(positions: npt.NDArray[np.int64], ratio: float, length: int) -> Windows
 
 PROFILE = Profile(
     title="OpenCV",
-    filters=("nearest", "bilinear", "bicubic", "area"),
+    filters=("nearest", "bilinear", "bicubic", "lanczos4", "area"),
     antialiased=(),
     antialias=False,
     passes=passes,

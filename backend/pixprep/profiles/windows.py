@@ -8,21 +8,24 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Passes = Literal["fixed", "opencv_linear", "opencv_cubic", "area", "float_even", "float_fused", "real", "lerp"]
+Passes = Literal[
+    "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "float_fused", "real", "lerp"
+]  # fmt: skip
 """The arithmetic of both passes; p: the levels of a window, m: the values between the passes, w: the weights.
 
-=============  =====================================  =====================================================
-passes         first                                  second
-=============  =====================================  =====================================================
-fixed          clip8((2^(bits-1) + sum(p w)) >> bits) the same
-opencv_linear  sum(p w) >> 4                          clip8((sum((m w) >> 16) + 2) >> 2)
-opencv_cubic   sum(p w), int32                        clip8(rint(float32 sum of m (w / 2^22), last tap first))
-area           sum(p), int32                          clip8(rint(float32(sum(m)) factor))
-float_even     float32 sum(p w)                       clip8(rint(float32 sum(m w)))
-float_fused    float32 sum(p w), partly fused         clip8(rint(the same of m))
-real           float32 sum(p w)                       float32 sum(m w)
-lerp           p0 + (p1 - p0) w1, float32             the same
-=============  =====================================  =====================================================
+==============  =====================================  =====================================================
+passes          first                                  second
+==============  =====================================  =====================================================
+fixed           clip8((2^(bits-1) + sum(p w)) >> bits) the same
+opencv_linear   sum(p w) >> 4                          clip8((sum((m w) >> 16) + 2) >> 2)
+opencv_cubic    sum(p w), int32                        clip8(rint(float32 sum of m (w / 2^22), last tap first))
+opencv_lanczos  sum(p w), int32                        clip8((2^(bits-1) + sum(m w)) >> bits)
+area            sum(p), int32                          clip8(rint(float32(sum(m)) factor))
+float_even      float32 sum(p w)                       clip8(rint(float32 sum(m w)))
+float_fused     float32 sum(p w), partly fused         clip8(rint(the same of m))
+real            float32 sum(p w)                       float32 sum(m w)
+lerp            p0 + (p1 - p0) w1, float32             the same
+==============  =====================================  =====================================================
 
 Every float32 product and sum is rounded by itself, tap by tap, the first one first; rint rounds ties to even.
 Of a ``float_fused`` window of ``count`` taps the last ``(count - 1) % 4`` are each added by a fused multiply-add,
@@ -64,7 +67,8 @@ class Windows:
         first: (out,) int32: the first input position; a position outside the axis means the nearest one inside.
         count: (out,) int32: how many positions.
         weights: (out, taps) int32 or float32, by the passes; 0 beyond ``count``.
-        bits: of ``fixed``: the weights of a window sum up to about 2^bits.
+        bits: of ``fixed``: the weights of a window sum up to about 2^bits; of ``opencv_lanczos`` those of both axes,
+            multiplied, do.
     """
 
     first: npt.NDArray[np.int32]

@@ -36,6 +36,7 @@ ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _CONFIG = "config.pbtxt"
 _OURS = (_CONFIG, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", f"1/{ONNX_FILE}")
 _MAX_CONFIG_BYTES = 1 << 20
+_WORK = ".pixprep-build-"
 Input = Literal["bytes", "dali"]
 _INPUTS: dict[str, list[model_config.Config]] = {
     "bytes": [],
@@ -140,7 +141,7 @@ def build(
         parent = output.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)
         # beside the repository, not in it: Triton takes every directory of a repository for a model
-        with tempfile.TemporaryDirectory(prefix=".pixprep-build-", dir=parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent) as folder:
             work = Path(folder)
             words = read_labels(labels) if labels else []
             if not onnx and not plan:
@@ -148,9 +149,21 @@ def build(
 
                 onnx, words = work / ONNX_FILE, words or lite0.labels()
                 lite0.export(lite0.find_checkpoint(), onnx)
+                before = output / names.classifier / "1" / ONNX_FILE
+                if before.is_file() and not force and not lite0.is_exported(before):
+                    raise SetupError(
+                        f"{before}: is not the demo's classifier: give the --onnx of your own again, or --force writes "
+                        "the demo's over it"
+                    )
                 notes += [_OTHER_PIPELINE] * (pipeline != demo_pipeline)
             model = read_onnx(onnx) if onnx else parse_io(classifier_io or (), source=f"{plan}")
-            pairs = connect(model, pipeline, max_batch_size=config["max_batch_size"])
+            try:
+                pairs = connect(model, pipeline, max_batch_size=config["max_batch_size"])
+            except PipelineError as error:
+                if onnx != work / ONNX_FILE:
+                    raise
+                what = str(error).removeprefix(f"{ONNX_FILE}: ")
+                raise PipelineError(f"the demo's classifier: {what}; --onnx takes one of your own") from None
             # where the classifier's file leaves a length free, the pipeline knows it
             specs = {port.name: pipeline.outputs[pairs[port.name]].spec for port in model.inputs}
             inputs = [
@@ -190,8 +203,9 @@ def build(
                 _refuse_foreign(output, names, files)
             _replace(output, files, work)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""  # a full disk comes without
-        raise SetupError(f"{output}: not written: {where}{error.strerror or error}") from None
+        at = error.filename or ""  # a full disk comes without
+        at = output.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
+        raise SetupError(f"{output}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
     if classifier == "tensorrt" and not plan:
         command = _trtexec(output / names.classifier / "1", model, inputs, config["max_batch_size"])
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")

@@ -48,6 +48,9 @@ def check(repository: Path) -> list[Problem]:
     if (repository / CONFIG_FILE).is_file() or any(repository.glob(f"[0-9]*/{model_config.PIPELINE_FILE}")):
         parent = repository.parent if repository.name else Path("..")
         return [Problem(repository.name, "is a model, not a repository", f"its repository is {parent}")]
+    if (repository / model_config.PIPELINE_FILE).is_file() and _is_version(repository.resolve().name):
+        remedy = f"its repository is {repository.resolve().parents[1]}"
+        return [Problem(repository.name, "is a version of a model, not a repository", remedy)]
     folders = sorted(path for path in repository.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         return [Problem(repository.name, "holds no model", "write one with `pixprep build`")]
@@ -94,6 +97,9 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
         path: of the file.
         odd_range: such ranges are meant.
     """
+    if path.name == CONFIG_FILE:
+        remedy = f"check its repository, {path.resolve().parents[1]}"
+        return [Problem(path.name, "is the configuration of a model, not a pipeline file", remedy)]
     try:
         pipeline = Pipeline.load(path)
     except PipelineError as error:
@@ -196,7 +202,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise PipelineError(f"cannot be read: {error.strerror}") from None
     except (text_format.ParseError, UnicodeDecodeError) as error:
         fields = "the fields are those of Triton's model_config.proto"
-        raise PipelineError(f"cannot be parsed: {error}: {fields}") from None
+        raise PipelineError(f"cannot be parsed: {str(error).rstrip('.')}: {fields}") from None
     config: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return config
 

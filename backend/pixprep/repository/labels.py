@@ -78,4 +78,5 @@ def labelled(outputs: Sequence[Tensor], labels: Sequence[str]) -> str:
         if output.shape is not None and output.shape[1:] in ((len(labels),), (-1,)):
             return output.name
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
-    raise PipelineError(f"{len(labels):,} labels, but no output has one score for each: the model gives {found}")
+    count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
+    raise PipelineError(f"{count}, but no output has one score for each: the model gives {found}")

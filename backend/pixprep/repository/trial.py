@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from pixprep.decoders import Encoded
 from pixprep.engine import Engine
+from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
 from pixprep.preview import preview
 from pixprep.repository.labels import read_labels
@@ -79,6 +80,11 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
+    back = next((op.name or "transform" for op in pipeline.ops if isinstance(op, Transform)), None)
+    if back:  # boxes, and no scores of classes
+        for tensor, values in zip(classifier.outputs, outputs, strict=True):
+            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}; "{back}" says where in the photo that is'
+        return
     index = _scored(classifier, outputs, labels)
     if index is not None:
         name, sure = classifier.outputs[index].name, shares(outputs[index][0])

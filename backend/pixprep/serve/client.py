@@ -49,6 +49,26 @@ class ModelInput:
     max_batch_size: int
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a model has spent on requests, as Triton counts it.
+
+    Attributes:
+        count: how many requests.
+        queue_ms: that they waited.
+        compute_ms: from there to the answer, the copying of inputs and outputs included.
+    """
+
+    count: int = 0
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+
+    def since(self, before: Spent) -> Spent:
+        """Of the requests since then: their number, and what one of them spent on average. There is one at least."""
+        count = self.count - before.count
+        return Spent(count, (self.queue_ms - before.queue_ms) / count, (self.compute_ms - before.compute_ms) / count)
+
+
 def send(
     images: Sequence[Path],
     *,
@@ -70,7 +90,8 @@ def send(
         protocol: ``http`` or ``grpc``.
         model: an ensemble, or a model of the pixprep backend.
         batch: images a request.
-        classes: if not 0, an output of scores comes as the ``classes`` best, each ``b"score:index:label"``.
+        classes: if not 0, an output of scores (see ``Triton.scores``) comes as the ``classes`` best, each
+            ``b"score:index:label"``.
         timeout_s: of each request.
         on_progress: called after each answer with how many there are, and how many there will be.
 
@@ -183,6 +204,8 @@ class Triton:
         host, _, port = self.url.rpartition(":")
         if not host or "/" in host or not port.isdigit():
             raise SetupError(f"{url}: write HOST:PORT, such as {DEFAULT_URLS[protocol]} (plain, without TLS)")
+        if not 0 < int(port[:6]) < 1 << 16:
+            raise SetupError(f"{url}: ports go from 1 to 65535")
         self.protocol = protocol
         self._too_late = f"no answer within {timeout_s:g} s"
         try:
@@ -212,7 +235,7 @@ class Triton:
         """The model's complete configuration, as the server has it.
 
         Raises:
-            SetupError: no such model; the message lists those that there are, if the server tells (ours does not).
+            SetupError: no such model; the message lists those that are ready, if the server tells.
         """
         if model not in self._configs:
             try:
@@ -226,13 +249,13 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
+        """Those whose statistics the server has: their list, ``pixprep serve`` shows to nobody."""
         try:
-            index = self._client.get_model_repository_index(**self._json)
-        except self._failure:  # who may load models may list them, and nobody else
+            entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
+        except self._failure:  # closed too, behind our proxy
             return ""
-        models = index if isinstance(index, list) else index.get("models", [])
-        names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
-        return f"there are {names}" if names else ""
+        names = ", ".join(sorted({entry["name"] for entry in entries}))
+        return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
         """The input of the model that takes encoded images: BYTES [1] or UINT8 [-1].
@@ -242,9 +265,9 @@ class Triton:
             PixprepError: it has none.
         """
         config = self.config(model)
-        (entry, *others) = config["input"]
+        entry = config["input"][0]
         data_type, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
-        if others or (data_type, dims) not in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])):
+        if not _takes_images(config):
             raise PixprepError(
                 f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
@@ -255,6 +278,33 @@ class Triton:
             max_batch_size=int(config.get("max_batch_size", 0)),
         )
 
+    def scores(self, model: str) -> list[str]:
+        """The outputs of a model with one score a class: those that have labels.
+
+        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box. What a model
+        gives that takes images is no list of scores, such as ``transform``, and what comes beside it is no class.
+
+        Raises:
+            SetupError: no such model.
+        """
+        sources = {output["name"]: self._source(model, output["name"]) for output in self.config(model)["output"]}
+        labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
+        lists = [
+            (name, _takes_images(config))
+            for name, (config, output) in sources.items()
+            if len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+        ]
+        return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
+
+    def _source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
+        config = self.config(model)
+        for step in config.get("ensemble_scheduling", {}).get("step", []):
+            for port, tensor in step["output_map"].items():
+                if tensor == name:
+                    return self._source(step["model_name"], port)
+        return config, next(output for output in config["output"] if output["name"] == name)
+
     def counts(self, model: str) -> tuple[int, int]:
         """How many images the model has handled so far, and in how many executions."""
         entries = self._client.get_inference_statistics(model, **self._json)["model_stats"]
@@ -263,6 +313,28 @@ class Triton:
             sum(int(entry.get(name, 0)) for entry in entries) for name in ("inference_count", "execution_count")
         )
         return inferences, executions
+
+    def spent(self) -> dict[str, Spent]:
+        """By model, what it has spent since the server started on the requests that did not fail.
+
+        Raises:
+            SetupError: the server has gone, or does not tell.
+        """
+        try:
+            entries = self._client.get_inference_statistics(**self._json)["model_stats"]
+        except self._failure as error:
+            self._check_live()
+            raise SetupError(f"{self.url} does not tell its statistics: {_message(error)}") from None
+        spent: dict[str, Spent] = {}
+        for entry in entries:
+            parts = entry.get("inference_stats", {})
+            before = spent.get(entry["name"], Spent())
+            spent[entry["name"]] = Spent(  # of all versions; gRPC leaves out what is 0
+                before.count + int(parts.get("success", {}).get("count", 0)),
+                before.queue_ms + _ms(parts, "queue"),
+                before.compute_ms + _ms(parts, "compute_input", "compute_infer", "compute_output"),
+            )
+        return spent
 
     def infer(
         self, model: str, model_input: ModelInput, encoded: Sequence[bytes], *, classes: int = 0
@@ -279,8 +351,9 @@ class Triton:
             array = np.stack([np.frombuffer(image, np.uint8) for image in encoded])
         tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
         tensor.set_data_from_numpy(array)
+        scores = self.scores(model) if classes else []
         wanted = [
-            self._module.InferRequestedOutput(output["name"], class_count=classes * _holds_scores(output))
+            self._module.InferRequestedOutput(output["name"], class_count=classes * (output["name"] in scores))
             for output in self.config(model)["output"]
         ]
         try:
@@ -303,6 +376,8 @@ class Triton:
         except (OSError, self._failure) as error:
             # gRPC's message ends with the cause, after three lines of its own history
             reason = getattr(error, "strerror", None) or _message(error).rpartition(": ")[2].rstrip("])")
+            if reason == "Socket closed":
+                raise SetupError(f"what answers at {self.url} does not speak gRPC: is it the HTTP port?") from None
             raise SetupError(
                 f"nothing answers {self.protocol} at {self.url} ({reason}): is `pixprep serve` running, on this port?"
             ) from None
@@ -310,8 +385,14 @@ class Triton:
             raise SetupError(f"what answers at {self.url} is not a live Triton")
 
 
-def _holds_scores(output: dict[str, Any]) -> bool:
-    return len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+def _ms(parts: dict[str, Any], *names: str) -> float:
+    return sum(int(parts.get(name, {}).get("ns", 0)) for name in names) / 1e6
+
+
+def _takes_images(config: dict[str, Any]) -> bool:
+    """Whether a model takes encoded images, and nothing else: BYTES [1], or UINT8 [-1]."""
+    inputs = [(entry["data_type"], [int(dim) for dim in entry["dims"]]) for entry in config["input"]]
+    return inputs in ([("TYPE_STRING", [1])], [("TYPE_UINT8", [-1])])
 
 
 def _message(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from pixprep.errors import PixprepError, SetupError
 
@@ -64,6 +65,8 @@ def innermost(reason: str) -> str:
     reason = reason.partition("\n\nAt:\n")[0].strip()
     reason = re.sub(r"^(Internal|Invalid argument|Unavailable|Not found): ", "", reason)
     if found := re.match(r"unable to find backend library for backend '(.*?)'", reason):
+        if near := get_close_matches(found[1], ("pixprep", "python"), n=1):
+            return f'there is no backend "{found[1]}"; did you mean "{near[0]}"?'
         return f'the embedded Triton has no backend "{found[1]}": serve it in NVIDIA\'s Triton container'
     if re.fullmatch(r"Stub process '.*' is not healthy\.", reason):
         return "its Python process ended while it loaded (a crash, an exit, or no memory left)"

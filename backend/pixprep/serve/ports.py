@@ -43,6 +43,9 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
         SetupError: one is taken, or cannot be listened on.
     """
     claimed: dict[str, int] = {}
+    for name, port in ports.items():
+        if twice := [other for other in ports if other < name and ports[other] == port and port]:
+            raise SetupError(f"--{twice[0]}-port and --{name}-port are both {port}: choose two, or 0 for any free one")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with ExitStack() as stack:
         for name, port in ports.items():

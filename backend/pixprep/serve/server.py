@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -130,15 +131,20 @@ class Server:
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
-    def curls(self) -> list[str]:
-        """The command lines to try: of each ensemble, or else of the first model that has a pipeline."""
+    def ensembles(self) -> list[str]:
+        """The models that are ensembles."""
         configs = sorted(self.snapshot.folder.glob("*/config.pbtxt"))
-        ensembles = [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
-        return [
-            "curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
-            f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{model}/infer -o answer.bin"
-            for model in ensembles or self.pipeline_models[:1] or ["MODEL"]
-        ]
+        return [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
+
+    @property
+    def models_to_try(self) -> list[str]:
+        """Each ensemble, or else the first model that has a pipeline."""
+        return self.ensembles or self.pipeline_models[:1] or ["MODEL"]
+
+    @property
+    def curls(self) -> list[str]:
+        """The command lines to try, of each model to try."""
+        return [curl_line(self.http_url, model) for model in self.models_to_try]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -184,8 +190,7 @@ class Server:
             if self._backends is None:
                 assemble_backends(folder / "backends")
             (folder / "cwd").mkdir()
-            with self._open_log():
-                pass
+            self._make_log()
             began_at = time.monotonic()
             self._launch(folder, timeout_s=timeout_s)
             self._start_s = time.monotonic() - began_at
@@ -261,6 +266,12 @@ class Server:
         n_bytes = cuda_pool.size(self.snapshot.folder, images_in_flight=self._images_in_flight)
         return cuda_pool.options(n_bytes, gpus=gpus), cuda_pool.variables(n_bytes)
 
+    def _make_log(self) -> None:
+        try:
+            self._open_log().close()
+        except OSError as error:
+            raise SetupError(f"--log-file {error.filename}: cannot be written: {error.strerror}") from None
+
     def _open_log(self) -> IO[bytes]:
         if self._given_log_file is None:
             number, name = tempfile.mkstemp(prefix="pixprep-", suffix=".log")
@@ -295,6 +306,8 @@ class Server:
         ]
 
     def _check_arguments(self) -> None:
+        if self._repository.is_file():
+            raise SetupError(f"{self._repository}: is a file, not a model repository: pixprep build writes one")
         if not self._repository.is_dir():
             raise SetupError(f"{self._repository}: no such model repository: make the demo's with pixprep build")
         self._address = resolve(self._host)
@@ -485,6 +498,14 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg") -> str:
+    """The command line that sends a photo to a model whose only input it is."""
+    return (
+        f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
+    )
 
 
 def _hide(pid: int, secret: str) -> None:

@@ -27,7 +27,13 @@ from pixprep.verify.origins import TRANSFORMS, Size, planes
 
 Resizing = ops.Resize | ops.Letterbox
 
-OPENCV = {"nearest": "INTER_NEAREST", "bilinear": "INTER_LINEAR", "bicubic": "INTER_CUBIC", "area": "INTER_AREA"}
+OPENCV = {
+    "nearest": "INTER_NEAREST",
+    "bilinear": "INTER_LINEAR",
+    "bicubic": "INTER_CUBIC",
+    "lanczos4": "INTER_LANCZOS4",
+    "area": "INTER_AREA",
+}
 DALI = {"nearest": "INTERP_NN", "bilinear": "INTERP_LINEAR", "bicubic": "INTERP_CUBIC", "lanczos": "INTERP_LANCZOS3"}
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
 """The Pillow whose order of the two passes is that of the installed one."""
@@ -190,9 +196,11 @@ def _center_crop(pixels: Array, op: ops.CenterCrop) -> Array:
 
 
 def _padded(pixels: Array, op: ops.Pad | ops.Letterbox) -> Array:
-    canvas = np.empty((op.height, op.width, pixels.shape[2]), pixels.dtype)
+    side = max(pixels.shape[:2])
+    height, width = op.height or side, op.width or side
+    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
     canvas[...] = op.fill
-    free = (op.height - pixels.shape[0], op.width - pixels.shape[1])
+    free = (height - pixels.shape[0], width - pixels.shape[1])
     top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
     canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return canvas

@@ -1,0 +1,212 @@
+"""Boxes and points of a photo in a tensor, and back, by the numbers of the ``transform`` output.
+
+Coordinates are continuous: x to the right, y down; the image begins at (0, 0) and ends at (width, height), and the
+centre of its first pixel is (0.5, 0.5). A box is four numbers, in a format that says which:
+
+==========  =====================================================
+``xyxy``    left, top, right, bottom; right and bottom are its end
+``xywh``    left, top, width, height (COCO)
+``cxcywh``  x and y of its centre, width, height (YOLO)
+==========  =====================================================
+
+Arrays may be of any number type, and are not changed. Results are new float32 arrays, worked out in float64. Leading
+dimensions are kept: boxes (n, 4) of one image, or (batch, n, 4) with a transform (batch, 4).
+
+>>> import numpy as np
+>>> found = np.array([[160.0, 240.0, 320.0, 400.0]])  # in a letterbox of 640 x 640
+>>> boxes_to_original(found, [0.5, 0.5, 80, 0], [960, 1280])
+array([[320., 320., 640., 640.]], dtype=float32)
+"""
+
+# ruff: noqa: A002  (`format` is what the formats of boxes are called everywhere)
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PixprepError
+
+Format = Literal["xyxy", "xywh", "cxcywh"]
+Numbers = npt.ArrayLike
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+
+
+def boxes_to_original(
+    boxes: Numbers, transform: Numbers, original_size: Numbers | None = None, *, format: Format = "xyxy"
+) -> F32:
+    """Boxes in tensor pixels as boxes in the pixels of the decoded photo: ``(box - offset) / scale``.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output.
+        original_size: (2,) or (..., 2): ``[height, width]``, the ``original_size`` output; boxes are clipped to it.
+            None: a box may reach over the photo's edge.
+        format: of the boxes and of the result.
+
+    Returns:
+        float32 (..., n, 4). A box of an image that was flipped has its corners in order again.
+
+    Raises:
+        PixprepError: a shape or a format is wrong; a scale is 0.
+    """
+    corners = _to_corners(_array("boxes", boxes, 4), format)
+    scale, offset = _transform(transform)
+    corners = _in_order((corners - _twice(offset)) / _twice(scale))
+    if original_size is not None:
+        corners = _clipped(corners, original_size)
+    return _from_corners(corners, format).astype(np.float32)
+
+
+def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: Format = "xyxy") -> F32:
+    """Boxes in the pixels of the decoded photo as boxes in tensor pixels: ``box * scale + offset``.
+
+    A box may reach over the tensor's edge, where the photo was cropped: see ``clip``.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output.
+        format: of the boxes and of the result.
+
+    Returns:
+        float32 (..., n, 4), the corners in order.
+
+    Raises:
+        PixprepError: a shape or a format is wrong; a scale is 0.
+    """
+    scale, offset = _transform(transform)
+    corners = _to_corners(_array("boxes", boxes, 4), format) * _twice(scale) + _twice(offset)
+    return _from_corners(_in_order(corners), format).astype(np.float32)
+
+
+def points_to_original(points: Numbers, transform: Numbers) -> F32:
+    """Points (x, y) in tensor pixels in the pixels of the decoded photo: keypoints, corners of oriented boxes.
+
+    Args:
+        points: (..., n, 2): x, y.
+        transform: (4,) or (..., 4), see ``boxes_to_original``.
+
+    Returns:
+        float32 (..., n, 2).
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0.
+    """
+    scale, offset = _transform(transform)
+    return ((_array("points", points, 2) - offset) / scale).astype(np.float32)
+
+
+def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
+    """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
+    scale, offset = _transform(transform)
+    return (_array("points", points, 2) * scale + offset).astype(np.float32)
+
+
+def convert(boxes: Numbers, source: Format, target: Format) -> F32:
+    """Boxes (..., 4) of one format in another.
+
+    Raises:
+        PixprepError: a shape or a format is wrong.
+    """
+    return _from_corners(_to_corners(_array("boxes", boxes, 4), source), target).astype(np.float32)
+
+
+def clip(boxes: Numbers, size: Numbers, *, format: Format = "xyxy") -> F32:
+    """Boxes cut off at the edges of an image; one that lies outside becomes empty, at the edge.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        size: (2,) or (..., 2): height and width of the image, in the unit of the boxes.
+        format: of the boxes and of the result.
+
+    Raises:
+        PixprepError: a shape or a format is wrong.
+    """
+    corners = _clipped(_to_corners(_array("boxes", boxes, 4), format), size)
+    return _from_corners(corners, format).astype(np.float32)
+
+
+def normalize(boxes: Numbers, size: Numbers) -> F32:
+    """Boxes (..., n, 4) of any format in shares of the image, 0 to 1, where they were in pixels.
+
+    Args:
+        boxes: see above.
+        size: (2,) or (..., 2): height and width of the image they lie in.
+
+    Raises:
+        PixprepError: a shape is wrong; a side is 0.
+    """
+    return (_array("boxes", boxes, 4) / _sides(size)).astype(np.float32)
+
+
+def denormalize(boxes: Numbers, size: Numbers) -> F32:
+    """Boxes (..., n, 4) of any format in pixels, where they were in shares of the image; see ``normalize``."""
+    return (_array("boxes", boxes, 4) * _sides(size)).astype(np.float32)
+
+
+def _array(name: str, values: Numbers, last: int) -> F64:
+    """As float64, with the last dimension that it must have; an empty list is no boxes."""
+    array = np.asarray(values, np.float64)
+    if array.shape == (0,):
+        array = array.reshape(0, last)
+    if not array.ndim or array.shape[-1] != last:
+        raise PixprepError(f"{name} have the shape {list(array.shape)}: the last dimension must be {last}")
+    return array
+
+
+def _transform(transform: Numbers) -> tuple[F64, F64]:
+    """Scale and offset, each (..., 1, 2) in the order x, y."""
+    array = _array("the numbers of a transform", transform, 4)[..., None, :]
+    scale, offset = array[..., 1::-1], array[..., 3:1:-1]
+    if not np.isfinite(array).all() or not scale.all():
+        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
+    return scale, offset
+
+
+def _sides(size: Numbers) -> F64:
+    """(..., 1, 4): width, height, width, height."""
+    array = _array("height and width", size, 2)
+    if not (array > 0).all():
+        raise PixprepError(f"the size {np.asarray(size).tolist()} has a side that is not over 0")
+    return _twice(array[..., None, ::-1])
+
+
+def _twice(pair: F64) -> F64:
+    """(..., 2) as (..., 4): for both corners."""
+    return np.concatenate([pair, pair], axis=-1)
+
+
+def _clipped(corners: F64, size: Numbers) -> F64:
+    clipped: F64 = np.clip(corners, 0.0, _sides(size))
+    return clipped
+
+
+def _in_order(corners: F64) -> F64:
+    first, last = corners[..., :2], corners[..., 2:]
+    return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)
+
+
+def _to_corners(boxes: F64, format: Format) -> F64:
+    _check(format)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if format == "xyxy":
+        return boxes
+    if format == "xywh":
+        return np.concatenate([first, first + second], axis=-1)
+    return np.concatenate([first - second / 2, first + second / 2], axis=-1)
+
+
+def _from_corners(corners: F64, format: Format) -> F64:
+    _check(format)
+    first, last = corners[..., :2], corners[..., 2:]
+    if format == "xyxy":
+        return corners
+    return np.concatenate([first if format == "xywh" else (first + last) / 2, last - first], axis=-1)
+
+
+def _check(format: Any) -> None:
+    if format not in get_args(Format):
+        raise PixprepError(f'no format of boxes "{format}"; there are {", ".join(get_args(Format))}')

@@ -1,0 +1,121 @@
+"""A detector that nobody trained: an ONNX file that finds the red and the blue box of a gray photo, in YOLO's form."""
+
+import re
+
+import numpy as np
+import onnx
+import onnx.parser
+
+RED, BLUE, GRAY = (230, 20, 20), (20, 20, 230), (120, 120, 120)
+NAMES = ["red box", "blue box"]
+
+# How red a pixel is tells how much of it the box covers, so that an edge is found in parts of a pixel. Of each colour
+# there are four candidates; three are shifted a little and less sure, and only a suppression leaves one.
+_MODEL = """<ir_version: 8, opset_import: ["": 18]>
+boxes (float[batch, 3, HEIGHT, WIDTH] images) => (float[batch, SHAPE] output0) {
+    one = Constant <value_ints = [1]> ()
+    two = Constant <value_ints = [2]> ()
+    three = Constant <value_ints = [3]> ()
+    colours = Constant <value_ints = [COLOURS]> ()
+    strong = Gather <axis = 1> (images, colours)
+    green = Gather <axis = 1> (images, one)
+    difference = Sub (strong, green)
+    level = Relu (difference)
+    tiny = Constant <value_float = 0.000001> ()
+    begin = Constant <value_float = 0.5> ()
+    step = Constant <value_float = 1.0> ()
+    none = Constant <value = float[1, 1, 4] {0, 0, 0, 0}> ()
+    shifts = Constant <value = float[1, 1, 4] {0, 1.5, -2, 2.5}> ()
+    AXIS_X
+    AXIS_Y
+    rows = ReduceMax <keepdims = 0> (level, three)
+    best = ReduceMax <keepdims = 1> (rows, two)
+    surely = Constant <value = float[1, 1, 4] {1, 0.9, 0.8, 0.7}> ()
+    score = Mul (best, surely)
+    END
+}"""
+_AXIS = """
+    line_A = ReduceSum <keepdims = 0> (level, ACROSS)
+    whole_A = ReduceSum <keepdims = 1> (line_A, two)
+    some_A = Add (whole_A, tiny)
+    most_A = ReduceMax <keepdims = 1> (line_A, two)
+    any_A = Add (most_A, tiny)
+    length_A = Div (whole_A, any_A)
+    side_A = Add (length_A, none)
+    last_A = Constant <value_float = LENGTH.5> ()
+    places_A = Range (begin, last_A, step)
+    moments_A = Mul (line_A, places_A)
+    moment_A = ReduceSum <keepdims = 1> (moments_A, two)
+    mean_A = Div (moment_A, some_A)
+    middle_A = Add (mean_A, OFF)
+"""
+_MIDDLES = """
+    each = Constant <value_ints = [0, 1, 8]> ()
+    x = Reshape (middle_x, each)
+    y = Reshape (middle_y, each)
+    w = Reshape (side_x, each)
+    h = Reshape (side_y, each)
+    scores = Unsqueeze (score, one)
+    own = Constant <value = float[1, 2, 2, 1] {1, 0, 0, 1}> ()
+    owned = Mul (scores, own)
+    classes = Constant <value_ints = [0, 2, 8]> ()
+    of_class = Reshape (owned, classes)
+    output0 = Concat <axis = 1> (x, y, w, h, of_class)
+"""
+_CORNERS = """
+    half_w = Mul (side_x, begin)
+    half_h = Mul (side_y, begin)
+    left = Sub (middle_x, half_w)
+    right = Add (middle_x, half_w)
+    top = Sub (middle_y, half_h)
+    bottom = Add (middle_y, half_h)
+    number = Constant <value = float[1, 2, 1] {0, 1}> ()
+    nothing = Mul (score, none)
+    class = Add (nothing, number)
+    fields = Constant <value_ints = [0, 8, 1]> ()
+    l = Reshape (left, fields)
+    t = Reshape (top, fields)
+    r = Reshape (right, fields)
+    b = Reshape (bottom, fields)
+    s = Reshape (score, fields)
+    c = Reshape (class, fields)
+    output0 = Concat <axis = 2> (l, t, r, b, s, c)
+"""
+
+
+def photo(height, width, red, blue):
+    """A gray photo, uint8 (height, width, 3), with a red and a blue box: left, top, right, bottom."""
+    pixels = np.full((height, width, 3), GRAY, np.uint8)
+    for colour, (left, top, right, bottom) in ((RED, red), (BLUE, blue)):
+        pixels[top:bottom, left:right] = colour
+    return pixels
+
+
+def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
+    """Write the detector: ``images``, float32 (n, 3, height, width) of 0 to 1, in.
+
+    Args:
+        path: of the ONNX file; its folder is made.
+        size: height and width.
+        channels: ``rgb`` or ``bgr``.
+        corners: out comes (n, 8, 6), corners, score and class, as of a model with NMS; else (n, 4 + 2, 8), middle and
+            size, and a score for each of two classes.
+        metadata: beside what Ultralytics' exporter writes.
+    """
+    height, width = size
+    text = _MODEL.replace("END", _CORNERS if corners else _MIDDLES)
+    for axis, across, length, off in (("x", "two", width, "shifts"), ("y", "three", height, "none")):
+        steps = _AXIS.replace("ACROSS", across).replace("LENGTH", str(length)).replace("OFF", off)
+        text = text.replace(f"AXIS_{axis.upper()}", re.sub(r"_A\b", f"_{axis}", steps))
+    text = text.replace("HEIGHT", str(height)).replace("WIDTH", str(width))
+    text = text.replace("SHAPE", "8, 6" if corners else "6, 8")
+    text = text.replace("COLOURS", f"{channels.index('r')}, {channels.index('b')}")
+    model = onnx.parser.parse_model(text)
+    onnx.checker.check_model(model)
+    names = str(dict(enumerate(NAMES)))
+    said = {"task": "detect", "imgsz": str([*size]), "names": names, "version": "8.4.0", "stride": "32", "batch": "1"}
+    for key, value in (said | metadata).items():
+        model.metadata_props.add(key=key, value=value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, path)
+    return path

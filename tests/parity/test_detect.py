@@ -1,0 +1,83 @@
+"""docs/detection.md's recipe for a package with code of its own equals that code, and the boxes are the package's."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compare import assert_close
+from images import noise, png, scene
+from importing import photos
+from pixprep import Engine, Pipeline, boxes_to_original
+from pixprep.coordinates import convert
+from pixprep.importers import import_pipeline
+from pixprep.importers.ultralytics import own_code
+
+if find_spec("nudenet") is None or find_spec("cv2") is None:
+    pytest.skip("NO NUDENET: the recipe of docs/detection.md was not compared with it", allow_module_level=True)
+
+import onnxruntime
+from nudenet import nudenet
+
+DOCS = Path(__file__).parents[2] / "docs" / "detection.md"
+MODEL = Path(nudenet.__file__).with_name("320n.onnx")
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    text = DOCS.read_text(encoding="utf-8")
+    return Pipeline.from_json(text.partition("```json\n")[2].partition("```")[0])
+
+
+def run(pipeline, encoded):
+    with Engine(pipeline) as engine:
+        batch = engine.run_batch([encoded])
+    assert batch.errors == [None]
+    return {name: array[0] for name, array in batch.outputs.items()}
+
+
+ENCODED = [*photos(), *(png(make(*size)) for make in (scene, noise) for size in ((320, 320), (99, 641), (731, 202)))]
+
+
+def test_the_recipe_is_the_packages_own_preprocessing_bit_for_bit(recipe):
+    for encoded in ENCODED:
+        assert_close(run(recipe, encoded)["tensor"], nudenet._read_image(encoded)[0][0])
+
+
+def test_the_convention_of_the_metadata_is_told_from_it():
+    for encoded in ENCODED[:3]:
+        imported = run(import_pipeline(str(MODEL)), encoded)["tensor"]
+        assert (imported != nudenet._read_image(encoded)[0][0]).mean() > 0.5
+
+
+def test_the_boxes_are_the_packages_own(recipe):
+    """Of any photo, by adding to the scores, before the suppression; the package cuts coordinates off to whole ones."""
+    session = onnxruntime.InferenceSession(str(MODEL), providers=["CPUExecutionProvider"])
+    compared = 0
+    for encoded in photos():
+        outputs = run(recipe, encoded)
+        (found,) = session.run(None, {"images": outputs["tensor"][None]})
+        best = np.argsort(-found[0, 4:].max(axis=0))[:20]
+        (height, width), transform = outputs["original_size"], outputs["transform"]
+        _, x_ratio, y_ratio, x_pad, y_pad, *size = nudenet._read_image(encoded)
+        assert size == [width, height]
+        for index in best:
+            alone = np.zeros_like(found)
+            alone[..., :4, :] = found[..., :4, :]
+            alone[0, 4, index] = 1
+            (theirs,) = nudenet._postprocess([alone], x_pad, y_pad, x_ratio, y_ratio, width, height, 320, 320)
+            (ours,) = boxes_to_original(found[:, :4, index], transform, [height, width], format="cxcywh")
+            left, top, *sides = convert([ours], "cxcywh", "xywh")[0]
+            if left > 0 and top > 0:  # there the package moves a box, and does not cut it
+                assert np.abs(np.subtract([left, top, *sides], theirs["box"])).max() <= 1.001
+                compared += 1
+    assert compared >= 20
+
+
+def test_the_packages_own_code_is_named():
+    (line,) = own_code(MODEL)
+    assert line == (
+        "nudenet.py of the same package pads (copyMakeBorder), orders channels (COLOR_RGBA2BGR, swapRB), "
+        "resizes (blobFromImage)"
+    )
