@@ -21,13 +21,14 @@ from pixprep import presets
 from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
-from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
+from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
 from pixprep.ops import OPS
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
 
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
+    from pixprep.ops import Boxes as boxes
     from pixprep.ops import CenterCrop as center_crop
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
@@ -36,6 +37,12 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Normalize as normalize
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
+    from pixprep.ops import Points as points
+    from pixprep.ops import RandomCrop as random_crop
+    from pixprep.ops import RandomFlip as random_flip
+    from pixprep.ops import RandomIouCrop as random_iou_crop
+    from pixprep.ops import RandomResizedCrop as random_resized_crop
+    from pixprep.ops import RandomZoomOut as random_zoom_out
     from pixprep.ops import Resize as resize
     from pixprep.ops import Tensor as tensor
     from pixprep.ops import Transform as transform
@@ -47,6 +54,7 @@ load = Pipeline.load
 
 __all__ = [
     "Batch",
+    "DataError",
     "Engine",
     "ImageError",
     "ImageSpec",

@@ -8,17 +8,20 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import ops, plan
+from pixprep import draw, ops, plan
 from pixprep.errors import PipelineError, unreachable
 from pixprep.ops import as_tuple
 from pixprep.plan import (
     Affine,
+    AnnotationPlan,
     ArithmeticStep,
+    BoxesPlan,
     Float32,
     Geometry,
     GeometryStep,
     OutputPlan,
     Plan,
+    PointsPlan,
     SizePlan,
     TensorPlan,
     TransformPlan,
@@ -72,13 +75,14 @@ class Lowered:
         return replace(self, after=(*self.after, step), fill=colour)
 
 
-def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec) -> Lowered:
+def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> Lowered:
     """Fold one op into what comes before it.
 
     Args:
         op: which.
         before: the ops whose image it takes.
         image: the spec of that image.
+        key: of the numbers that a random op draws.
 
     Raises:
         PipelineError: the op is right by itself, but does not fold with what comes before it.
@@ -123,6 +127,38 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec) -> Lowered:
             return before.then(_canvas(op), fill=op.fill)
         case ops.Flip():
             return before.then(plan.Flip(op.axis))
+        case ops.RandomResizedCrop():
+            assert op.width is not None
+            resize = plan.Resize(
+                rule="both",
+                height=op.height,
+                width=op.width,
+                filter=op.filter,
+                antialias=bool(op.antialias),
+                like=op.like,
+            )
+            return _resized(before.then(draw.ResizedCrop(key=key, scale=op.scale, ratio=op.ratio)), resize, op)
+        case ops.RandomCrop():
+            assert op.width is not None
+            crop = draw.Crop(
+                key=key, height=op.height, width=op.width, padding=op.margins, pad_if_needed=op.pad_if_needed
+            )
+            return before.then(crop, fill=None if crop.is_inside else op.fill)
+        case ops.RandomFlip():
+            return before.then(draw.Flip(key=key, axis=op.axis, p=op.p))
+        case ops.RandomZoomOut():
+            return before.then(draw.ZoomOut(key=key, p=op.p, side_range=op.side_range), fill=op.fill)
+        case ops.RandomIouCrop():
+            assert op.sampler_options is not None
+            return before.then(
+                draw.IouCrop(
+                    key=key,
+                    scale=(op.min_scale, op.max_scale),
+                    ratio=(op.min_aspect_ratio, op.max_aspect_ratio),
+                    overlaps=op.sampler_options,
+                    trials=op.trials,
+                )
+            )
         case ops.Normalize():
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:
@@ -154,7 +190,28 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
             return unreachable(never)
 
 
-def whole_plan(decode: ops.Decode, outputs: Mapping[str, OutputPlan]) -> Plan:
+def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:
+    """The plan of boxes or points."""
+    match op:
+        case ops.Boxes():
+            return BoxesPlan(
+                geometry=before.geometry,
+                format=op.format,
+                is_normalized=op.normalized,
+                clips=op.clip,
+                min_size=op.min_size,
+                min_visible=op.min_visible,
+                pad=op.pad,
+            )
+        case ops.Points():
+            return PointsPlan(geometry=before.geometry, is_normalized=op.normalized, clips=op.clip, pad=op.pad)
+        case _ as never:
+            return unreachable(never)
+
+
+def whole_plan(
+    decode: ops.Decode, outputs: Mapping[str, OutputPlan], annotations: Mapping[str, AnnotationPlan]
+) -> Plan:
     """The plan of a pipeline, whose outputs have theirs."""
     return Plan(
         is_gray=decode.color == "gray",
@@ -164,11 +221,12 @@ def whole_plan(decode: ops.Decode, outputs: Mapping[str, OutputPlan]) -> Plan:
         reduced=decode.reduced,
         alpha=decode.alpha,
         outputs=outputs,
+        annotations=annotations,
     )
 
 
-def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox) -> Lowered:
-    """What comes before, and a resize. A centre crop then has to fit inside: ``pad`` alone makes a margin there.
+def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> Lowered:
+    """What comes before, and a resize. A centre crop then has to fit inside; ``pad`` and random ops may make margins.
 
     A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
     """
@@ -180,14 +238,16 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
         replace(step, beyond="refuse_smaller") if isinstance(step, Window) and step.beyond == "fill" else step
         for step in before.before
     )
-    is_padded = any(isinstance(step, Window) and step.beyond == "refuse_larger" for step in steps)
+    is_padded = Geometry(steps, resize, ()).is_padded
+    is_pads = any(isinstance(step, Window) and step.beyond == "refuse_larger" for step in steps)
+    first = "must come before pad" if is_pads else "must have no random margin before it"
     if is_padded and resize.is_real:
         raise PipelineError(
-            f'must come before pad: with "like": "{op.like}" and "filter": "{op.filter}", '
+            f'{first}: with "like": "{op.like}" and "filter": "{op.filter}", '
             "which round nothing, margins are not resampled"
         )
     if is_padded and before.decode.reduced:
-        raise PipelineError('must come before pad: margins are not resampled with "reduced": true of decode')
+        raise PipelineError(f'{first}: margins are not resampled with "reduced": true of decode')
     return replace(before, before=steps, resize=resize, fill=before.fill if is_padded else None)
 
 
@@ -213,7 +273,7 @@ def _resize(op: ops.Resize) -> plan.Resize:
     )
 
 
-def _check_reduced(op: ops.Resize | ops.Letterbox) -> None:
+def _check_reduced(op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> None:
     """Refuse the resizes that a decode to a fraction contradicts.
 
     Their values are to be some library's, or they look at single pixels, or cut them at a hard edge.

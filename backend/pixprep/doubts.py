@@ -1,4 +1,4 @@
-"""What is right by the rules of a pipeline file, and hardly meant: odd ranges of values, and margins of a crop."""
+"""What is right by the rules of a pipeline file, and hardly meant: odd ranges, margins of a crop, sides unlike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PipelineError
 from pixprep.ops import CenterCrop, Letterbox, Normalize, Pad
 from pixprep.pipeline import Output, Pipeline
-from pixprep.plan import TensorPlan
+from pixprep.plan import OutputPlan, TensorPlan
 
 _NARROWEST, _FARTHEST = 0.5, 20.0
 _LEVELS = (254.0, 256.0)
@@ -34,7 +34,7 @@ def odd_ranges(pipeline: Pipeline) -> list[str]:
 
 
 def _odd_range(pipeline: Pipeline, output: Output) -> str:
-    places = [index for index, op in enumerate(pipeline.ops) if isinstance(op, Normalize) and op in output.chain]
+    places = [index for index, op in enumerate(pipeline.definition) if isinstance(op, Normalize) and op in output.chain]
     if not places or not isinstance(pipeline.plan.outputs[output.name], TensorPlan):
         return ""
     why = _why_odd(_ends(pipeline, output.name))
@@ -75,7 +75,7 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
 
 def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
     """Whether the values are usual ones with another scale."""
-    ops = list(pipeline.ops)
+    ops = list(pipeline.definition)
     op = ops[index]
     assert isinstance(op, Normalize)
     ops[index] = Normalize(mean=op.mean, std=op.std, scale=scale, arithmetic=op.arithmetic)
@@ -83,6 +83,29 @@ def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
         return not _why_odd(_ends(Pipeline(ops), name))
     except PipelineError:
         return False
+
+
+def unlike_sides(pipeline: Pipeline) -> list[str]:
+    """For each tensor that training resizes in another way than serving: both ways."""
+    if not pipeline.has_sides or len(pipeline.sides) < 2:
+        return []
+    training = pipeline.for_training().plan.outputs
+    return [
+        f'"{name}": training resizes with {ours}, and serving with {theirs}: other pixels'
+        for name, output in pipeline.for_serving().plan.outputs.items()
+        if isinstance(output, TensorPlan)
+        and (ours := _way(training[name])) != (theirs := _way(output))
+        and ours
+        and theirs
+    ]
+
+
+def _way(plan: OutputPlan) -> str:
+    """How a tensor is resized; empty if it is not."""
+    resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
+    if resize is None:
+        return ""
+    return f'"like": "{resize.like}", "filter": "{resize.filter}", "antialias": {str(resize.antialias).lower()}'
 
 
 def black_margins(pipeline: Pipeline) -> list[str]:
@@ -93,7 +116,7 @@ def black_margins(pipeline: Pipeline) -> list[str]:
 def _margins(pipeline: Pipeline, output: Output) -> str:
     plan = pipeline.plan.outputs[output.name]
     is_meant = any(isinstance(op, Pad | Letterbox) for op in output.chain)
-    crops = [index for index, op in enumerate(pipeline.ops) if isinstance(op, CenterCrop) and op in output.chain]
+    crops = [index for index, op in enumerate(pipeline.definition) if isinstance(op, CenterCrop) and op in output.chain]
     if not isinstance(plan, TensorPlan) or is_meant or not crops:
         return ""
     for photo, shown in _shown(plan):

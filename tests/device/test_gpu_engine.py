@@ -830,3 +830,39 @@ def test_the_command_run_takes_a_gpu(tmp_path, capsys):
     assert lines[0] == lines[1]
     for name in PIPELINE.outputs:
         assert np.array_equal(*(np.load(tmp_path / device / f"photo.{name}.npy") for device in ("cpu", "gpu")))
+
+
+ZOOMED = [
+    pp.random_zoom_out(fill=(9, 120, 250)),
+    pp.random_iou_crop(),
+    pp.resize(height=40, width=36),
+    pp.random_flip(),
+]
+RANDOM = {
+    "zoom out": ({}, ZOOMED),
+    "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),
+    "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
+    "zoom out, by the plain kernels": ({}, [*ZOOMED[:2], pp.resize(height=40, width=36, like="opencv")]),
+    "resized crop": ({}, [pp.random_resized_crop(48, 40), pp.random_flip()]),
+    "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
+    "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
+}
+MARGINS = {"boxes": np.array([[5, 5, 30, 40], [20, 10, 60, 50]], np.float32)}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_geometry_is_the_cpus(name, gpu):  # noqa: ARG001
+    decode, ops = RANDOM[name]
+    pipeline = pp.Pipeline([pp.decode(**decode), *ops, pp.tensor(only="training", layout="hwc")])
+    whole = pp.Pipeline([pp.decode(**decode | {"reduced": False}), *ops, pp.tensor(only="training", layout="hwc")])
+    images = [jpeg(50 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(40)] + [b"no image"]
+    images += [with_exif(6), png(noise(70, 66))]
+    numbers = pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))
+    places = [pipeline.plan.placing(each, MARGINS) for each in numbers]
+    with on_gpu(pipeline) as engine, pp.Engine(whole) as cpu:
+        ours = engine.run_batch(images, places=places)
+        same(ours, cpu.run_batch(images, places=[whole.plan.placing(each, MARGINS) for each in numbers]))
+        assert sum(error is None for error in ours.errors) >= 42
+        assert len(np.unique(ours["tensor"][:40].reshape(40, -1), axis=0)) == 40
+        with pytest.raises(pp.PipelineError, match="random ops need numbers"):
+            engine.run_batch(images)

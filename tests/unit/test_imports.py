@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-coordinates spec
+coordinates spec wire
 profiles.windows
 profiles.formula
 profiles.profile
@@ -20,12 +20,15 @@ profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali
 profiles
 ops.op
 ops.decode ops.geometry ops.levels ops.outputs
+ops.random
 ops
+draw
 pipeline_file plan
-compiler decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
+compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.text
 pipeline decoders.boxes decoders.header
 presets doubts kernels kernels.structs
+data
 decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
@@ -37,7 +40,7 @@ engine
 explain files preview pixprep
 pictures
 notebook
-importers.fields importers.wire
+importers.fields
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report

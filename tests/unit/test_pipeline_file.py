@@ -52,7 +52,8 @@ def test_every_op_and_field_stands_in_the_schema():
 HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
 TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'
 THERE_ARE = (
-    "there are decode, resize, center_crop, crop, pad, letterbox, flip, normalize, tensor, original_size, transform"
+    "there are decode, resize, center_crop, crop, pad, letterbox, flip, random_resized_crop, random_crop, random_flip, "
+    "random_zoom_out, random_iou_crop, normalize, tensor, original_size, transform, boxes, points"
 )
 SERVING = "it is about serving: an argument of Engine, and a parameter of the Triton model"
 MISTAKES = {
@@ -95,7 +96,7 @@ MISTAKES = {
     HEAD + '{"size": 3}, ' + TAIL: 'ops[1]: the field "op" is missing',
     HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
     HEAD + '{"op": "flip", "\\ud800\\n": 8}, ' + TAIL: (
-        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, name, from'
+        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, name, from, only'
     ),
     HEAD + '{"op": "crop", "top": 1, "left": 1, "height": 4}, ' + TAIL: 'ops[1] "crop": the field "width" is missing',
     HEAD + '{"op": "flip", "axis": "x", "axis": "y"}, ' + TAIL: 'the field "axis" stands twice in one object',

@@ -1,0 +1,1 @@
+"""The data side: where training samples come from, and how they reach a model."""
