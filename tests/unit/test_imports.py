@@ -32,6 +32,7 @@ decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
 devices
 devices.cpu devices.gpu
+data data.order
 engine
 explain files preview pixprep
 pictures
