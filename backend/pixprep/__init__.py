@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pixprep import presets
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
-from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError
+from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
 from pixprep.ops import OPS
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import Origin
@@ -46,6 +46,7 @@ load = Pipeline.load
 
 __all__ = [
     "Batch",
+    "DataError",
     "Engine",
     "ImageError",
     "ImageSpec",

@@ -1,7 +1,8 @@
-"""The three kinds of failure, named after who must act.
+"""The kinds of failure, named after who must act.
 
 ``PipelineError``  the author of a pipeline or model configuration
-``ImageError``     the client who sent an image
+``ImageError``     the client who sent an image, or the owner of one sample of a data set
+``DataError``      the owner of a data set, as a whole
 ``SetupError``     the operator of the machine
 """
 
@@ -20,6 +21,8 @@ Reason = Literal[
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
     "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image
+    "UNREADABLE",  # of a data set: a file cannot be opened or read
+    "BAD_RECORD",  # of a data set: a record or an annotation makes no sense
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 
@@ -49,6 +52,10 @@ class SetupError(PixprepError):
     """The machine lacks something; its operator must install or change it. The message says what."""
 
 
+class DataError(PixprepError):
+    """A data set cannot be used at all; its owner must change it, or say where it is."""
+
+
 class ImageError(PixprepError):
     """One image cannot become a tensor; whoever sent it must send another.
 
@@ -56,7 +63,8 @@ class ImageError(PixprepError):
 
     Attributes:
         reason: one of ``REASONS``: stable, part of the message, the label of the metric.
-        detail: what is wrong in words, with the observed value and the limit. Never bytes, never a path.
+        detail: what is wrong in words, with the observed value and the limit. Never bytes, never a path; of a sample
+            of a data set, its name and then a colon come first.
     """
 
     def __init__(self, reason: Reason, detail: str) -> None:

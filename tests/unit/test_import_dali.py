@@ -12,7 +12,8 @@ import pixprep as pp
 from compare import assert_close
 from images import photo
 from importing import assert_imported_or_refused, damaged, refusal
-from pixprep.importers import import_pipeline, wire
+from pixprep import wire
+from pixprep.importers import import_pipeline
 from pixprep.importers.dali import MAX_BYTES, from_dali
 
 FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali"  # tools/freeze_dali_pipelines.py wrote it

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-spec
+spec wire
 profiles.windows
 profiles.formula
 profiles.profile
@@ -37,7 +37,7 @@ engine
 explain files preview pixprep
 pictures
 notebook
-importers.fields importers.wire
+importers.fields
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report

@@ -1,1 +1,1 @@
-"""Training: sources of samples, their order, and the Loader that makes batches of them."""
+"""The data side: where training samples come from, and how they reach a model."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from pixprep import wire
 from pixprep.errors import PipelineError
-from pixprep.importers import wire
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.ops import CenterCrop, Crop, Decode, Flip, Normalize, Op, Resize, Tensor, TensorDType, as_tuple

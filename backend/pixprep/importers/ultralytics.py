@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from pixprep import wire
 from pixprep.errors import PipelineError
-from pixprep.importers import wire
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, parse_json, place, read_file, reading
 from pixprep.ops import (
