@@ -55,7 +55,7 @@ class Order:
         batch_size: samples in a batch of one shard.
         shuffle: False: in the order of the source. True: any order is as likely as any other. ``blocks``: samples that
             are near each other in the source stay so, for disks that hate seeks.
-        seed: 0 to 2**64 - 1.
+        seed: 0 to 2**32 - 1.
         shard: (rank, world): which part of how many.
         last: what becomes of the samples that are left at the end of an epoch and fill no global batch. ``drop``: they
             are left out; with ``shuffle`` others are in the next epoch. ``short``: a smaller batch, whose parts differ
@@ -80,8 +80,8 @@ class Order:
             raise PipelineError(f"batch_size is a number of samples, 1 at least, not {self.batch_size!r}")
         if self.shuffle not in (False, True, "blocks"):
             raise PipelineError(f'shuffle is False, True or "blocks", not {self.shuffle!r}')
-        if not (_is_integer(self.seed, 0) and self.seed < 1 << 64):
-            raise PipelineError(f"seed is a whole number from 0 to 2**64 - 1, not {self.seed!r}")
+        if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
+            raise PipelineError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
         if self.last not in LASTS:
             raise PipelineError(f"last is one of {', '.join(LASTS)}, not {self.last!r}")
         _, world = checked_shard(self.shard)
