@@ -16,7 +16,7 @@ from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan import SizePlan, TensorPlan, TransformPlan
+from pixprep.plan import NEEDS_NUMBERS, Place, Placed, SizePlan, TensorPlan, TransformPlan
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Batch:
         decode_s, transform_s: for each image the seconds spent on it; 0 for a stage it did not reach.
         recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
         fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
+        placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
     """
 
     outputs: dict[str, Array]
@@ -37,6 +38,17 @@ class Batch:
     transform_s: list[float] = field(repr=False)
     recovered: int = 0
     fallbacks: int = 0
+    placed: list[Placed | None] = field(default_factory=list, repr=False)
+
+    def __getitem__(self, name: str) -> Array:
+        """An output by its name.
+
+        Raises:
+            KeyError: there is none of that name in this batch.
+        """
+        if name not in self.outputs:
+            raise KeyError(f'no "{name}" in this batch; there are {", ".join(self.outputs)}')
+        return self.outputs[name]
 
     def _repr_html_(self) -> str:
         from pixprep.notebook import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
@@ -112,19 +124,39 @@ class Engine:
         batch = self.run_batch(encoded, outputs=[name])
         return [error or batch.outputs[name][index] for index, error in enumerate(batch.errors)]
 
-    def run_batch(self, encoded: Sequence[Encoded], *, outputs: Sequence[str] | None = None) -> Batch:
+    def run_batch(
+        self,
+        encoded: Sequence[Encoded],
+        *,
+        outputs: Sequence[str] | None = None,
+        places: Sequence[Place] | None = None,
+    ) -> Batch:
         """All outputs of the pipeline, or those named, for each image.
 
+        Args:
+            encoded: the images.
+            outputs: names; default: all.
+            places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it; default: the plan's own,
+                which a plan with random ops has not.
+
         Raises:
-            PipelineError: there is no output of that name.
+            PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn.
         """
+        if places is None and self.plan.is_random:
+            raise PipelineError(NEEDS_NUMBERS)
         names = list(self.plan.outputs) if outputs is None else list(outputs)
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
         count = len(encoded)
-        batch = Batch({name: self._array(name, count) for name in names}, [None] * count, [0.0] * count, [0.0] * count)
-        chunks = self._decoder.chunks(encoded)
+        batch = Batch(
+            outputs={name: self._array(name, count) for name in names},
+            errors=[None] * count,
+            decode_s=[0.0] * count,
+            transform_s=[0.0] * count,
+            placed=[None] * count,
+        )
+        chunks = self._decoder.chunks(encoded, places)
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
@@ -172,6 +204,7 @@ class Engine:
                         array[index] = 0
                 else:
                     images[index] = result
+                    batch.placed[index] = result.placed
             for name, array in batch.outputs.items():
                 self._write(name, images, array)
             after_transform = perf_counter()

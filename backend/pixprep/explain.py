@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pixprep import draw
 from pixprep.compiler import Lowered, lower
-from pixprep.errors import ImageError
+from pixprep.draw import RandomStep
+from pixprep.errors import ImageError, unreachable
 from pixprep.ops import Decode, Normalize, OriginalSize, Tensor, Transform, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
@@ -22,6 +24,7 @@ from pixprep.plan import (
     SizePlan,
     TensorPlan,
     TransformPlan,
+    Window,
 )
 from pixprep.profiles import PROFILES
 
@@ -135,6 +138,8 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
 def _step(step: GeometryStep) -> str:
     if isinstance(step, Flip):
         return f"mirror, {step.axis}"
+    if not isinstance(step, Window):
+        return _random(step)
     if step.height is None:
         return f"take the middle square of {step.fraction:g} of the shorter side"
     size = f"{step.height} x {step.width}"
@@ -143,6 +148,27 @@ def _step(step: GeometryStep) -> str:
     if step.beyond == "refuse_larger":
         return f"lay on a canvas of {size}, {'in the middle' if step.place == 'center' else 'at the top left'}"
     return f"take the middle {size}"
+
+
+def _random(step: RandomStep) -> str:
+    match step:
+        case draw.ResizedCrop():
+            return f"take a random window of {_span(step.scale)} of the area, {_span(step.ratio)} as wide as high"
+        case draw.Crop():
+            padded = f", after margins of {', '.join(map(str, step.padding))}" if any(step.padding) else ""
+            return f"take a random {step.height} x {step.width}{padded}"
+        case draw.Flip():
+            return f"mirror {step.p:g} of the images, {step.axis}"
+        case draw.ZoomOut():
+            return f"lay {step.p:g} of the images at random on a canvas of {_span(step.side_range)} times the sides"
+        case draw.IouCrop():
+            return f"take a random window around boxes, {_span(step.scale)} of each side"
+        case _ as never:
+            return unreachable(never)
+
+
+def _span(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.4g} to {ends[1]:.4g}"
 
 
 def _resize(resize: Resize) -> str:

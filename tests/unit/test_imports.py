@@ -21,6 +21,7 @@ profiles
 ops.op
 ops.decode ops.geometry ops.levels ops.outputs
 ops
+draw
 pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header

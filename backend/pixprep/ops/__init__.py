@@ -11,7 +11,7 @@ from typing import get_args
 from pixprep.ops.decode import Decode
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, op_name
+from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, is_on, op_name
 from pixprep.ops.outputs import OriginalSize, Tensor, TensorDType, Transform
 
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | Normalize
@@ -44,5 +44,6 @@ __all__ = [
     "TensorDType",
     "Transform",
     "as_tuple",
+    "is_on",
     "op_name",
 ]
