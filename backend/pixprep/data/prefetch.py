@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -15,7 +16,7 @@ T = TypeVar("T")
 class Prefetch(Generic[T]):
     """Runs a generator ahead. Nothing of it is left behind when it is closed: neither the thread nor an item.
 
-    Use it in a ``with`` block, or close it.
+    Who starts it closes it.
 
     Args:
         items: what to run; it is closed in the thread that ran it.
@@ -25,6 +26,7 @@ class Prefetch(Generic[T]):
     Attributes:
         starved_s: seconds for which who asked has waited for an item.
         blocked_s: seconds for which the thread has waited for room.
+        working_s: seconds for which it has made items.
     """
 
     def __init__(self, items: Generator[T, None, None], *, most: int, name: str) -> None:
@@ -34,32 +36,37 @@ class Prefetch(Generic[T]):
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_done = self._is_closed = False
-        self.starved_s = self.blocked_s = 0.0
+        self.starved_s = self.blocked_s = self.working_s = 0.0
+        self._process = os.getpid()
         # A daemon: Python joins all other threads before it runs ``atexit``, and this one may wait for room.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def __enter__(self) -> Prefetch[T]:
+    def start(self) -> None:
+        """Begin."""
         atexit.register(self.close)
         self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether ``close`` has been called."""
         return self._is_closed
 
-    def close(self) -> None:
-        """End the thread once its item is made, and drop what is ready."""
+    def close(self) -> bool:
+        """End the thread once its item is made, and drop what is ready.
+
+        Returns:
+            False in a forked process, where there is no thread, and whose locks nobody may ever open.
+        """
+        if os.getpid() != self._process:
+            return False
         atexit.unregister(self.close)
         with self._changed:
             self._is_closed = True
             self._ready.clear()
             self._changed.notify_all()
-        if self._thread is not threading.current_thread():  # where garbage is collected, a generator may be closed
+        if self._thread is not threading.current_thread():  # which collects garbage, too
             self._thread.join()
+        return True
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -77,15 +84,18 @@ class Prefetch(Generic[T]):
             if self._ready:
                 self._changed.notify_all()
                 return self._ready.popleft()
-        error, self._error = self._error, None
-        if error is not None:
+        error, self._error = self._error or StopIteration(), None
+        try:
             raise error
-        raise StopIteration
+        finally:
+            del error  # whose traceback holds this frame, and through it the thread's
 
     def _run(self) -> None:
         try:
             while self._has_room():
+                begin = perf_counter()
                 item = next(self._items)
+                self.working_s += perf_counter() - begin
                 with self._changed:
                     if not self._is_closed:
                         self._ready.append(item)

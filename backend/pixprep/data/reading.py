@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Encoded, Limits
+from pixprep.decoders import Encoded, Kept, Limits
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.pipeline_file import read_bytes
 
@@ -50,12 +52,18 @@ class Sample:
 
     index: int
     name: str
-    image: Encoded | ImageError
+    image: Encoded | Kept | ImageError
     fields: Mapping[str, Any]
 
+    def error(self, error: ImageError) -> ImageError:
+        """Why there is no such sample, with its name first; ``error`` is the engine's, if the image could be read."""
+        if isinstance(self.image, ImageError):
+            return self.image
+        return ImageError(error.reason, f"{self.name}: {error.detail}")
 
-def read(source: Source, index: int, limits: Limits) -> Sample:
-    """One sample; of a broken one its error, and what is known of it.
+
+def read(source: Source, index: int, limits: Limits, cache: PixelCache | None = None) -> Sample:
+    """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
 
     Raises:
         DataError: what the source gives is no sample, broken or not.
@@ -70,8 +78,11 @@ def read(source: Source, index: int, limits: Limits) -> Sample:
         raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
     image = fields.pop("image")
     name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
+    kept = cache.get(index) if cache else None
+    if kept is not None:
+        return Sample(index, name, kept, fields)
     if isinstance(image, Path):
-        return Sample(index, name, _contents(image, limits), fields)
+        return Sample(index, name, _contents(image, name, limits), fields)
     try:
         return Sample(index, name, image if isinstance(image, bytes) else memoryview(image).cast("B"), fields)
     except TypeError:
@@ -80,12 +91,25 @@ def read(source: Source, index: int, limits: Limits) -> Sample:
         ) from None
 
 
-def _contents(path: Path, limits: Limits) -> bytes | ImageError:
+def _contents(path: Path, name: str, limits: Limits) -> bytes | ImageError:
     """The bytes of a file, cut off behind the limit, which the decoder then refuses."""
     try:
         return read_bytes(path, most=limits.max_image_bytes)
     except OSError as error:
-        return ImageError("UNREADABLE", f"{error.strerror or error}")
+        return ImageError("UNREADABLE", f"{name}: cannot be read: {error.strerror or error}")
+
+
+def fingerprint(source: Source) -> str:
+    """What tells a source from another: what it says of itself, or else names and sizes of a list, or only a count."""
+    if isinstance(found := getattr(source, "fingerprint", None), str):
+        return found
+    if not isinstance(source, list | tuple):
+        return f"{len(source)} samples"
+    digest = sha256()
+    for sample in source:
+        image = sample["image"]
+        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else len(image)}\n".encode())
+    return digest.hexdigest()[:32]
 
 
 class Reader:
@@ -98,23 +122,25 @@ class Reader:
         source: what to read.
         limits: no more of a file is read than these allow.
         timeline: gets a span for each thread's share of a batch.
+        cache: images that need not be read.
 
     Attributes:
         waited_s: seconds for which the engine has waited.
         width: threads that read now.
     """
 
-    def __init__(self, source: Source, limits: Limits, timeline: Timeline) -> None:
+    def __init__(self, source: Source, limits: Limits, timeline: Timeline, cache: PixelCache | None = None) -> None:
         self._source = source
         self._limits = limits
         self._timeline = timeline
+        self._cache = cache
         self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
         self.waited_s = 0.0
         self.width = 2
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
-        return [read(self._source, index, self._limits) for index in indices]
+        return [read(self._source, index, self._limits, self._cache) for index in indices]
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""
