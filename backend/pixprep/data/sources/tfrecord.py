@@ -91,14 +91,14 @@ class Records:
             raise ImageError("UNREADABLE", f"cannot be read: {error.strerror}") from None
         if len(record) < size:
             raise ImageError("TRUNCATED", f"has {len(record):,} of {size:,} bytes: the file has changed")
-        data = memoryview(record)[_HEADER:-_FOOTER]
+        data = record[_HEADER:-_FOOTER]
         if int.from_bytes(record[:8], "little") != len(data):
             raise ImageError("CORRUPT", f"its length is not the {len(data):,} bytes between it and the next")
         if self._checksum is not None:
             for part, check, what in ((record[:8], record[8:12], "length"), (data, record[-4:], "data")):
-                if self._checksum(part) != int.from_bytes(check, "little"):  # type: ignore[arg-type]
+                if self._checksum(part) != int.from_bytes(check, "little"):
                     raise ImageError("CORRUPT", f"the checksum of its {what} is wrong")
-        return data
+        return memoryview(data)
 
     def _sample(self, features: Mapping[str, memoryview]) -> Sample:
         sample: Sample = {}
