@@ -65,11 +65,10 @@ class ImageFiles:
         if index in self._broken:
             raise ImageError(self._broken[index].reason, self._broken[index].detail)
         name = self._names[index]
-        sample: Sample = {"image": Path(inside(self._root, name)), "name": name}
+        sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
+        sample |= {"image": Path(inside(self._root, name)), "name": name}
         if self._labels is not None:
             sample["label"] = int(self._labels[index])
-        for column, texts in self._columns.items():
-            sample[column] = texts[index]
         return sample
 
 
@@ -200,7 +199,7 @@ def table(
 ) -> ImageFiles:
     """Read image files that a table names: CSV, or TSV by its suffix, with the names of the columns in the first line.
 
-    Each further line is a sample. All columns come with it, as text. A line that cannot be read costs its sample.
+    Each further line is a sample. Other columns than image, name and label come with it, as text. A line that cannot be read costs its sample.
 
     >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
 
@@ -220,7 +219,7 @@ def table(
     lines = _lines(where)
     first = next(lines, None)
     header = first[1] if first else []
-    if not isinstance(header, list) or len(set(header)) != len(header):
+    if not header or not isinstance(header, list) or len(set(header)) != len(header):
         raise DataError(f"{where}: its first line must be the names of its columns, each once")
     for column in (image, *([label] if label is not None else [])):
         if column not in header:
