@@ -17,6 +17,7 @@ from pixprep.data.sources.storage import I64, Names, StrPath, absolute, bad, fin
 from pixprep.errors import DataError, ImageError
 
 _Id = int
+_MOST_PIXELS = 1e9
 
 
 class _Image(msgspec.Struct):
@@ -229,11 +230,12 @@ def _read_boxes(
         crowd.append(bool(each.iscrowd))
     owners, known = np.frombuffer(owner, np.int64), np.array(list(categories), np.int64)
     xywh = np.frombuffer(corners, np.float64).reshape(-1, 4)
-    boxes = np.concatenate([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]], axis=1).astype(np.float32)
+    wrong = ~((np.abs(xywh) < _MOST_PIXELS) & (xywh >= (-np.inf, -np.inf, 0, 0))).all(axis=1)
+    sides = np.concatenate([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]], axis=1)
+    boxes = np.where(wrong[:, None], 0, sides).astype(np.float32)
     labels, has_label = _found(known, np.frombuffer(category, np.int64))
     images, has_image = _found(ids, owners)
     numbers = np.frombuffer(number, np.int64)
-    wrong = ~(np.isfinite(boxes).all(axis=1) & (xywh[:, 2:] >= 0).all(axis=1))
     for at in np.flatnonzero(has_image & (wrong | ~has_label)).tolist():
         what = f"its box is {xywh[at].tolist()}" if wrong[at] else f"there is no category {category[at]}"
         text = f"annotation {number[at]}: {what}"
@@ -250,7 +252,7 @@ def _read_boxes(
         notes.append(f"{lost:,} annotations of images that are not there, such as {number[first]} of {owner[first]}")
     kept = np.flatnonzero(has_image & has_label & ~wrong)
     kept = kept[np.argsort(images[kept], kind="stable")]
-    columns = {
+    columns: dict[str, npt.NDArray[Any]] = {
         "image": images[kept],
         "boxes": boxes[kept],
         "labels": labels[kept].astype(np.int32),

@@ -199,7 +199,8 @@ def table(
 ) -> ImageFiles:
     """Read image files that a table names: CSV, or TSV by its suffix, with the names of the columns in the first line.
 
-    Each further line is a sample. Other columns than image, name and label come with it, as text. A line that cannot be read costs its sample.
+    Each further line is a sample. Other columns than image, name and label come with it, as
+    text. A line that cannot be read costs its sample.
 
     >>> train = table("train.csv", image="file", label="species")        # doctest: +SKIP
 

@@ -141,7 +141,10 @@ def tar(
     """
     given = {"image": image, **({"label": label} if label is not None else {}), **fields}
     wanted = [f"{name}={suffixes.lower()}" for name, suffixes in given.items()]
-    columns = {suffix: n for n, suffixes in enumerate(given.values()) for suffix in suffixes.lower().split(";")}
+    columns: dict[str, list[int]] = {}
+    for number, suffixes in enumerate(given.values()):
+        for suffix in suffixes.lower().split(";"):
+            columns.setdefault(suffix, []).append(number)
     files = archives(paths)
     shards = scan(files, lambda path: _scanned(path, columns, len(wanted)))
     if not any(shard.keys for shard in shards):
@@ -160,19 +163,18 @@ class _Member:
     problem: ImageError | None = None
 
 
-def _scanned(path: str, columns: Mapping[str, int], count: int) -> _Shard:
+def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
     """The samples of one file."""
     shard = _Shard()
     seen: dict[str, int] = {}
     suffixes: set[str] = set()
     passed = 0
     for member in _members(path, shard.notes):
-        folder, _, base = member.name.rpartition("/")
-        stem, dot, suffix = base.partition(".")
+        stem, dot, suffix = member.name.rpartition("/")[2].partition(".")
         if not stem or not dot:
             passed += 1  # as WebDataset: a name without a suffix, or a hidden file
             continue
-        key, suffix = f"{folder}/{stem}" if folder else stem, suffix.lower()
+        key, suffix = member.name[: -len(suffix) - 1], suffix.lower()
         if not shard.keys or key != shard.keys[-1]:
             suffixes = set()
             shard.keys.append(key)
@@ -190,8 +192,7 @@ def _scanned(path: str, columns: Mapping[str, int], count: int) -> _Shard:
         suffixes.add(suffix)
         if problem is not None:
             shard.problems.setdefault(number, problem)
-        elif suffix in columns:
-            column = columns[suffix]
+        for column in [] if problem else columns.get(suffix, []):
             if shard.members[number][column][0] >= 0:
                 shard.problems.setdefault(number, ImageError("BAD_RECORD", f"has another image or field .{suffix}"))
             shard.members[number][column] = member.offset, member.size
