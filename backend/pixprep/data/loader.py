@@ -24,7 +24,7 @@ from pixprep.data.frameworks import library
 from pixprep.data.making import ON_ERRORS, Broken, Maker, OnError
 from pixprep.data.order import Last, Order, Shuffle, checked_shard, shard_of
 from pixprep.data.prefetch import Prefetch
-from pixprep.data.reading import Source, fingerprint
+from pixprep.data.reading import AnySource, fingerprint
 from pixprep.data.recycling import Recycler
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
@@ -90,7 +90,7 @@ class Loader:
 
     def __init__(
         self,
-        source: Source,
+        source: AnySource,
         pipeline: Pipeline,
         *,
         batch_size: int,

@@ -15,7 +15,7 @@ import numpy as np
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, output_fields
 from pixprep.data.order import Order, Part
-from pixprep.data.reading import Reader, Sample, Source
+from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Recycler
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Limits
@@ -69,7 +69,7 @@ class Maker:
         busy_s: of all threads together, seconds of ``decode_s`` and ``transform_s``.
     """
 
-    source: Source
+    source: AnySource
     order: Order
     engine: Engine
     limits: Limits

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
+from pixprep.data.sources import read_image
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Encoded, Kept, Limits
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.pipeline_file import read_bytes
 
 MOST_THREADS = 32
 _AHEAD = 2
@@ -25,7 +25,7 @@ _SLOW = 0.1
 """Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
 
 
-class Source(Protocol):
+class AnySource(Protocol):
     """What a Loader reads: ``pp.read`` makes some, and a list of dicts is one. Several threads read from it at once."""
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Sample:
         return ImageError(error.reason, f"{self.name}: {error.detail}")
 
 
-def read(source: Source, index: int, limits: Limits, cache: PixelCache | None = None) -> Sample:
+def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None = None) -> Sample:
     """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
 
     Raises:
@@ -82,7 +82,10 @@ def read(source: Source, index: int, limits: Limits, cache: PixelCache | None = 
     if kept is not None:
         return Sample(index, name, kept, fields)
     if isinstance(image, Path):
-        return Sample(index, name, _contents(image, name, limits), fields)
+        try:
+            return Sample(index, name, read_image({"image": image, "name": name}, limits), fields)
+        except ImageError as error:
+            return Sample(index, name, error.as_value(), fields)
     try:
         return Sample(index, name, image if isinstance(image, bytes) else memoryview(image).cast("B"), fields)
     except TypeError:
@@ -91,15 +94,7 @@ def read(source: Source, index: int, limits: Limits, cache: PixelCache | None = 
         ) from None
 
 
-def _contents(path: Path, name: str, limits: Limits) -> bytes | ImageError:
-    """The bytes of a file, cut off behind the limit, which the decoder then refuses."""
-    try:
-        return read_bytes(path, most=limits.max_image_bytes)
-    except OSError as error:
-        return ImageError("UNREADABLE", f"{name}: cannot be read: {error.strerror or error}")
-
-
-def fingerprint(source: Source) -> str:
+def fingerprint(source: AnySource) -> str:
     """What tells a source from another: what it says of itself, or else names and sizes of a list, or only a count."""
     if isinstance(found := getattr(source, "fingerprint", None), str):
         return found
@@ -129,7 +124,7 @@ class Reader:
         width: threads that read now.
     """
 
-    def __init__(self, source: Source, limits: Limits, timeline: Timeline, cache: PixelCache | None = None) -> None:
+    def __init__(self, source: AnySource, limits: Limits, timeline: Timeline, cache: PixelCache | None = None) -> None:
         self._source = source
         self._limits = limits
         self._timeline = timeline
