@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pixprep import presets
+from pixprep.data.boxes import boxes_to_original
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
@@ -30,6 +31,7 @@ from pixprep.spec import ImageSpec, TensorSpec
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.data import read
     from pixprep.data.loader import Loader
+    from pixprep.ops import Boxes as boxes
     from pixprep.ops import CenterCrop as center_crop
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
@@ -38,6 +40,12 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Normalize as normalize
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
+    from pixprep.ops import Points as points
+    from pixprep.ops import RandomCrop as random_crop
+    from pixprep.ops import RandomFlip as random_flip
+    from pixprep.ops import RandomIouCrop as random_iou_crop
+    from pixprep.ops import RandomResizedCrop as random_resized_crop
+    from pixprep.ops import RandomZoomOut as random_zoom_out
     from pixprep.ops import Resize as resize
     from pixprep.ops import Tensor as tensor
     from pixprep.ops import Transform as transform
@@ -74,6 +82,7 @@ __all__ = [
     "PixprepError",
     "SetupError",
     "TensorSpec",
+    "boxes_to_original",
     "load",
     "presets",
     "read",

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from pixprep import pipeline_file
-from pixprep.compiler import Lowered, lower, output_plan, whole_plan
+from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.ops import AnyOp, Decode, Op, OutputOp, Tensor, is_on, op_name
+from pixprep.ops import (
+    AnnotationOp,
+    AnyOp,
+    CenterCrop,
+    Crop,
+    Decode,
+    Letterbox,
+    Op,
+    OutputOp,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Tensor,
+    is_on,
+    op_name,
+)
 from pixprep.pipeline_file import Origin
-from pixprep.plan import OutputPlan, Plan, TensorPlan
+from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
 from pixprep.spec import ImageSpec, Side, TensorSpec
 
-SIDES: tuple[Side, ...] = get_args(Side)
+SIDES: tuple[Side, ...] = ("serving", "training")
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
@@ -136,7 +154,7 @@ class Pipeline:
         Raises:
             PipelineError: it has none: every tensor is ``"only": "serving"``.
         """
-        return self._for("training")
+        return self.at("training")
 
     def for_serving(self) -> Pipeline:
         """This pipeline with its serving side.
@@ -144,9 +162,15 @@ class Pipeline:
         Raises:
             PipelineError: it has none: every tensor is ``"only": "training"``.
         """
-        return self._for("serving")
+        return self.at("serving")
 
-    def _for(self, side: Side) -> Pipeline:
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Those that there are: the serving side first."""
+        return tuple(side for side in SIDES if side in self._chains)
+
+    def at(self, side: Side) -> Pipeline:
+        """This pipeline with the side of that name; raises as the two methods above."""
         if side not in self._chains:
             raise PipelineError(f'there is no {side} side: every tensor is "only": "{self.side}"')
         if side == self.side:
@@ -227,15 +251,35 @@ class Pipeline:
 
 def _compiled_side(ops: Sequence[AnyOp], side: Side) -> _Chain:
     """The chain of one side."""
-    return _compiled([(index, op) for index, op in enumerate(ops) if is_on(op, side)], f"in {side}: ")
+    these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
+    return _compiled(these, f"in {side}: ", _size_hint([op for op in ops if not is_on(op, side)], side))
 
 
-def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "") -> _Chain:
+def _size_hint(others: Sequence[AnyOp], side: Side) -> str:
+    """What to add where the size is open on one side, and ops of the other side give one; empty if none does."""
+    for op in reversed(others):
+        if isinstance(op, RandomResizedCrop | RandomCrop | CenterCrop | Resize | Crop | Pad | Letterbox) and op.height:
+            other = "training" if side == "serving" else "serving"
+            if side == "serving":
+                crop = {"op": "center_crop", "height": op.height, "width": op.width, "only": "serving"}
+                such = f'{{"op": "resize", "size": ..., "only": "serving"}} and {json.dumps(crop)}'
+            else:
+                such = json.dumps({"op": "random_resized_crop", "height": op.height, "width": op.width})
+            return (
+                f"the size differs from image to image, because {op_name(op)} is for {other} alone: "
+                f"add what gives a size in {side}, such as {such}"
+            )
+    return ""
+
+
+def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str = "") -> _Chain:
     """Wire, infer and compile, in one walk over the ops, each with its place in the file."""
     nodes: dict[int, _Node] = {}
     names: dict[str, int] = {}
     plans: dict[str, OutputPlan] = {}
+    annotations: dict[str, AnnotationPlan] = {}
     outputs: dict[str, Output] = {}
+    counts: Counter[str] = Counter()
     chain: list[AnyOp] = []
     last: int | None = None
     for index, op in ops:
@@ -245,12 +289,23 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "") -> _Chain:
                 node = _Node(op.infer(), (op,), Lowered(op))
             elif isinstance(op, OutputOp):
                 node = nodes[taken]
+                if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
+                    raise PipelineError(size_hint)
                 output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
-                _add(output, outputs)
+                _check_output(output.name, (*outputs, *annotations))
+                outputs[output.name] = output
                 plans[output.name] = output_plan(op, output.spec, node.lowered)
+            elif isinstance(op, AnnotationOp):
+                node = nodes[taken]
+                name = op.name or op_name(op)
+                _check_output(name, (*outputs, *annotations))
+                annotations[name] = annotation_plan(op, node.lowered)
+                _check_once(annotations)
             else:
                 image, before, lowered = nodes[taken]
-                node = _Node(op.infer(image), (*before, op), lower(op, lowered, image))
+                key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
+                counts[op_name(op)] += op.name is None
+                node = _Node(op.infer(image), (*before, op), lower(op, lowered, image, key))
             nodes[index] = node
             chain.append(op)
             last = index
@@ -264,19 +319,25 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "") -> _Chain:
     images = tuple(node.image for node in nodes.values())
     first = chain[0]
     assert isinstance(first, Decode)
-    return _Chain(tuple(chain), images, outputs, whole_plan(first, plans))
+    return _Chain(tuple(chain), images, outputs, whole_plan(first, plans, annotations))
 
 
 def _n_bytes(outputs: dict[str, Output]) -> int:
     return sum(output.spec.n_bytes for output in outputs.values())
 
 
-def _add(output: Output, outputs: dict[str, Output]) -> None:
-    if output.name in RESERVED_NAMES:
-        raise PipelineError(f'name: "{output.name}" is kept for Triton')
-    if output.name in outputs:
-        raise PipelineError(f'there is an output "{output.name}" already: give this one another "name"')
-    outputs[output.name] = output
+def _check_output(name: str, others: Sequence[str]) -> None:
+    if name in RESERVED_NAMES:
+        raise PipelineError(f'name: "{name}" is kept for Triton')
+    if name in others:
+        raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
+
+
+def _check_once(annotations: dict[str, AnnotationPlan]) -> None:
+    """One set of boxes at most, and one of points: labels follow them."""
+    for kind in (BoxesPlan, PointsPlan):
+        if sum(isinstance(each, kind) for each in annotations.values()) > 1:
+            raise PipelineError("there is one already, and labels can follow only one")
 
 
 def _check_alike(training: _Chain, serving: _Chain) -> None:

@@ -10,7 +10,7 @@ This module has one job, the plan, and is long because geometry, placement and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, floor, inf
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from pixprep import draw
 from pixprep.draw import F64, HALF, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Alpha, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -258,7 +258,8 @@ class Drawing:
             return self.draws[step.key]
         boxes: F64 | None = None
         if isinstance(step, draw.IouCrop) and self._boxes is not None:
-            boxes = moved(self._boxes, (*rows.transform, *columns.transform))
+            (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
+            boxes = moved(self._boxes, (scale_y, scale_x, offset_y, offset_x))
         if isinstance(self._numbers, Numbers):
             words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
         elif step.key in self._numbers:
@@ -272,8 +273,8 @@ class Drawing:
 
 
 def moved(boxes: npt.NDArray[Any], transform: tuple[float, float, float, float]) -> F64:
-    """float64 (n, 4) xyxy after ``(scale_y, offset_y, scale_x, offset_x)``; a mirror swaps the ends."""
-    scale_y, offset_y, scale_x, offset_x = transform
+    """Boxes after a ``Placement.transform``: float64 (n, 4) xyxy; a mirror swaps the ends."""
+    scale_y, scale_x, offset_y, offset_x = transform
     ends = boxes.astype(np.float64) * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
     if scale_x < 0:
         ends[:, [0, 2]] = ends[:, [2, 0]]
@@ -562,6 +563,33 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 OutputPlan = TensorPlan | TransformPlan | SizePlan
 
 
+@dataclass(frozen=True, kw_only=True)
+class BoxesPlan:
+    """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
+
+    geometry: Geometry
+    format: BoxFormat
+    is_normalized: bool
+    clips: bool
+    min_size: float
+    min_visible: float
+    pad: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsPlan:
+    """An output that is a sample's points; the fields are those of the op ``points``."""
+
+    geometry: Geometry
+    is_normalized: bool
+    clips: bool
+    pad: int | None
+
+
+AnnotationPlan = BoxesPlan | PointsPlan
+"""An output that is made of a sample's annotation, and not by the engine."""
+
+
 Place = Callable[[int, int], "Placed"]
 """``place(height, width)``: where an image of this size, upright if the plan says so, lies in every output.
 
@@ -579,6 +607,7 @@ class Plan:
         apply_exif_orientation: turn the image upright.
         chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
+        annotations: what is made of a sample's annotation, by name.
     """
 
     is_gray: bool
@@ -588,11 +617,12 @@ class Plan:
     reduced: bool = False
     alpha: Alpha = "drop"
     outputs: Mapping[str, OutputPlan]
+    annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep, ...]:
         """The steps that differ from image to image, each once."""
-        return tuple({step.key: step for each in self._geometries.values() for step in each.random_steps}.values())
+        return tuple({step.key: step for each in self._geometries for step in each.random_steps}.values())
 
     @property
     def is_random(self) -> bool:
@@ -600,8 +630,16 @@ class Plan:
         return bool(self.random_steps)
 
     @cached_property
-    def _geometries(self) -> Mapping[str, Geometry]:
-        return {name: each.geometry for name, each in self.outputs.items() if not isinstance(each, SizePlan)}
+    def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
+        """The outputs of each geometry, and whether a tensor is among them: an image is placed once in each."""
+        names: dict[Geometry, list[str]] = {}
+        for name, each in (*self.outputs.items(), *self.annotations.items()):
+            if not isinstance(each, SizePlan):
+                names.setdefault(each.geometry, []).append(name)
+        return {
+            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan) for name in those))
+            for geometry, those in names.items()
+        }
 
     @cached_property
     def place(self) -> Place:
@@ -651,17 +689,19 @@ class Plan:
     def _by(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None) -> Place:
         if not self.is_random:
             return self.place
-        boxes = (annotation or {}).get("boxes")
+        boxes = None if annotation is None else annotation.get("boxes")
         if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        return lambda height, width: self._place(height, width, Drawing(numbers, boxes))
+        given = None if boxes is None else np.asarray(boxes).reshape(-1, 4)
+        return lambda height, width: self._place(height, width, Drawing(numbers, given))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
-        for name, geometry in self._geometries.items():
-            placements[name] = placement = geometry.place(height, width, drawing)
-            if isinstance(self.outputs[name], TensorPlan):
+        for geometry, (names, has_tensor) in self._geometries.items():
+            placement = geometry.place(height, width, drawing)
+            placements.update(dict.fromkeys(names, placement))
+            if has_tensor:
                 least = min(least, *placement.ratio) if placement.inside is None else 0
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)

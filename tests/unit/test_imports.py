@@ -20,10 +20,11 @@ profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali
 profiles
 ops.op
 ops.decode ops.geometry ops.levels ops.outputs
+ops.random
 ops
 draw
 pipeline_file plan
-compiler decoders decoders.samples decoders.structure
+compiler data.boxes decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
 data data.sources
