@@ -279,6 +279,8 @@ def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
     without quotes is its pieces, which takes a tenth of the time.
     """
     delimiter = "\t" if where.lower().endswith(".tsv") else ","
+    if os.path.exists(where) and not os.path.isfile(where):  # noqa: PTH110, PTH113
+        raise DataError(f"{where}: cannot be read: Not a regular file")
     try:
         with open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
             for number, line in enumerate(file, 1):

@@ -277,7 +277,7 @@ def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) ->
     """A member, unless it is a folder."""
     problem = None
     if len(name) > _MOST_NAME_BYTES:
-        name, problem = name[:80], "its name is too long"
+        name, problem = f"{name[:80].partition('.')[0]}.long", f"has a name of {len(name):,} letters"
     elif kind in b"12":
         problem = "is a link, which is not followed"
     elif kind == b"S" or is_sparse:
