@@ -15,10 +15,11 @@ The path of one JPEG::
 True
 """
 
-from types import ModuleType
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pixprep import presets
+from pixprep.data.boxes import boxes_to_original
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
@@ -29,6 +30,8 @@ from pixprep.spec import ImageSpec, TensorSpec
 
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.data import read
+    from pixprep.data.loader import Loader
+    from pixprep.ops import Boxes as boxes
     from pixprep.ops import CenterCrop as center_crop
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
@@ -37,6 +40,12 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Normalize as normalize
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
+    from pixprep.ops import Points as points
+    from pixprep.ops import RandomCrop as random_crop
+    from pixprep.ops import RandomFlip as random_flip
+    from pixprep.ops import RandomIouCrop as random_iou_crop
+    from pixprep.ops import RandomResizedCrop as random_resized_crop
+    from pixprep.ops import RandomZoomOut as random_zoom_out
     from pixprep.ops import Resize as resize
     from pixprep.ops import Tensor as tensor
     from pixprep.ops import Transform as transform
@@ -47,14 +56,16 @@ globals().update(OPS)
 load = Pipeline.load
 
 
-def __getattr__(name: str) -> ModuleType:
-    """The data side, when it is asked for: who serves needs none of it, and it takes 25 ms."""
-    if name != "read":
-        raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
-    from pixprep.data import read
+_DATA = {"Loader": "pixprep.data.loader", "read": "pixprep.data"}
 
-    globals()[name] = read
-    return read
+
+def __getattr__(name: str) -> Any:
+    """The data side, when it is asked for: who serves needs none of it, and it takes 25 ms."""
+    if name not in _DATA:
+        raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
+    import_module("pixprep.data.read")
+    globals()[name] = getattr(import_module(_DATA[name]), name)
+    return globals()[name]
 
 
 __all__ = [
@@ -64,12 +75,14 @@ __all__ = [
     "ImageError",
     "ImageSpec",
     "Limits",
+    "Loader",
     "Origin",
     "Pipeline",
     "PipelineError",
     "PixprepError",
     "SetupError",
     "TensorSpec",
+    "boxes_to_original",
     "load",
     "presets",
     "read",

@@ -8,17 +8,20 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import ops, plan
+from pixprep import draw, ops, plan
 from pixprep.errors import PipelineError, unreachable
 from pixprep.ops import as_tuple
 from pixprep.plan import (
     Affine,
+    AnnotationPlan,
     ArithmeticStep,
+    BoxesPlan,
     Float32,
     Geometry,
     GeometryStep,
     OutputPlan,
     Plan,
+    PointsPlan,
     SizePlan,
     TensorPlan,
     TransformPlan,
@@ -72,13 +75,14 @@ class Lowered:
         return replace(self, after=(*self.after, step), fill=colour)
 
 
-def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec) -> Lowered:
+def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> Lowered:
     """Fold one op into what comes before it.
 
     Args:
         op: which.
         before: the ops whose image it takes.
         image: the spec of that image.
+        key: of the numbers that a random op draws.
 
     Raises:
         PipelineError: the op is right by itself, but does not fold with what comes before it.
@@ -123,6 +127,38 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec) -> Lowered:
             return before.then(_canvas(op), fill=op.fill)
         case ops.Flip():
             return before.then(plan.Flip(op.axis))
+        case ops.RandomResizedCrop():
+            assert op.width is not None
+            resize = plan.Resize(
+                rule="both",
+                height=op.height,
+                width=op.width,
+                filter=op.filter,
+                antialias=bool(op.antialias),
+                like=op.like,
+            )
+            return _resized(before.then(draw.ResizedCrop(key=key, scale=op.scale, ratio=op.ratio)), resize, op)
+        case ops.RandomCrop():
+            assert op.width is not None
+            crop = draw.Crop(
+                key=key, height=op.height, width=op.width, padding=op.margins, pad_if_needed=op.pad_if_needed
+            )
+            return before.then(crop, fill=None if crop.is_inside else op.fill)
+        case ops.RandomFlip():
+            return before.then(draw.Flip(key=key, axis=op.axis, p=op.p))
+        case ops.RandomZoomOut():
+            return before.then(draw.ZoomOut(key=key, p=op.p, side_range=op.side_range), fill=op.fill)
+        case ops.RandomIouCrop():
+            assert op.sampler_options is not None
+            return before.then(
+                draw.IouCrop(
+                    key=key,
+                    scale=(op.min_scale, op.max_scale),
+                    ratio=(op.min_aspect_ratio, op.max_aspect_ratio),
+                    overlaps=op.sampler_options,
+                    trials=op.trials,
+                )
+            )
         case ops.Normalize():
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:
@@ -154,7 +190,28 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
             return unreachable(never)
 
 
-def whole_plan(decode: ops.Decode, outputs: Mapping[str, OutputPlan]) -> Plan:
+def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:
+    """The plan of boxes or points."""
+    match op:
+        case ops.Boxes():
+            return BoxesPlan(
+                geometry=before.geometry,
+                format=op.format,
+                is_normalized=op.normalized,
+                clips=op.clip,
+                min_size=op.min_size,
+                min_visible=op.min_visible,
+                pad=op.pad,
+            )
+        case ops.Points():
+            return PointsPlan(geometry=before.geometry, is_normalized=op.normalized, clips=op.clip, pad=op.pad)
+        case _ as never:
+            return unreachable(never)
+
+
+def whole_plan(
+    decode: ops.Decode, outputs: Mapping[str, OutputPlan], annotations: Mapping[str, AnnotationPlan]
+) -> Plan:
     """The plan of a pipeline, whose outputs have theirs."""
     return Plan(
         is_gray=decode.color == "gray",
@@ -164,11 +221,15 @@ def whole_plan(decode: ops.Decode, outputs: Mapping[str, OutputPlan]) -> Plan:
         reduced=decode.reduced,
         alpha=decode.alpha,
         outputs=outputs,
+        annotations=annotations,
     )
 
 
-def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox) -> Lowered:
-    """What comes before, and a resize. A centre crop then has to fit inside the image: margins are not resampled."""
+def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> Lowered:
+    """What comes before, and a resize. A centre crop then has to fit inside the image: its margins are not resampled.
+
+    Those of random ops are.
+    """
     if before.resize is not None:
         raise PipelineError("the image is resized already, and pixels should be resampled once")
     if before.decode.reduced:
@@ -181,7 +242,8 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
             steps.append(replace(step, beyond="refuse_smaller"))
         else:
             steps.append(step)
-    return replace(before, before=tuple(steps), resize=resize, fill=None)
+    has_margins = any(not isinstance(step, Window | plan.Flip) and not step.is_inside for step in steps)
+    return replace(before, before=tuple(steps), resize=resize, fill=before.fill if has_margins else None)
 
 
 def _resize(op: ops.Resize) -> plan.Resize:
@@ -206,7 +268,7 @@ def _resize(op: ops.Resize) -> plan.Resize:
     )
 
 
-def _check_reduced(op: ops.Resize | ops.Letterbox) -> None:
+def _check_reduced(op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> None:
     """Refuse the resizes that a decode to a fraction contradicts.
 
     Their values are to be some library's, or they look at single pixels, or cut them at a hard edge.

@@ -34,7 +34,7 @@ def odd_ranges(pipeline: Pipeline) -> list[str]:
 
 
 def _odd_range(pipeline: Pipeline, output: Output) -> str:
-    places = [index for index, op in enumerate(pipeline.ops) if isinstance(op, Normalize) and op in output.chain]
+    places = [index for index, op in enumerate(pipeline.definition) if isinstance(op, Normalize) and op in output.chain]
     if not places or not isinstance(pipeline.plan.outputs[output.name], TensorPlan):
         return ""
     why = _why_odd(_ends(pipeline, output.name))
@@ -75,7 +75,7 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
 
 def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
     """Whether the values are usual ones with another scale."""
-    ops = list(pipeline.ops)
+    ops = list(pipeline.definition)
     op = ops[index]
     assert isinstance(op, Normalize)
     ops[index] = Normalize(mean=op.mean, std=op.std, scale=scale, arithmetic=op.arithmetic)
@@ -93,7 +93,7 @@ def black_margins(pipeline: Pipeline) -> list[str]:
 def _margins(pipeline: Pipeline, output: Output) -> str:
     plan = pipeline.plan.outputs[output.name]
     is_meant = any(isinstance(op, Pad | Letterbox) for op in output.chain)
-    crops = [index for index, op in enumerate(pipeline.ops) if isinstance(op, CenterCrop) and op in output.chain]
+    crops = [index for index, op in enumerate(pipeline.definition) if isinstance(op, CenterCrop) and op in output.chain]
     if not isinstance(plan, TensorPlan) or is_meant or not crops:
         return ""
     for photo, shown in _shown(plan):

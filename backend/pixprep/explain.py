@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pixprep import draw
 from pixprep.compiler import Lowered, lower
-from pixprep.errors import ImageError
-from pixprep.ops import Decode, Normalize, OriginalSize, Tensor, Transform, op_name
+from pixprep.draw import RandomStep
+from pixprep.errors import ImageError, unreachable
+from pixprep.ops import Boxes, Decode, Normalize, OriginalSize, Points, Tensor, Transform, is_on, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
 from pixprep.plan import (
     Affine,
+    AnnotationPlan,
     ArithmeticStep,
+    BoxesPlan,
     Flip,
     Float32,
     Geometry,
@@ -22,6 +26,7 @@ from pixprep.plan import (
     SizePlan,
     TensorPlan,
     TransformPlan,
+    Window,
 )
 from pixprep.profiles import PROFILES
 
@@ -30,16 +35,24 @@ _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
     """What a pipeline does, for a reader; the numbers are worked out for one image of ``height`` x ``width``."""
+    if pipeline.has_sides:
+        sides = [_explain(pipeline.at(side), height, width, f" in {side}") for side in pipeline.sides]
+        return "\n".join(sides)
+    return _explain(pipeline, height, width)
+
+
+def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> str:
     plan = pipeline.plan
-    lines = ["pipeline"]
-    for index, (op, image) in enumerate(zip(pipeline.ops, pipeline.images, strict=True)):
+    lines = [f"pipeline{where}"]
+    places = [index for index, op in enumerate(pipeline.definition) if is_on(op, pipeline.side)]
+    for index, op, image in zip(places, pipeline.ops, pipeline.images, strict=True):
         name = op.name or op_name(op)
         is_output = name in pipeline.outputs
         result = f"output {pipeline.outputs[name].spec}" if is_output else str(image)
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
         lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
-    lines += ["", "plan", f"  decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"]
+    lines += ["", f"plan{where}", f"  decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"]
     if plan.reduced:
         lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
         lines.append("  the values are then near the library's, not equal")
@@ -47,6 +60,9 @@ def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
     for name, output in plan.outputs.items():
         lines += ["", f"  {name}: {output.spec}, {output.spec.n_bytes:,} bytes an image"]
         lines += [f"    {line}" for line in _output(output, height, width)]
+    for name, annotation in plan.annotations.items():
+        lines += ["", f"  {name}: {_annotation(annotation)}"]
+        lines += [f"    {line}" for line in _geometry(annotation.geometry)]
     return "\n".join(lines) + "\n"
 
 
@@ -62,6 +78,12 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
         for index, channel in enumerate(output.channels):
             name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
             yield f"{name}: {_formula(output.arithmetic, index)}"
+
+
+def _annotation(plan: AnnotationPlan) -> str:
+    rows = "one array an image" if plan.pad is None else f"{plan.pad} rows an image, -1 where there is none"
+    kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
+    return f"{kind} in {'parts of the sides' if plan.is_normalized else 'pixels'} of the image here, {rows}"
 
 
 def _denominator(plan: Plan, height: int, width: int) -> int:
@@ -109,6 +131,10 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 words.append("give the height and width of the decoded image")
             case Transform():
                 words.append("give where the image came from: here = decoded * scale + offset")
+            case Boxes():
+                words.append("give the boxes of the image here")
+            case Points():
+                words.append("give the points of the image here")
             case Normalize():
                 steps = lower(op, Lowered(decode), image).arithmetic
                 formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
@@ -135,6 +161,8 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
 def _step(step: GeometryStep) -> str:
     if isinstance(step, Flip):
         return f"mirror, {step.axis}"
+    if not isinstance(step, Window):
+        return _random(step)
     if step.height is None:
         return f"take the middle square of {step.fraction:g} of the shorter side"
     size = f"{step.height} x {step.width}"
@@ -143,6 +171,27 @@ def _step(step: GeometryStep) -> str:
     if step.beyond == "refuse_larger":
         return f"lay on a canvas of {size}, {'in the middle' if step.place == 'center' else 'at the top left'}"
     return f"take the middle {size}"
+
+
+def _random(step: RandomStep) -> str:
+    match step:
+        case draw.ResizedCrop():
+            return f"take a random window of {_span(step.scale)} of the area, {_span(step.ratio)} as wide as high"
+        case draw.Crop():
+            padded = f", after margins of {', '.join(map(str, step.padding))}" if any(step.padding) else ""
+            return f"take a random {step.height} x {step.width}{padded}"
+        case draw.Flip():
+            return f"mirror {step.p:g} of the images, {step.axis}"
+        case draw.ZoomOut():
+            return f"lay {step.p:g} of the images at random on a canvas of {_span(step.side_range)} times the sides"
+        case draw.IouCrop():
+            return f"take a random window around boxes, {_span(step.scale)} of each side"
+        case _ as never:
+            return unreachable(never)
+
+
+def _span(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.4g} to {ends[1]:.4g}"
 
 
 def _resize(resize: Resize) -> str:

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pixprep import pipeline_file
-from pixprep.compiler import Lowered, lower, output_plan, whole_plan
+from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.ops import AnyOp, Decode, Op, OutputOp, Tensor, op_name
+from pixprep.ops import (
+    AnnotationOp,
+    AnyOp,
+    CenterCrop,
+    Crop,
+    Decode,
+    Letterbox,
+    Op,
+    OutputOp,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Tensor,
+    is_on,
+    op_name,
+)
 from pixprep.pipeline_file import Origin
-from pixprep.plan import OutputPlan, Plan
-from pixprep.spec import ImageSpec, TensorSpec
+from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
+from pixprep.spec import ImageSpec, Side, TensorSpec
 
+SIDES: tuple[Side, ...] = ("serving", "training")
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
@@ -45,6 +65,16 @@ class _Node(NamedTuple):
     lowered: Lowered
 
 
+@dataclass(frozen=True)
+class _Chain:
+    """The ops of one side, checked, inferred and compiled; the attributes are those of ``Pipeline``."""
+
+    ops: tuple[AnyOp, ...]
+    images: tuple[ImageSpec, ...]
+    outputs: dict[str, Output]
+    plan: Plan
+
+
 class Pipeline:
     """The user's graph of ops, checked.
 
@@ -52,6 +82,9 @@ class Pipeline:
     >>> pipeline = pp.Pipeline([pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor()])
     >>> print(pipeline.outputs["tensor"].spec)
     float32 [3, 224, 224] chw, values 0..255
+
+    It has two sides, ``training`` and ``serving``. An op is on both, unless its ``only`` names one, or its kind exists
+    on one. Both sides are checked when the pipeline is made, also against each other: see docs/pipeline-file.md.
 
     Args:
         ops: in the order of the data; the first is ``decode``, at least one is ``tensor``.
@@ -61,7 +94,10 @@ class Pipeline:
         PipelineError: names the op by its place, ``ops[2] "tensor": …``.
 
     Attributes:
-        ops: the ops, every field checked.
+        definition: the ops of both sides, every field checked.
+        side: the one that the attributes below are of: ``serving``, unless there is none, or ``for_training`` was
+            asked.
+        ops: the ops of this side.
         origin: as given.
         images: for each op the spec of the image that leaves it.
         outputs: what the pipeline gives, by name, in the order of the ops.
@@ -78,48 +114,85 @@ class Pipeline:
         self._make(checked, origin)
 
     def _make(self, ops: Sequence[AnyOp], origin: Origin | None) -> None:
-        """Wire, infer and compile ops whose fields have been checked, in one walk over them."""
-        nodes: list[_Node] = []
-        names: dict[str, int] = {}
-        plans: dict[str, OutputPlan] = {}
-        self.outputs: dict[str, Output] = {}
-        for index, op in enumerate(ops):
-            with _at(index, op):
-                taken = _taken(index, op, names)
-                if isinstance(op, Decode):
-                    node = _Node(op.infer(), (op,), Lowered(op))
-                elif isinstance(op, OutputOp):
-                    node = nodes[taken]
-                    output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
-                    self._add(output)
-                    plans[output.name] = output_plan(op, output.spec, node.lowered)
-                else:
-                    image, chain, lowered = nodes[taken]
-                    node = _Node(op.infer(image), (*chain, op), lower(op, lowered, image))
-                nodes.append(node)
-        if not any(isinstance(op, Tensor) for op in ops):
-            raise PipelineError("ops: no op gives a tensor: end with tensor")
-        if self.n_bytes > MAX_OUTPUT_BYTES:
-            raise PipelineError(
-                f"ops: the outputs of one image take {self.n_bytes:,} bytes; at most {MAX_OUTPUT_BYTES:,} "
-                "leave the server in one answer"
-            )
-        self.ops: tuple[AnyOp, ...] = tuple(ops)
+        """Wire, infer and compile ops whose fields have been checked."""
+        self.definition: tuple[AnyOp, ...] = tuple(ops)
         self.origin = origin
-        self.images: tuple[ImageSpec, ...] = tuple(node.image for node in nodes)
-        self.plan: Plan = whole_plan(nodes[0].lowered.decode, plans)
+        self._chains: dict[Side, _Chain] = {}
+        with_tensor = [side for side in SIDES if any(isinstance(op, Tensor) and is_on(op, side) for op in ops)]
+        if not with_tensor or all(is_on(op, side) for op in ops for side in SIDES):
+            self._chains = dict.fromkeys(SIDES, _compiled(enumerate(ops)))
+        else:
+            for side in with_tensor:
+                self._chains[side] = _compiled_side(ops, side)
+            if len(with_tensor) == 2:
+                _check_alike(self._chains["training"], self._chains["serving"])
+        self.side: Side = "serving" if "serving" in self._chains else "training"
+
+    @property
+    def ops(self) -> tuple[AnyOp, ...]:
+        """See above."""
+        return self._chains[self.side].ops
+
+    @property
+    def images(self) -> tuple[ImageSpec, ...]:
+        """See above."""
+        return self._chains[self.side].images
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """See above."""
+        return self._chains[self.side].outputs
+
+    @property
+    def plan(self) -> Plan:
+        """See above."""
+        return self._chains[self.side].plan
+
+    def for_training(self) -> Pipeline:
+        """This pipeline with its training side.
+
+        Raises:
+            PipelineError: it has none: every tensor is ``"only": "serving"``.
+        """
+        return self.at("training")
+
+    def for_serving(self) -> Pipeline:
+        """This pipeline with its serving side.
+
+        Raises:
+            PipelineError: it has none: every tensor is ``"only": "training"``.
+        """
+        return self.at("serving")
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Those that there are: the serving side first."""
+        return tuple(side for side in SIDES if side in self._chains)
+
+    def at(self, side: Side) -> Pipeline:
+        """This pipeline with the side of that name; raises as the two methods above."""
+        if side not in self._chains:
+            raise PipelineError(f'there is no {side} side: every tensor is "only": "{self.side}"')
+        if side == self.side:
+            return self
+        other = copy(self)
+        other.side = side
+        return other
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether training and serving differ, or one of them is missing."""
+        return len(self._chains) < 2 or self._chains["training"] is not self._chains["serving"]
+
+    @property
+    def left_out(self) -> tuple[AnyOp, ...]:
+        """The ops of the other side alone, in order."""
+        return tuple(op for op in self.definition if not is_on(op, self.side))
 
     @property
     def n_bytes(self) -> int:
         """What all outputs of one image take."""
-        return sum(output.spec.n_bytes for output in self.outputs.values())
-
-    def _add(self, output: Output) -> None:
-        if output.name in RESERVED_NAMES:
-            raise PipelineError(f'name: "{output.name}" is kept for Triton')
-        if output.name in self.outputs:
-            raise PipelineError(f'there is an output "{output.name}" already: give this one another "name"')
-        self.outputs[output.name] = output
+        return _n_bytes(self.outputs)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Pipeline:
@@ -130,7 +203,7 @@ class Pipeline:
 
     def to_json(self) -> str:
         """The canonical text of the pipeline file."""
-        return pipeline_file.dumps(self.ops, self.origin)
+        return pipeline_file.dumps(self.definition, self.origin)
 
     @classmethod
     def load(cls, path: str | Path) -> Pipeline:
@@ -156,14 +229,19 @@ class Pipeline:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):
             return NotImplemented
-        return (self.ops, self.origin) == (other.ops, other.origin)
+        return self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.ops, self.origin))
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return self.definition, self.origin, self.side
 
     def __repr__(self) -> str:
         origin = f", origin={self.origin!r}" if self.origin else ""
-        return f"Pipeline([{', '.join(map(repr, self.ops))}]{origin})"
+        training = ".for_training()" if self.side == "training" and "serving" in self._chains else ""
+        return f"Pipeline([{', '.join(map(repr, self.definition))}]{origin}){training}"
 
     def _repr_html_(self) -> str:
         from pixprep.notebook import pipeline_html  # noqa: PLC0415  (for a notebook only)
@@ -171,9 +249,135 @@ class Pipeline:
         return pipeline_html(self)
 
 
-def _taken(index: int, op: AnyOp, names: dict[str, int]) -> int:
+def _compiled_side(ops: Sequence[AnyOp], side: Side) -> _Chain:
+    """The chain of one side."""
+    these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
+    return _compiled(these, f"in {side}: ", _size_hint([op for op in ops if not is_on(op, side)], side))
+
+
+def _size_hint(others: Sequence[AnyOp], side: Side) -> str:
+    """What to add where the size is open on one side, and ops of the other side give one; empty if none does."""
+    for op in reversed(others):
+        if isinstance(op, RandomResizedCrop | RandomCrop | CenterCrop | Resize | Crop | Pad | Letterbox) and op.height:
+            other = "training" if side == "serving" else "serving"
+            if side == "serving":
+                crop = {"op": "center_crop", "height": op.height, "width": op.width, "only": "serving"}
+                such = f'{{"op": "resize", "size": ..., "only": "serving"}} and {json.dumps(crop)}'
+            else:
+                such = json.dumps({"op": "random_resized_crop", "height": op.height, "width": op.width})
+            return (
+                f"the size differs from image to image, because {op_name(op)} is for {other} alone: "
+                f"add what gives a size in {side}, such as {such}"
+            )
+    return ""
+
+
+def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str = "") -> _Chain:
+    """Wire, infer and compile, in one walk over the ops, each with its place in the file."""
+    nodes: dict[int, _Node] = {}
+    names: dict[str, int] = {}
+    plans: dict[str, OutputPlan] = {}
+    annotations: dict[str, AnnotationPlan] = {}
+    outputs: dict[str, Output] = {}
+    counts: Counter[str] = Counter()
+    chain: list[AnyOp] = []
+    last: int | None = None
+    for index, op in ops:
+        with _at(index, op, where):
+            taken = _taken(index, op, names, last)
+            if isinstance(op, Decode):
+                node = _Node(op.infer(), (op,), Lowered(op))
+            elif isinstance(op, OutputOp):
+                node = nodes[taken]
+                if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
+                    raise PipelineError(size_hint)
+                output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
+                _check_output(output.name, (*outputs, *annotations))
+                outputs[output.name] = output
+                plans[output.name] = output_plan(op, output.spec, node.lowered)
+            elif isinstance(op, AnnotationOp):
+                node = nodes[taken]
+                name = op.name or op_name(op)
+                _check_output(name, (*outputs, *annotations))
+                annotations[name] = annotation_plan(op, node.lowered)
+                _check_once(annotations)
+            else:
+                image, before, lowered = nodes[taken]
+                key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
+                counts[op_name(op)] += op.name is None
+                node = _Node(op.infer(image), (*before, op), lower(op, lowered, image, key))
+            nodes[index] = node
+            chain.append(op)
+            last = index
+    if not any(isinstance(op, Tensor) for op in chain):
+        raise PipelineError("ops: no op gives a tensor: end with tensor")
+    if _n_bytes(outputs) > MAX_OUTPUT_BYTES:
+        raise PipelineError(
+            f"ops: {where}the outputs of one image take {_n_bytes(outputs):,} bytes; at most {MAX_OUTPUT_BYTES:,} "
+            "leave the server in one answer"
+        )
+    images = tuple(node.image for node in nodes.values())
+    first = chain[0]
+    assert isinstance(first, Decode)
+    return _Chain(tuple(chain), images, outputs, whole_plan(first, plans, annotations))
+
+
+def _n_bytes(outputs: dict[str, Output]) -> int:
+    return sum(output.spec.n_bytes for output in outputs.values())
+
+
+def _check_output(name: str, others: Sequence[str]) -> None:
+    if name in RESERVED_NAMES:
+        raise PipelineError(f'name: "{name}" is kept for Triton')
+    if name in others:
+        raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
+
+
+def _check_once(annotations: dict[str, AnnotationPlan]) -> None:
+    """One set of boxes at most, and one of points: labels follow them."""
+    for kind in (BoxesPlan, PointsPlan):
+        if sum(isinstance(each, kind) for each in annotations.values()) > 1:
+            raise PipelineError("there is one already, and labels can follow only one")
+
+
+def _check_alike(training: _Chain, serving: _Chain) -> None:
+    """Refuse sides whose tensors mean different things to the model; their sizes may differ.
+
+    Raises:
+        PipelineError: a tensor that is served is not trained on, or has another dtype, layout, channels or values.
+    """
+    for name, output in serving.outputs.items():
+        served = serving.plan.outputs[name]
+        if not isinstance(served, TensorPlan):
+            continue
+        trained = training.plan.outputs.get(name)
+        if not isinstance(trained, TensorPlan):
+            raise PipelineError(
+                f'ops: serving has a tensor "{name}", and training has none of that name: '
+                'write one tensor without "only", or give both the same "name"'
+            )
+        theirs = training.outputs[name].spec
+        for what, here, there in (
+            ("dtype", output.spec.dtype, theirs.dtype),
+            ("layout", output.spec.layout, theirs.layout),
+            ("channels", served.channels, trained.channels),
+            ("values", _range(output.spec, served), _range(theirs, trained)),
+            ("arithmetic", served.arithmetic, trained.arithmetic),
+        ):
+            if here != there:
+                raise PipelineError(
+                    f'ops: the tensor "{name}" has other {what} in training, {there}, than in serving, '
+                    f"{here}: a model would be served what it was not trained on"
+                )
+
+
+def _range(spec: TensorSpec, plan: TensorPlan) -> str:
+    return f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' if plan.is_real else ''}"
+
+
+def _taken(index: int, op: AnyOp, names: dict[str, int], last: int | None) -> int:
     """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
-    if isinstance(op, Decode) != (index == 0):
+    if isinstance(op, Decode) != (last is None):
         raise PipelineError("the first op, and no other, must be decode")
     if op.from_ is not None and op.from_ not in names:
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
@@ -185,15 +389,15 @@ def _taken(index: int, op: AnyOp, names: dict[str, int]) -> int:
             raise PipelineError(f"name: {len(op.name):,} letters; at most {MAX_NAME}")
         if op.name in names:
             raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
-    taken = index - 1 if op.from_ is None else names[op.from_]
+    taken = -1 if last is None else last if op.from_ is None else names[op.from_]
     if op.name is not None:
         names[op.name] = index
     return taken
 
 
 @contextmanager
-def _at(index: int, op: Op) -> Iterator[None]:
+def _at(index: int, op: Op, where: str = "") -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        raise PipelineError(f'ops[{index}] "{op_name(op)}": {error}') from None
+        raise PipelineError(f'ops[{index}] "{op_name(op)}": {where}{error}') from None

@@ -123,7 +123,7 @@ def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
 
 
 def to_dict(op: Op) -> dict[str, Any]:
-    """One op as in the file: the fields that differ from their defaults; ``name`` and ``from`` last."""
+    """One op as in the file: the fields that differ from their defaults; ``name``, ``from`` and ``only`` last."""
     fields = settings(op)
     for key in [key for key in fields if key != "op"]:
         fewer = {other: value for other, value in fields.items() if other != key}
@@ -133,13 +133,13 @@ def to_dict(op: Op) -> dict[str, Any]:
 
 
 def settings(op: Op) -> dict[str, Any]:
-    """One op with every field that has a value, defaults among them; ``name`` and ``from`` last."""
+    """One op with every field that has a value, defaults among them; ``name``, ``from`` and ``only`` last."""
     fields = msgspec.to_builtins(op, builtin_types=())
     first: dict[str, Any] = {"op": op_name(op)}
     last: dict[str, Any] = {}
     for key, value in fields.items():
         if value is not None:
-            (last if key in ("name", "from") else first)[key] = value
+            (last if key in ("name", "from", "only") else first)[key] = value
     return first | last
 
 

@@ -9,18 +9,21 @@ This module has one job, the plan, and is long because geometry, placement and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, floor, inf
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep import draw
+from pixprep.draw import F64, HALF, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Alpha, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -28,6 +31,11 @@ MAX_RESIZED_PIXELS = 1 << 28
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
 fraction of its size. docs/decisions.md has what fewer would cost."""
+
+NEEDS_NUMBERS = (
+    "random ops need numbers: use a Loader, or give places=[plan.placing(numbers) for numbers in "
+    "plan.draw(seed=..., epoch=..., indices=...)]"
+)
 
 RECENT_SIZES = 512
 """Of images, whose placements are remembered: 1 kB each, and 10 us to make."""
@@ -61,7 +69,7 @@ class Flip:
     axis: Literal["horizontal", "vertical"]
 
 
-GeometryStep = Window | Flip
+GeometryStep = Window | Flip | RandomStep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +175,8 @@ class Placement(NamedTuple):
             the image would be.
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
+        inside: (top, left, bottom, right), the part of the box that shows the image, where a margin before the resize
+            is in the box too, which then may reach outside the image; None: all of it.
     """
 
     box: tuple[int, int, int, int]
@@ -178,6 +188,7 @@ class Placement(NamedTuple):
     at: tuple[int, int]
     canvas: tuple[int, int]
     reduction: Reduction | None = None
+    inside: tuple[int, int, int, int] | None = None
 
     @property
     def read(self) -> tuple[int, int, int, int]:
@@ -205,17 +216,71 @@ class Placement(NamedTuple):
         """(scale_y, scale_x, offset_y, offset_x): canvas = image * scale + offset, in continuous pixel coordinates."""
         scales, offsets = [], []
         for axis in (0, 1):
-            begin, end = self.box[axis], self.box[axis + 2]
-            scale = 1 / self.ratio[axis]
-            offset = self.resized[axis] / 2 - (begin + end) / 2 * scale
-            if self.mirrors[axis]:
-                scale, offset = -scale, self.resized[axis] - offset
+            scale, offset = _stretch(
+                self.box[axis], self.box[axis + 2], self.resized[axis], self.ratio[axis], is_mirrored=self.mirrors[axis]
+            )
             offset -= self.region[axis]
             if self.flips[axis]:
                 scale, offset = -scale, self.region[axis + 2] - self.region[axis] - offset
             scales.append(scale)
             offsets.append(offset + self.at[axis])
         return (*scales, *offsets)  # type: ignore[return-value]
+
+
+def _stretch(begin: int, end: int, resized: int, ratio: float, *, is_mirrored: bool) -> tuple[float, float]:
+    """(scale, offset) of one axis: ``resized = image * scale + offset`` of what is cropped, mirrored and resized."""
+    scale = 1 / ratio
+    offset = resized / 2 - (begin + end) / 2 * scale
+    return (-scale, resized - offset) if is_mirrored else (scale, offset)
+
+
+class Drawing:
+    """What random ops get for one image: each op once, whatever outputs it leads to.
+
+    Args:
+        numbers: of the sample; or the words of each op, to repeat a drawing.
+        boxes: float32 (n, 4) xyxy in pixels of the image, for ``random_iou_crop``; None: there are none.
+
+    Attributes:
+        draws: the words of each op that was asked.
+        kept: by the key of each ``random_iou_crop``, which boxes its window keeps.
+    """
+
+    def __init__(self, numbers: Numbers | Mapping[str, Words], boxes: npt.NDArray[Any] | None = None) -> None:
+        self._numbers = numbers
+        self._boxes = boxes
+        self.draws: dict[str, Words] = {}
+        self.kept: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def words(self, step: RandomStep, rows: _Span, columns: _Span) -> Words:
+        """What a step gets, whose canvas so far is ``rows`` x ``columns``."""
+        if step.key in self.draws:
+            return self.draws[step.key]
+        boxes: F64 | None = None
+        if isinstance(step, draw.IouCrop) and self._boxes is not None:
+            (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
+            boxes = moved(self._boxes, (scale_y, scale_x, offset_y, offset_x))
+        if isinstance(self._numbers, Numbers):
+            words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
+        elif step.key in self._numbers:
+            words = self._numbers[step.key]
+        else:
+            raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
+        if boxes is not None:
+            self.kept[step.key] = within(words, boxes)
+        self.draws[step.key] = words
+        return words
+
+
+def moved(boxes: npt.NDArray[Any], transform: tuple[float, float, float, float]) -> F64:
+    """Boxes after a ``Placement.transform``: float64 (n, 4) xyxy; a mirror swaps the ends."""
+    scale_y, scale_x, offset_y, offset_x = transform
+    ends = boxes.astype(np.float64) * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
+    if scale_x < 0:
+        ends[:, [0, 2]] = ends[:, [2, 0]]
+    if scale_y < 0:
+        ends[:, [1, 3]] = ends[:, [3, 1]]
+    return ends
 
 
 @dataclass(frozen=True)
@@ -226,17 +291,38 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
 
-    def place(self, height: int, width: int) -> Placement:
+    @property
+    def random_steps(self) -> tuple[RandomStep, ...]:
+        """The steps that differ from image to image."""
+        return tuple(step for step in (*self.before, *self.after) if not isinstance(step, Window | Flip))
+
+    def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
+
+        Args:
+            height: of the image.
+            width: of the image.
+            drawing: what random steps get; default: an example, in which every number is a half.
 
         Raises:
             ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.
         """
+        drawing = drawing or Drawing(HALF)
         rows, columns = _Span(height), _Span(width)
         for step in self.before:
-            _apply(step, rows, columns)
-        box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
-        size = (rows.length, columns.length)
+            _apply(step, rows, columns, drawing)
+        tops, lefts = rows.canvas_edges, columns.canvas_edges
+        box = (tops[0], lefts[0], tops[1], lefts[1])
+        size = (rows.canvas, columns.canvas)
+        inside = None
+        if (rows.length, columns.length) != size:
+            inside = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
+            if size[0] * size[1] > MAX_RESIZED_PIXELS:
+                raise ImageError(
+                    "BAD_DIMENSIONS",
+                    f"its {height} x {width} pixels would lie on a canvas of {size[0]} x {size[1]}, "
+                    f"more than {MAX_RESIZED_PIXELS:,} pixels",
+                )
         resized = self.resize.size(*size) if self.resize else size
         ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
@@ -246,9 +332,14 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        rows, columns = (_Span(length) for length in resized)
+        rows, columns = (
+            _Span(
+                resized[axis], _stretch(box[axis], box[axis + 2], resized[axis], ratio[axis], is_mirrored=mirrors[axis])
+            )
+            for axis in (0, 1)
+        )
         for step in self.after:
-            _apply(step, rows, columns)
+            _apply(step, rows, columns, drawing)
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -258,6 +349,7 @@ class Geometry:
             flips=(rows.is_flipped, columns.is_flipped),
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
+            inside=inside,
         )
 
 
@@ -267,9 +359,10 @@ class _Span:
     Where it shows none, ``at`` may lie outside it.
     """
 
-    __slots__ = ("at", "begin", "canvas", "is_flipped", "length")
+    __slots__ = ("at", "begin", "canvas", "is_flipped", "length", "stretch")
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, stretch: tuple[float, float] = (1.0, 0.0)) -> None:
+        self.stretch = stretch
         self.begin = 0
         self.length = length
         self.at = 0
@@ -287,12 +380,42 @@ class _Span:
         self.at = first - start
         self.canvas = length
 
+    @property
+    def canvas_edges(self) -> tuple[int, int]:
+        """The positions of the axis at the canvas's ends, the lower one first; outside the axis where margins are."""
+        first = self.begin + self.length + self.at - self.canvas if self.is_flipped else self.begin - self.at
+        return first, first + self.canvas
+
+    @property
+    def transform(self) -> tuple[float, float]:
+        """(scale, offset) from the decoded image to the canvas."""
+        scale, offset = self.stretch
+        if self.is_flipped:
+            return -scale, self.at + self.length + self.begin - offset
+        return scale, offset - self.begin + self.at
+
     def flip(self) -> None:
         self.at = self.canvas - self.at - self.length
         self.is_flipped = not self.is_flipped
 
 
-def _apply(step: GeometryStep, rows: _Span, columns: _Span) -> None:
+def _apply(step: GeometryStep, rows: _Span, columns: _Span, drawing: Drawing) -> None:
+    if not isinstance(step, Window | Flip):
+        words = drawing.words(step, rows, columns)
+        if isinstance(step, draw.Flip):
+            if not words["flip"]:
+                return
+            step = Flip(step.axis)
+        else:
+            beyond: Literal["fill", "refuse_smaller"] = "refuse_smaller" if step.is_inside else "fill"
+            step = Window(
+                height=words["height"],
+                width=words["width"],
+                place="fixed",
+                top=words["top"],
+                left=words["left"],
+                beyond=beyond,
+            )
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
         return
@@ -435,7 +558,44 @@ class SizePlan:
     spec: TensorSpec
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
 OutputPlan = TensorPlan | TransformPlan | SizePlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxesPlan:
+    """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
+
+    geometry: Geometry
+    format: BoxFormat
+    is_normalized: bool
+    clips: bool
+    min_size: float
+    min_visible: float
+    pad: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsPlan:
+    """An output that is a sample's points; the fields are those of the op ``points``."""
+
+    geometry: Geometry
+    is_normalized: bool
+    clips: bool
+    pad: int | None
+
+
+AnnotationPlan = BoxesPlan | PointsPlan
+"""An output that is made of a sample's annotation, and not by the engine."""
+
+
+Place = Callable[[int, int], "Placed"]
+"""``place(height, width)``: where an image of this size, upright if the plan says so, lies in every output.
+
+Raises:
+    ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: one of the outputs has no place for it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,6 +607,7 @@ class Plan:
         apply_exif_orientation: turn the image upright.
         chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
+        annotations: what is made of a sample's annotation, by name.
     """
 
     is_gray: bool
@@ -456,27 +617,95 @@ class Plan:
     reduced: bool = False
     alpha: Alpha = "drop"
     outputs: Mapping[str, OutputPlan]
+    annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
 
     @cached_property
-    def place(self) -> Callable[[int, int], Placed]:
-        """``place(height, width)``: where an image of this size lies in every output; of a recent size the same object.
+    def random_steps(self) -> tuple[RandomStep, ...]:
+        """The steps that differ from image to image, each once."""
+        return tuple({step.key: step for each in self._geometries for step in each.random_steps}.values())
+
+    @property
+    def is_random(self) -> bool:
+        """Whether an image's place depends on more than its size."""
+        return bool(self.random_steps)
+
+    @cached_property
+    def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
+        """The outputs of each geometry, and whether a tensor is among them: an image is placed once in each."""
+        names: dict[Geometry, list[str]] = {}
+        for name, each in (*self.outputs.items(), *self.annotations.items()):
+            if not isinstance(each, SizePlan):
+                names.setdefault(each.geometry, []).append(name)
+        return {
+            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan) for name in those))
+            for geometry, those in names.items()
+        }
+
+    @cached_property
+    def place(self) -> Place:
+        """The place of an image in a plan without random ops; of a recent size the same object.
 
         Raises:
-            ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: one of the outputs has no place for it.
+            PipelineError: there are random ops.
         """
-        return lru_cache(RECENT_SIZES)(self._place)
+        if self.is_random:
+            raise PipelineError(NEEDS_NUMBERS)
+        return lru_cache(RECENT_SIZES)(lambda height, width: self._place(height, width, Drawing(HALF)))
 
-    def _place(self, height: int, width: int) -> Placed:
+    def draw(
+        self, *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
+    ) -> list[Numbers]:
+        """The random numbers of samples, which depend on nothing else than these arguments and the op.
+
+        Args:
+            seed: 0 to 2^32 - 1.
+            epoch: 0 to 2^32 - 1.
+            indices: of the samples in their source.
+            attempts: of each sample, or of all: other numbers for the same sample.
+        """
+        return draw.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
+
+    def placing(self, numbers: Numbers, annotation: Mapping[str, Any] | None = None) -> Place:
+        """The place of one sample, by its numbers.
+
+        Args:
+            numbers: of ``draw``.
+            annotation: of the sample: ``boxes``, float32 (n, 4) xyxy in pixels of the decoded image, for
+                ``random_iou_crop``.
+
+        Raises:
+            PipelineError: ``random_iou_crop`` is there, and no boxes are.
+        """
+        return self._by(numbers, annotation)
+
+    def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
+        """The place of one sample again, by the ``Placed.draws`` that came back with it.
+
+        Raises:
+            PipelineError: an op of the plan is not in ``draws``; or as ``placing``.
+        """
+        return self._by(draws, annotation)
+
+    def _by(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None) -> Place:
+        if not self.is_random:
+            return self.place
+        boxes = None if annotation is None else annotation.get("boxes")
+        if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
+            raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
+        given = None if boxes is None else np.asarray(boxes).reshape(-1, 4)
+        return lambda height, width: self._place(height, width, Drawing(numbers, given))
+
+    def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
-        for name, output in self.outputs.items():
-            if not isinstance(output, SizePlan):
-                placements[name] = placement = output.geometry.place(height, width)
-                if isinstance(output, TensorPlan):
-                    least = min(least, *placement.ratio)
+        for geometry, (names, has_tensor) in self._geometries.items():
+            placement = geometry.place(height, width, drawing)
+            placements.update(dict.fromkeys(names, placement))
+            if has_tensor:
+                least = min(least, *placement.ratio) if placement.inside is None else 0
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= least), 1)
-        return Placed(height, width, placements, denominator)
+        return Placed(height, width, placements, denominator, drawing.draws, drawing.kept)
 
 
 class Placed(NamedTuple):
@@ -487,12 +716,16 @@ class Placed(NamedTuple):
         placements: by output; an output that is the image's size has none.
         denominator: 1, 2, 4 or 8: a JPEG may be decoded to this fraction. It is the largest that leaves the resize of
             every tensor ``SPARE`` pixels for each that it makes, on both axes.
+        draws: what was drawn for this image, by the key of each random op, in the op's own words; JSON holds it.
+        kept: by the key of each ``random_iou_crop``, which of the annotated boxes its window keeps: bool (n,).
     """
 
     height: int
     width: int
     placements: Mapping[str, Placement]
     denominator: int = 1
+    draws: Mapping[str, Mapping[str, Any]] = _NOTHING
+    kept: Mapping[str, npt.NDArray[np.bool_]] = _NOTHING
 
     def reduced(self, reduction: Reduction) -> Placed:
         """The same image in pixels that were decoded to a fraction."""

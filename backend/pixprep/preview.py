@@ -141,8 +141,8 @@ def preview(pipeline: Pipeline, encoded: Encoded) -> Preview:
 
 def _branch(chain: Sequence[AnyOp], end: AnyOp) -> list[AnyOp]:
     """Ops from the decoded image to an output."""
-    bare = [msgspec.structs.replace(op, name=None, from_=None) for op in chain]
-    ops = [*bare, msgspec.structs.replace(end, from_=None)]
+    bare = [msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain]
+    ops = [*bare, msgspec.structs.replace(end, from_=None, only=None)]
     return [msgspec.structs.replace(ops[0], from_=_DECODED), *ops[1:]]
 
 

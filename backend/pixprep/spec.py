@@ -18,6 +18,8 @@ Like = Literal["pillow", "pillow12", "torchvision", "torch", "opencv", "tensorfl
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
+BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
+Side = Literal["training", "serving"]
 
 BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4}
 

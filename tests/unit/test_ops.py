@@ -43,7 +43,8 @@ MISTAKES = [
     (lambda: pp.normalize(scale=0), '"scale" must not be 0: every pixel would become the same value'),
     (
         lambda: pp.pad(4, "x"),
-        "pad: a value of the wrong type in Pad(height=4, width='x', fill=0, anchor='center', name=None, from_=None)",
+        "pad: a value of the wrong type in "
+        "Pad(height=4, width='x', fill=0, anchor='center', name=None, from_=None, only=None)",
     ),
 ]
 

@@ -87,7 +87,7 @@ MISTAKES = {
     HEAD + '{"size": 3}, ' + TAIL: 'ops[1]: the field "op" is missing',
     HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
     HEAD + '{"op": "flip", "\\ud800\\n": 8}, ' + TAIL: (
-        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, name, from'
+        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, name, from, only'
     ),
     HEAD + '{"op": "crop", "top": 1, "left": 1, "height": 4}, ' + TAIL: 'ops[1] "crop": the field "width" is missing',
     HEAD + '{"op": "flip", "axis": "x", "axis": "y"}, ' + TAIL: 'the field "axis" stands twice in one object',

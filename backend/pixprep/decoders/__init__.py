@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from pixprep.errors import ImageError
-from pixprep.plan import Placed
+from pixprep.plan import Place, Placed
 
 Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -42,16 +42,29 @@ class Decoded:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """An image that a decoder of the same plan has decoded before; the CPU's takes it in place of encoded bytes.
+
+    Attributes:
+        pixels: a copy of its ``Decoded.pixels``, whole: of an image that was not ``reduced``.
+    """
+
+    pixels: Pixels
+
+
+@dataclass(frozen=True)
 class Chunk(Generic[T]):
     """Images of a batch that are decoded together.
 
     Attributes:
         indices: where they stand in the batch.
         images: each as its decoder wants it.
+        places: for each image the ``place(height, width)`` that says where it lies in every output.
     """
 
     indices: Sequence[int]
     images: Sequence[T]
+    places: Sequence[Place]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +133,12 @@ class Limits:
 class Decoder(Protocol):
     """Decodes for one engine; may be called from several of its threads."""
 
-    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[Chunk[Any]]:
-        """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together."""
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None) -> Iterator[Chunk[Any]]:
+        """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.
+
+        ``places`` has for each image the function that is called with its height and width once its header is read;
+        None: the plan's own.
+        """
 
     def decode(self, chunk: Chunk[Any]) -> AbstractContextManager[list[Decoded | ImageError]]:
         """Decode the images of one of this decoder's chunks.

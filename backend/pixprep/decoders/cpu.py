@@ -22,11 +22,11 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits
+from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.errors import ImageError, PixprepError
-from pixprep.plan import Placed, Plan, Reduction
+from pixprep.plan import Place, Placed, Plan, Reduction
 
 U8 = npt.NDArray[np.uint8]
 
@@ -54,25 +54,34 @@ class CpuDecoder:
         self._budget = _Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
 
-    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[Chunk[Encoded]]:
+    def chunks(
+        self, encoded: Sequence[Encoded | Kept], places: Sequence[Place] | None = None
+    ) -> Iterator[Chunk[Encoded | Kept]]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
-        largest_first = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
-        return (Chunk((index,), (encoded[index],)) for index in largest_first)
+        places = places or [self._plan.place] * len(encoded)
+        sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
+        largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
+        return (Chunk((index,), (encoded[index],), (places[index],)) for index in largest_first)
 
     @contextmanager
-    def decode(self, chunk: Chunk[Encoded]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[Encoded | Kept]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
-        (encoded,) = chunk.images
-        with self.decoded(encoded) as image:
+        (encoded,), (place,) = chunk.images, chunk.places
+        with self.decoded(encoded, place) as image:
             yield [image]
 
     @contextmanager
-    def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:
-        """One image, as ``decode`` gives it."""
+    def decoded(self, encoded: Encoded | Kept, place: Place | None = None) -> Iterator[Decoded | ImageError]:
+        """One image, as ``decode`` gives it; ``place`` None: the plan's own."""
         memory = _Memory(self._budget, self._buffers)
+        place = place or self._plan.place
         try:
             try:
-                result: Decoded | ImageError = self._decode(encoded, memory)
+                result: Decoded | ImageError
+                if isinstance(encoded, Kept):
+                    result = Decoded(encoded.pixels, place(*encoded.pixels.shape[:2]))
+                else:
+                    result = self._decode(encoded, place, memory)
             except ImageError as error:
                 result = error.as_value()
             yield result
@@ -83,15 +92,15 @@ class CpuDecoder:
         """See ``Decoder``; an image that is being decoded keeps its buffer until it is done."""
         self._buffers.clear()
 
-    def _decode(self, encoded: Encoded, memory: _Memory) -> Decoded:
+    def _decode(self, encoded: Encoded, place: Place, memory: _Memory) -> Decoded:
         data = memoryview(encoded).cast("B")
         name, header = read_header(data, self._limits, is_strict=not self._is_lenient)
         if header is None:
             if name == "tiff":
                 check_tags(data)
             pixels = self._pillow(encoded, name, memory)
-            return Decoded(pixels, self._plan.place(*pixels.shape[:2]))
-        placed = self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))
+            return Decoded(pixels, place(*pixels.shape[:2]))
+        placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
         memory.take(header.height * header.width)
         if header.components in (1, 3):
             decoded = self._turbo(encoded, header, placed, memory)

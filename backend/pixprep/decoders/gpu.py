@@ -34,7 +34,7 @@ from pixprep.decoders.header import JpegHeader, check_header, read_header, read_
 from pixprep.decoders.samples import LARGEST_MEAN, samples
 from pixprep.decoders.structure import Structure, structures
 from pixprep.errors import ImageError, SetupError
-from pixprep.plan import Placed, Plan
+from pixprep.plan import Place, Placed, Plan
 
 log = logging.getLogger(__name__)
 
@@ -161,24 +161,26 @@ class GpuDecoder:
         self._kinds, self._decoder = self._checked("cpu" if is_fast_idct else codec)
         self._readers = None if damage == "structural" else ThreadPoolExecutor(self._threads)
 
-    def chunks(self, encoded: Sequence[Encoded]) -> Iterator[Chunk[Read]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None = None) -> Iterator[Chunk[Read]]:
         """See ``Decoder``: neighbours, whose pixels fit into the budget together, or one image.
 
         A large batch has a chunk for each lane at least. Where the cores read every image's data first, it has twice as
         many, as long as each core has an image of one.
         """
+        wholes = [_whole(place) for place in places] if places else [self._plan.place] * len(encoded)
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._readers else (_LEAST, _CHUNKS)
         count = len(encoded)
         most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))
         for begin in range(0, count, most):
-            images = self._read(encoded[begin : begin + most])
+            those = wholes[begin : begin + most]
+            images = self._read(encoded[begin : begin + most], those)
             start = used = 0
             for index, image in enumerate(images):
                 if index > start and used + image.n_bytes > self._budget:
-                    yield Chunk(range(begin + start, begin + index), images[start:index])
+                    yield Chunk(range(begin + start, begin + index), images[start:index], those[start:index])
                     start, used = index, 0
                 used += image.n_bytes
-            yield Chunk(range(begin + start, begin + len(images)), images[start:])
+            yield Chunk(range(begin + start, begin + len(images)), images[start:], those[start:])
 
     @contextmanager
     def decode(self, chunk: Chunk[Read]) -> Iterator[list[Decoded | ImageError]]:
@@ -192,12 +194,15 @@ class GpuDecoder:
         try:
             arrays = self._batch([chunk.images[index] for index in batch])
             decoded = dict(zip(batch, arrays, strict=True))
-            yield [self._result(image, decoded.get(index)) for index, image in enumerate(chunk.images)]
+            yield [
+                self._result(image, place, decoded.get(index))
+                for index, (image, place) in enumerate(zip(chunk.images, chunk.places, strict=True))
+            ]
         finally:
             with self._counting:
                 self._chunks -= 1
 
-    def _read(self, encoded: Sequence[Encoded]) -> list[Read]:
+    def _read(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> list[Read]:
         """The headers of images: of whole JPEGs from their structure, of everything else one by one."""
         arrays = {}
         for index, image in enumerate(encoded):
@@ -206,12 +211,12 @@ class GpuDecoder:
                 arrays[index] = np.frombuffer(view, np.uint8)
         found = dict(zip(arrays, structures(list(arrays.values())), strict=True)) if arrays else {}
         return [
-            (self._read_whole(arrays[index], structure) if (structure := found.get(index)) else None)
-            or self._read_odd(image)
-            for index, image in enumerate(encoded)
+            (self._read_whole(arrays[index], structure, place) if (structure := found.get(index)) else None)
+            or self._read_odd(image, place)
+            for index, (image, place) in enumerate(zip(encoded, places, strict=True))
         ]
 
-    def _read_whole(self, encoded: U8, structure: Structure) -> Read | None:
+    def _read_whole(self, encoded: U8, structure: Structure, place: Place) -> Read | None:
         """The header of a JPEG that is whole; None where something is odd."""
         header = read_whole_header(encoded.data, structure)
         if header is None or structure.scans > self._limits.max_scans:
@@ -219,18 +224,18 @@ class GpuDecoder:
         try:
             self._limits.check_format("jpeg")
             check_header(header, encoded.data, self._limits, is_strict=self._is_strict)
-            placed = self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))
+            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
         except ImageError as error:
             return Read(encoded, error=error.as_value())
         return Read(encoded, 3 * header.height * header.width, placed if self._is_ours(header) else None)
 
-    def _read_odd(self, encoded: Encoded) -> Read:
+    def _read_odd(self, encoded: Encoded, place: Place) -> Read:
         """The header of what is no JPEG, or not a whole one: the CPU decodes it, or finds what is wrong."""
         try:
             _, header = read_header(memoryview(encoded).cast("B"), self._limits, is_strict=self._is_strict)
             if header is None:
                 return Read(encoded, 3 * self._limits.max_pixels)
-            self._plan.place(*header.size(is_upright=self._plan.apply_exif_orientation))
+            place(*header.size(is_upright=self._plan.apply_exif_orientation))
         except ImageError as error:
             return Read(encoded, error=error.as_value())
         return Read(encoded, 3 * header.height * header.width)
@@ -240,14 +245,14 @@ class GpuDecoder:
         is_read = header.components in (1, 3) and header.frame in _LOSSY_HUFFMAN and not header.is_rgb
         return is_read and (header.orientation == 1 or self._is_for_turned)
 
-    def _result(self, image: Read, decoded: Any | None) -> Decoded | ImageError:
+    def _result(self, image: Read, place: Place, decoded: Any | None) -> Decoded | ImageError:
         """What nvImageCodec made of an image, or else the CPU."""
         if image.error is not None:
             return image.error
         if decoded is not None:
             assert image.placed is not None
             return Decoded(self._memory.to_array(decoded), image.placed)
-        with self._cpu.decoded(image.encoded) as result:
+        with self._cpu.decoded(image.encoded, place) as result:
             if isinstance(result, ImageError):
                 return result
             pixels = self._memory.to_array(result.pixels[:, :, :3].copy())
@@ -392,6 +397,11 @@ class GpuDecoder:
                     f"nvImageCodec's pixels are {apart:.1f} levels from libjpeg-turbo's on this GPU, on average over a "
                     f"JPEG ({name}): {REMEDY}"
                 )
+
+
+def _whole(place: Place) -> Place:
+    """The same place, of an image that is decoded whole."""
+    return lambda height, width: place(height, width)._replace(denominator=1)
 
 
 def _is_shaped(image: Any | None, placed: Placed) -> bool:

@@ -62,7 +62,8 @@ class CpuKernel:
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
         top, left, bottom, right = placement.read
-        pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
+        pixels = pixels[top:bottom, left:right] if placement.inside is None else self._laid(pixels, placement)
+        pixels = pixels[_directions(placement.mirrors)]
         first_row, first_column, last_row, last_column = region = placement.region
         if placement.resized == pixels.shape[:2] or first_row == last_row or first_column == last_column:
             return pixels[first_row:last_row, first_column:last_column]
@@ -82,6 +83,20 @@ class CpuKernel:
             whole = _by_pillow(pixels, placement.resized, resize, is_vertical_first=how.vertical_first)
             return whole[first_row:last_row, first_column:last_column]
         return resample(pixels, how)
+
+    def _laid(self, pixels: U8, placement: Placement) -> U8:
+        """The box of a placement whose margins are resized with the image: the image inside, the fill around it."""
+        assert placement.inside is not None
+        top, left, bottom, right = placement.box
+        first_row, first_column, last_row, last_column = placement.inside
+        box = np.empty((bottom - top, right - left, pixels.shape[2]), np.uint8)
+        fill = np.zeros(pixels.shape[2], np.uint8)
+        fill[list(self._plan.channels)] = self._plan.fill
+        rows, columns = slice(first_row - top, last_row - top), slice(first_column - left, last_column - left)
+        box[: rows.start] = box[rows.stop :] = fill
+        box[rows, : columns.start] = box[rows, columns.stop :] = fill
+        box[rows, columns] = pixels[first_row:last_row, first_column:last_column]
+        return box
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""

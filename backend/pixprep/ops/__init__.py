@@ -11,12 +11,15 @@ from typing import get_args
 from pixprep.ops.decode import Decode
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, op_name
-from pixprep.ops.outputs import OriginalSize, Tensor, TensorDType, Transform
+from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, is_on, op_name
+from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
+from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
-ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | Normalize
+RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
+ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
-AnyOp = Decode | ImageOp | OutputOp
+AnnotationOp = Boxes | Points
+AnyOp = Decode | ImageOp | OutputOp | AnnotationOp
 OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyOp)}
 """The class of each operator, by its name in the file."""
 
@@ -24,8 +27,10 @@ __all__ = [
     "MAX_SIDE",
     "OPS",
     "Anchor",
+    "AnnotationOp",
     "AnyOp",
     "Arithmetic",
+    "Boxes",
     "CenterCrop",
     "Crop",
     "Decode",
@@ -38,11 +43,19 @@ __all__ = [
     "OriginalSize",
     "OutputOp",
     "Pad",
+    "Points",
+    "RandomCrop",
+    "RandomFlip",
+    "RandomIouCrop",
+    "RandomOp",
+    "RandomResizedCrop",
+    "RandomZoomOut",
     "Reals",
     "Resize",
     "Tensor",
     "TensorDType",
     "Transform",
     "as_tuple",
+    "is_on",
     "op_name",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pixprep.errors import PipelineError
 from pixprep.ops.op import Op
 from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
 
@@ -39,6 +40,11 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
     idct: Idct = "accurate"
     reduced: bool = False
     alpha: Alpha = "drop"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if self.only is not None:
+            raise PipelineError('"only": both sides decode alike: leave it out')
 
     def infer(self) -> ImageSpec:
         """The spec of the decoded image: any size."""

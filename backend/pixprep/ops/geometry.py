@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from pixprep.errors import PipelineError
 from pixprep.ops.op import MAX_SIDE, Levels, Op, check_fill, check_side, check_sides, need_channels, need_levels, settle
@@ -11,6 +11,22 @@ from pixprep.profiles import PROFILES
 from pixprep.spec import Filter, ImageSpec, Like, Rounding, keep_aspect
 
 Anchor = Literal["center", "top_left"]
+
+
+class Resizing(Protocol):
+    """What every op that resizes says."""
+
+    @property
+    def filter(self) -> Filter:
+        """See ``Resize``."""
+
+    @property
+    def antialias(self) -> bool | None:
+        """See ``Resize``."""
+
+    @property
+    def like(self) -> Like:
+        """See ``Resize``."""
 
 
 class Resize(Op, frozen=True, tag="resize"):
@@ -62,7 +78,7 @@ class Resize(Op, frozen=True, tag="resize"):
         pair = (self.height, self.width)
         if (self.size is None) == (pair == (None, None)) or (self.size is None and None in pair):
             raise PipelineError('needs either "size" or both "height" and "width"')
-        _check_like(self)
+        check_like(self)
         if self.subpixel is not None and PROFILES[self.like].subpixel is None:
             raise PipelineError('"subpixel" goes with "like": "dali"')
         if self.size is None:
@@ -236,7 +252,7 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
 
     def check(self) -> None:
         """See ``Op.check``."""
-        _check_like(self)
+        check_like(self)
         check_sides(self.height, self.width)
         check_fill(self.fill)
 
@@ -263,9 +279,10 @@ class Flip(Op, frozen=True, tag="flip"):
         return image
 
 
-def _check_like(op: Resize | Letterbox) -> None:
+def check_like(op: Resizing) -> None:
     """Fill in what follows from ``like``, and refuse what its library cannot do."""
     profile = PROFILES[op.like]
+    assert isinstance(op, Op)
     settle(op, "antialias", profile.antialias)
     filters = _filters(op.like, antialias=bool(op.antialias))
     if not filters:

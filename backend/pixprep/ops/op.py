@@ -6,10 +6,12 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from pixprep.errors import PipelineError
-from pixprep.spec import ImageSpec
+from pixprep.spec import ImageSpec, Side
 
 Levels = int | tuple[int, ...]
 Reals = float | tuple[float, ...]
@@ -23,12 +25,19 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     Attributes:
         name: what later ops call this one in ``from``; of an output, its name in Triton.
         from_: the op whose image this one takes, ``from`` in the file; None: the op before.
+        only: the side of the pipeline that has this op; None: both.
+        home: the one side that an op of this kind can be on; None: either.
     """
+
+    home: ClassVar[Side | None] = None
 
     name: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
+    only: Side | None = None
 
     def __post_init__(self) -> None:
+        if self.home not in (None, self.only or self.home):
+            raise PipelineError(f'"only": {op_name(self)} is for {self.home}, and not for {self.only}')
         try:
             self.check()
         except (TypeError, OverflowError):  # only from Python: msgspec has checked the types of what a file says
@@ -36,6 +45,11 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
 
     def check(self) -> None:
         """Raise PipelineError where the values contradict each other or a limit."""
+
+
+def is_on(op: Op, side: Side) -> bool:
+    """Whether a side of the pipeline has this op."""
+    return side == (op.only or op.home or side)
 
 
 def settle(op: Op, field: str, value: object) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op
-from pixprep.spec import ImageSpec, Layout, TensorSpec
+from pixprep.ops.op import MAX_SIDE, Op
+from pixprep.spec import BoxFormat, ImageSpec, Layout, Side, TensorSpec
 
 TensorDType = Literal["float32", "float16", "uint8"]
 
+MAX_ROWS = 100_000
 LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
 
 
@@ -53,6 +54,77 @@ class OriginalSize(Op, frozen=True, tag="original_size"):
         """Two numbers, whatever the image."""
         del image
         return TensorSpec(shape=(2,), dtype="int32", low=1, high=65535)
+
+
+class Boxes(Op, frozen=True, tag="boxes"):
+    """An output of training: the sample's boxes in the image here, float32 (n, 4), with what belongs to them.
+
+    A sample has boxes as xyxy in pixels of the decoded image. They follow every op before this one. Boxes that leave
+    the image go, and with them their ``labels`` and whatever else is said of each box: see docs/training.md.
+
+    Args:
+        format: ``xyxy`` (left, top, right, bottom), ``xywh`` (left, top, width, height) or ``cxcywh`` (middle, width,
+            height).
+        normalized: divide by the width and the height of the image here.
+        clip: cut off what is not seen.
+        min_size: the least width and height of a box that stays, in pixels of the image here, after ``clip``.
+        min_visible: the least part of its area that is seen of a box that stays, 0 to 1.
+        pad: rows in any case, of which those without a box hold -1, and their labels too: all images in one array. An
+            image with more boxes is refused.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    format: BoxFormat = "xyxy"
+    normalized: bool = False
+    clip: bool = True
+    min_size: float = 1.0
+    min_visible: float = 0.0
+    pad: int | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if not 0 <= self.min_size <= MAX_SIDE:
+            raise PipelineError(f'"min_size" must be 0 to {MAX_SIDE} pixels, not {self.min_size:g}')
+        if not 0 <= self.min_visible <= 1:
+            raise PipelineError(f'"min_visible" must be 0 to 1, not {self.min_visible:g}')
+        _check_pad(self.pad)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change."""
+        return image
+
+
+class Points(Op, frozen=True, tag="points"):
+    """An output of training: the sample's points in the image here, float32 (n, 2) or (n, k, 2), x before y.
+
+    A sample has points in pixels of the decoded image. They follow every op before this one. Where there are boxes,
+    too, row n belongs to box n, and goes with it.
+
+    Args:
+        normalized: divide by the width and the height of the image here.
+        clip: move points that are not seen to the nearest place that is. By default they stay outside.
+        pad: as in ``boxes``.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    normalized: bool = False
+    clip: bool = False
+    pad: int | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        _check_pad(self.pad)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change."""
+        return image
+
+
+def _check_pad(pad: int | None) -> None:
+    if pad is not None and not 1 <= pad <= MAX_ROWS:
+        raise PipelineError(f'"pad" must be 1 to {MAX_ROWS} rows, not {pad}')
 
 
 class Transform(Op, frozen=True, tag="transform"):

@@ -140,6 +140,16 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 pixels = _padded(pixels, op)
             case ops.Flip():
                 pixels = pixels[:, ::-1] if op.axis == "horizontal" else pixels[::-1]
+            case (
+                ops.RandomResizedCrop()
+                | ops.RandomCrop()
+                | ops.RandomFlip()
+                | ops.RandomZoomOut()
+                | ops.RandomIouCrop()
+                | ops.Boxes()
+                | ops.Points()
+            ):
+                raise AssertionError(f"{op!r} is not on the serving side")
             case ops.Decode() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
                 pass  # these move none
             case _ as never:

@@ -32,7 +32,7 @@ class Stage:
     def __init__(self, chain: Sequence[ops.AnyOp]) -> None:
         if not isinstance(chain[-1], ops.Tensor):
             chain = (*chain, ops.Tensor(dtype="float32" if is_real(resizing(chain)) else "uint8", layout="hwc"))
-        pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None) for op in chain])
+        pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain])
         self._is_chw = pipeline.outputs["tensor"].spec.layout == "chw"
         self._engine = Engine(pipeline, threads=1)
 

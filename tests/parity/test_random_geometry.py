@@ -1,0 +1,420 @@
+"""Random geometry against torchvision v2: the rules that make windows of numbers, pixels and boxes of given draws."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import png, scene
+from pixprep import draw
+from pixprep.data.boxes import annotated
+
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
+
+from PIL import Image  # noqa: E402
+from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
+from torchvision.transforms import v2  # noqa: E402
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+DRAWS = 500
+SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
+FILL = (123, 117, 104)
+LIKES = ["pillow", "torchvision"]
+if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+    pytest.skip("NO AVX2: PyTorch computes bilinear in float32 here", allow_module_level=True)
+
+
+# ----------------------------------------------------------------------------------------------------- the rules
+
+
+def image_of(height, width):
+    return tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8))
+
+
+def numbers(key, blocks):
+    """Numbers that are known: rows of four."""
+    return draw.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
+
+
+def resized_crop_window(height, width, scale, ratio, *, fitting=draw.fitting, fallback=draw.fallback):
+    """What ``ResizedCrop`` does, with torch's own numbers in torchvision's order."""
+    log_ratio = torch.log(torch.tensor(ratio))
+    for _ in range(10):
+        share = torch.empty(1).uniform_(*scale).item()
+        shape = torch.exp(torch.empty(1).uniform_(log_ratio[0], log_ratio[1])).item()
+        size = fitting(height, width, share, shape)
+        if size is not None:
+            top = torch.randint(0, height - size[0] + 1, size=(1,)).item()
+            left = torch.randint(0, width - size[1] + 1, size=(1,)).item()
+            return {"top": top, "left": left, "height": size[0], "width": size[1]}
+    rows, columns = fallback(height, width, ratio)
+    return {"top": (height - rows) // 2, "left": (width - columns) // 2, "height": rows, "width": columns}
+
+
+CROPS = [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (0.9, 1.1)), ((0.2, 0.3), (2.0, 3.0)), ((1.0, 1.0), (1.0, 1.0))]
+
+
+def other_windows(**rules):
+    """How many of torchvision's windows differ from ours, over sizes of every shape."""
+    differing = 0
+    for seed in range(DRAWS):
+        height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
+        scale, ratio = CROPS[seed % len(CROPS)]
+        torch.manual_seed(seed)
+        expected = v2.RandomResizedCrop(8, scale, ratio).make_params([image_of(height, width)])
+        torch.manual_seed(seed)
+        differing += resized_crop_window(height, width, scale, ratio, **rules) != expected
+    return differing
+
+
+def test_the_window_of_a_resized_crop_is_torchvisions():
+    assert other_windows() == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ("fallback", lambda height, width, _: (height, width)),
+        ("fallback", lambda height, width, ratio: draw.fallback(width, height, ratio)[::-1]),
+        ("fitting", lambda height, width, share, ratio: draw.fitting(height, width, share, 1 / ratio)),
+        ("fitting", lambda height, width, share, ratio: draw.fitting(height, width, share * 1.01, ratio)),
+    ],
+    ids=["whole", "turned", "ratio upside down", "one percent"],
+)
+def test_another_rule_would_be_seen(rule, wrong):
+    assert other_windows(**{rule: wrong}) > 0
+
+
+def test_a_resized_crop_draws_what_its_rule_says():
+    """``words`` reads the tries in order, and scales the numbers to scale and log(ratio)."""
+    step = draw.ResizedCrop(key="k", scale=(0.5, 1.0), ratio=(0.5, 2.0))
+    fits, does_not = (0.0, 0.5, 0.999, 0.0), (1.0 - 1e-9, 0.0, 0.0, 0.0)
+    words = step.words(100, 100, numbers("k", [does_not, fits] + [does_not] * 8))
+    assert words == {"top": 29, "left": 0, "height": 71, "width": 71}
+    assert step.words(100, 40, numbers("k", [does_not] * 10)) == {"top": 10, "left": 0, "height": 80, "width": 40}
+
+
+@pytest.mark.parametrize("options", [{}, {"padding": 4}, {"padding": (1, 2)}, {"padding": (1, 2, 3, 4), "pad": True}])
+def test_the_window_of_a_crop_is_torchvisions(options):
+    pad = options.pop("pad", False)
+    op = pp.random_crop(32, 24, pad_if_needed=pad, **options)
+    step = pp.Pipeline([pp.decode(), op, pp.tensor(only="training")]).for_training().plan.random_steps[0]
+    theirs = v2.RandomCrop((32, 24), padding=list(np.ravel(options["padding"])) if options else None, pad_if_needed=pad)
+    for seed in range(DRAWS):
+        height, width = (18 + seed % 40, 18 + seed % 30) if pad else (32 + seed % 40, 24 + seed % 30)
+        torch.manual_seed(seed)
+        params = theirs.make_params([image_of(height, width)])
+        left, top, right, bottom = params["padding"]
+        places = height + top + bottom - 32 + 1, width + left + right - 24 + 1
+        block = [(params["top"] + 0.5) / places[0], (params["left"] + 0.5) / places[1], 0, 0]
+        words = step.words(height, width, numbers(step.key, [block]))
+        assert words == {"top": params["top"] - top, "left": params["left"] - left, "height": 32, "width": 24}
+
+
+def test_a_crop_that_does_not_fit_is_refused_by_both():
+    step = draw.Crop(key="k", height=32, width=24, padding=(0, 0, 0, 0), pad_if_needed=False)
+    with pytest.raises(ValueError, match="larger than"):
+        v2.RandomCrop((32, 24)).make_params([image_of(31, 99)])
+    with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 31 x 99 pixels are too small for the window of 32 x 24"):
+        step.words(31, 99, draw.HALF)
+
+
+def test_the_canvas_of_a_zoom_out_is_torchvisions():
+    step = draw.ZoomOut(key="k", p=0.5, side_range=(1.0, 4.0))
+    for seed in range(DRAWS):
+        height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
+        torch.manual_seed(seed)
+        left, top, right, bottom = v2.RandomZoomOut().make_params([image_of(height, width)])["padding"]
+        torch.manual_seed(seed)
+        block = [0.0, *torch.rand(1).tolist(), *torch.rand(2).tolist()]
+        words = step.words(height, width, numbers("k", [block]))
+        assert words == {"top": -top, "left": -left, "height": height + top + bottom, "width": width + left + right}
+
+
+def some_boxes(seed, height, width):
+    """float32 (n, 4) xyxy inside an image."""
+    generator = np.random.default_rng(seed)
+    ends = np.sort(generator.uniform(0, 1, (1 + seed % 5, 2, 2)), axis=1) * (width, height)
+    return ends.reshape(-1, 4).astype(np.float32)
+
+
+def iou_blocks(height, width, choices=20, trials=40):
+    """torch's numbers, as ``RandomIoUCrop`` asks for them, in our blocks."""
+    blocks = []
+    for _ in range(choices):
+        blocks.append([(int(torch.randint(0, 7, (1,))) + 0.5) / 7, 0, 0, 0])
+        for _ in range(trials):
+            sides = torch.rand(2)
+            columns, rows = int(width * (0.3 + 0.7 * sides[0])), int(height * (0.3 + 0.7 * sides[1]))
+            places = torch.rand(2) if 0.5 <= columns / rows <= 2 else torch.zeros(2)
+            blocks.append([*sides.tolist(), *places.tolist()])
+    return blocks
+
+
+def other_iou_windows(change=lambda words: words):
+    step = pp.Pipeline([pp.decode(), pp.random_iou_crop(), pp.resize(height=8, width=8), pp.tensor()])
+    (step,) = step.for_training().plan.random_steps
+    differing = wholes = 0
+    for seed in range(DRAWS):
+        height, width = 50 + seed * 7 % 301, 50 + seed * 13 % 257
+        boxes = some_boxes(seed, height, width)
+        bounding = tv_tensors.BoundingBoxes(torch.from_numpy(boxes), format="XYXY", canvas_size=(height, width))
+        torch.manual_seed(seed)
+        params = v2.RandomIoUCrop().make_params([image_of(height, width), bounding])
+        torch.manual_seed(seed)
+        words = change(step.words(height, width, numbers(step.key, iou_blocks(height, width)), boxes.astype(float)))
+        kept = params.pop("is_within_crop_area", torch.ones(len(boxes), dtype=torch.bool)).numpy()
+        wholes += not params
+        expected = params or {"top": 0, "left": 0, "height": height, "width": width}
+        differing += words != expected or not np.array_equal(draw.within(words, boxes.astype(float)), kept)
+    assert 30 < wholes < 300
+    return differing
+
+
+def test_the_window_of_an_iou_crop_is_torchvisions():
+    assert other_iou_windows() == 0
+
+
+def test_another_iou_window_would_be_seen():
+    assert other_iou_windows(lambda words: words | {"top": words["left"], "left": words["top"]}) > 300
+
+
+# ------------------------------------------------------------------------------------------- pixels of given draws
+
+
+def theirs(pixels, like):
+    """An image of torchvision's: of Pillow, or a tensor."""
+    if like == "pillow":
+        return Image.fromarray(pixels)
+    return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
+
+
+def as_array(image):
+    """uint8 (height, width, 3)."""
+    return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
+
+
+def window(words):
+    return {name: words[name] for name in ("top", "left", "height", "width")}
+
+
+def flipped(image, words):
+    return F.horizontal_flip(image) if words["flip"] else image
+
+
+def padded(image, words, fill):
+    """What a window around an image shows that may reach outside of it."""
+    height, width = F.get_size(image)
+    margins = [
+        -words["left"],
+        -words["top"],
+        words["left"] + words["width"] - width,
+        words["top"] + words["height"] - height,
+    ]
+    image = F.pad(image, [max(0, margin) for margin in margins], fill=list(fill))
+    top, left = max(0, words["top"]), max(0, words["left"])
+    return F.crop(image, top, left, words["height"], words["width"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """Ops, and torchvision's functions for the words that were drawn for them."""
+
+    ops: list
+    expected: object
+
+
+def zoomed(image, words):
+    return padded(image, words["random_zoom_out#0"], FILL)
+
+
+CASES = {
+    "random_resized_crop": Case(
+        [pp.random_resized_crop(40, 36)],
+        lambda image, words: F.resized_crop(image, **window(words["random_resized_crop#0"]), size=[40, 36]),
+    ),
+    "random_resized_crop, bicubic": Case(
+        [pp.random_resized_crop(40, 36, scale=(0.3, 1.0), filter="bicubic")],
+        lambda image, words: F.resized_crop(
+            image, **window(words["random_resized_crop#0"]), size=[40, 36], interpolation=v2.InterpolationMode.BICUBIC
+        ),
+    ),
+    "random_crop": Case([pp.random_crop(19, 17)], lambda image, words: F.crop(image, **window(words["random_crop#0"]))),
+    "random_crop with a margin": Case(
+        [pp.random_crop(36, 40, padding=4, pad_if_needed=True, fill=FILL)],
+        lambda image, words: padded(image, words["random_crop#0"], FILL),
+    ),
+    "random_crop with a margin, resized": Case(
+        [pp.random_crop(36, 40, padding=4, pad_if_needed=True, fill=FILL), pp.resize(height=24, width=50)],
+        lambda image, words: F.resize(padded(image, words["random_crop#0"], FILL), [24, 50]),
+    ),
+    "random_flip": Case(
+        [pp.resize(height=30, width=40), pp.random_flip()],
+        lambda image, words: flipped(F.resize(image, [30, 40]), words["random_flip#0"]),
+    ),
+    "random_zoom_out": Case(
+        [pp.random_zoom_out(fill=FILL), pp.resize(height=40, width=36)],
+        lambda image, words: F.resize(zoomed(image, words), [40, 36]),
+    ),
+    "random_iou_crop": Case(
+        [pp.random_iou_crop(), pp.resize(height=40, width=36)],
+        lambda image, words: F.resize(F.crop(image, **window(words["random_iou_crop#0"])), [40, 36]),
+    ),
+    "all before a flip": Case(
+        [pp.random_zoom_out(fill=FILL), pp.random_iou_crop(), pp.resize(height=40, width=36), pp.random_flip()],
+        lambda image, words: flipped(
+            F.resize(F.crop(zoomed(image, words), **window(words["random_iou_crop#0"])), [40, 36]),
+            words["random_flip#0"],
+        ),
+    ),
+    "a flip before all": Case(
+        [pp.random_flip(), pp.random_zoom_out(fill=FILL), pp.random_iou_crop(), pp.resize(height=40, width=36)],
+        lambda image, words: F.resize(
+            F.crop(zoomed(flipped(image, words["random_flip#0"]), words), **window(words["random_iou_crop#0"])),
+            [40, 36],
+        ),
+    ),
+    "flips of both axes around a resized crop": Case(
+        [pp.random_flip("vertical"), pp.random_resized_crop(33), pp.random_flip()],
+        lambda image, words: flipped(
+            F.resized_crop(
+                F.vertical_flip(image) if words["random_flip#0"]["flip"] else image,
+                **window(words["random_resized_crop#0"]),
+                size=[33, 33],
+            ),
+            words["random_flip#1"],
+        ),
+    ),
+}
+
+
+def made(case, like):
+    """(pixels of the photo, words, our uint8 tensor) of each draw."""
+    ops = [resizing(op, like) for op in case.ops]
+    tensor = [pp.resize(height=40, width=36, only="serving"), pp.tensor(dtype="uint8", layout="hwc")]
+    pipeline = pp.Pipeline([pp.decode(), *ops, *tensor[has_resize(ops) or 0 :]]).for_training()
+    photos = [scene(*size) for size in SIZES]
+    annotations = [{"boxes": some_boxes(4, *size)} for size in SIZES]
+    encoded = [png(photo) for photo in photos]
+    which = [index % len(photos) for index in range(DRAWS)]
+    numbers = pipeline.plan.draw(seed=3, epoch=5, indices=range(DRAWS))
+    places = [pipeline.plan.placing(each, annotations[index]) for each, index in zip(numbers, which, strict=True)]
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([encoded[index] for index in which], places=places)
+    for row, index in enumerate(which):
+        if batch.errors[row] is None:
+            yield photos[index], batch.placed[row].draws, batch["tensor"][row]
+        else:
+            assert batch.errors[row].reason == "DOES_NOT_FIT"
+
+
+def has_resize(ops):
+    return any(isinstance(op, pp.resize) for op in ops)
+
+
+def resizing(op, like):
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.structs.replace(op, like=like) if hasattr(op, "like") else op
+
+
+def differing(case, like, change=lambda words: words):
+    """How many values differ, of how many; ``change`` is done to the words that torchvision gets."""
+    wrong = of = 0
+    for photo, words, ours in made(case, like):
+        expected = as_array(case.expected(theirs(photo, like), change(dict(words))))
+        wrong += np.count_nonzero(expected != ours) if expected.shape == ours.shape else ours.size
+        of += ours.size
+    return wrong, of
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("name", CASES)
+def test_every_value_of_a_draw_equals_torchvisions(name, like):
+    wrong, of = differing(CASES[name], like)
+    print(f"{name}, like {like}: {wrong} of {of:,} values differ")
+    assert of > 100_000
+    assert wrong == 0
+
+
+def swapped(words):
+    return {
+        key: each | {"top": each["left"], "left": each["top"]} if "top" in each else each for key, each in words.items()
+    }
+
+
+def moved(words):
+    return {key: each | {"left": each["left"] - 1} if each.get("left") else each for key, each in words.items()}
+
+
+def mirrored(words):
+    return {key: {"flip": not each["flip"]} if "flip" in each else each for key, each in words.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("random_crop", swapped),
+        ("random_crop", moved),
+        ("random_crop with a margin", moved),
+        ("random_resized_crop", moved),
+        ("random_flip", mirrored),
+        ("random_zoom_out", moved),
+        ("all before a flip", mirrored),
+    ],
+)
+def test_another_draw_would_be_seen(name, change):
+    wrong, of = differing(CASES[name], "pillow", change)
+    assert wrong > of / 100
+
+
+def test_another_order_would_be_seen():
+    """The crop before the flip is not the flip before the crop."""
+    first, last = CASES["a flip before all"], CASES["all before a flip"]
+    wrong, of = differing(Case(first.ops, last.expected), "pillow")
+    assert wrong > of / 100
+
+
+# --------------------------------------------------------------------------------------------- boxes of given draws
+
+
+def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.random_zoom_out(fill=FILL),
+            pp.random_iou_crop(),
+            pp.resize(height=300, width=300),
+            pp.random_flip(),
+            pp.boxes(),
+            pp.tensor(dtype="uint8"),
+        ]
+    ).for_training()
+    farthest = dropped = 0
+    numbers = pipeline.plan.draw(seed=1, epoch=0, indices=range(DRAWS))
+    for index, each in enumerate(numbers):
+        height, width = SIZES[index % len(SIZES)]
+        boxes, labels = some_boxes(index, height, width), np.arange(1 + index % 5)
+        sample = {"boxes": boxes, "labels": labels}
+        placed = pipeline.plan.placing(each, sample)(height, width)
+        ours = annotated(pipeline.plan, placed, sample)
+        zoom, crop, flip = placed.draws.values()
+        expected = tv_tensors.BoundingBoxes(torch.from_numpy(boxes), format="XYXY", canvas_size=(height, width))
+        left, top = -zoom["left"], -zoom["top"]
+        margins = [left, top, zoom["width"] - width - left, zoom["height"] - height - top]
+        expected = v2.RandomZoomOut().transform(expected, {"padding": margins})
+        if crop != {"top": 0, "left": 0, "height": zoom["height"], "width": zoom["width"]}:
+            kept = torch.from_numpy(placed.kept["random_iou_crop#0"])
+            expected = v2.RandomIoUCrop().transform(expected, dict(crop) | {"is_within_crop_area": kept})
+        expected = F.resize(expected, [300, 300])
+        expected = F.horizontal_flip(expected) if flip["flip"] else expected
+        expected, kept = v2.SanitizeBoundingBoxes()({"boxes": expected, "labels": torch.from_numpy(labels)}).values()
+        assert ours["labels"].tolist() == kept.tolist(), index
+        dropped += len(labels) - len(kept)
+        if len(kept):
+            farthest = max(farthest, np.abs(ours["boxes"] - expected.numpy()).max())
+    print(f"{DRAWS} draws: boxes within {farthest:.2g} pixels of torchvision's, {dropped} dropped by both")
+    assert dropped > 100
+    assert farthest < 1e-4
