@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import DataError, ImageError, Reason
+from pixprep.errors import DataError, ImageError, Reason, printable
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -118,7 +118,7 @@ def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
     more = len(notes) - _MOST_NOTES
     kept = (*notes[:_MOST_NOTES], *([f"and {more:,} more"] if more > 0 else []))
     for note in kept:
-        _LOG.warning("%s: %s", where, note)
+        _LOG.warning("%s: %s", printable(where), printable(note))
     return kept
 
 
