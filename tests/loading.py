@@ -9,6 +9,26 @@ from images import jpeg, scene
 
 PLAIN = pp.Pipeline([pp.decode(), pp.resize(height=24, width=24), pp.tensor(dtype="uint8")])
 
+TRAINING = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_resized_crop(height=24, width=24),
+        pp.random_flip(),
+        pp.resize(height=24, width=24, only="serving"),
+        pp.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25]),
+        pp.tensor(),
+    ]
+).for_training()
+DETECTION = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_flip(),
+        pp.resize(height=24, width=24),
+        pp.boxes(normalized=True),
+        pp.tensor(),
+    ]
+).for_training()
+
 
 @cache
 def encoded(index):

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.pipeline import Pipeline
-from pixprep.plan import Placed
-
 
 def collated(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The fields of samples by name.
@@ -25,9 +22,3 @@ def _column(values: list[Any]) -> Any:
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         return np.array(values)
     return values
-
-
-def output_fields(pipeline: Pipeline, placed: Sequence[Placed | None], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What the pipeline's ops make of the samples' annotations, by output, and the fields that follow."""
-    del pipeline, placed, fields
-    return {}

@@ -184,14 +184,16 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: behind the batch that was delivered last. JSON holds it.
 
-        What is made ahead does not count. The state is the same in all shards, and fits another number of them.
+        What is made ahead does not count. Behind the last batch of an epoch it is the beginning of the next. The state
+        is the same in all shards, and fits another number of them.
         """
+        epoch, position = self._next(self._epoch, self._position)
         return {
             "version": STATE_VERSION,
             "seed": self.order.seed,
             "shuffle": self.order.shuffle,
-            "epoch": self._epoch,
-            "position": self._position,
+            "epoch": epoch,
+            "position": position,
             "samples": self.order.samples,
             "source": fingerprint(self.source),
         }
@@ -220,7 +222,8 @@ class Loader:
                 f"{now['samples']:,} ({now['source']})"
             )
         self._end()
-        self._epoch, self._position, self._is_begun = int(state["epoch"]), int(state["position"]), False
+        self._epoch, self._position = self._next(int(state["epoch"]), int(state["position"]))
+        self._is_begun = False
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:
         """One sample again, exactly as it was in an epoch, in a batch of one.
@@ -315,6 +318,10 @@ class Loader:
     def trace(self, path: str | Path) -> None:
         """Write what each thread did last, for https://ui.perfetto.dev: a track for each."""
         self._maker.timeline.save(path)
+
+    def _next(self, epoch: int, position: int) -> tuple[int, int]:
+        """The same place, or the beginning of the next epoch where this one has no batch left."""
+        return (epoch, position) if self.order.batches(position) else (epoch + 1, 0)
 
     def _delivered(self, position: int, samples: int) -> None:
         self._position, self._is_begun = position, True

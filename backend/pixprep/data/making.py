@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
+from pixprep.data.boxes import Annotated, columns
 from pixprep.data.cache import PixelCache
-from pixprep.data.fields import collated, output_fields
+from pixprep.data.fields import collated
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Recycler
@@ -21,7 +23,7 @@ from pixprep.data.timeline import Timeline
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.plan import Place, Placed
+from pixprep.plan import Placed
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,23 @@ class Broken:
         return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
 
 
+@dataclass
+class _Rows:
+    """The samples of a batch.
+
+    Attributes:
+        samples: each, read.
+        attempts: the how-many-th replacement each is; 0: it is none.
+        is_padding: as in ``Part``.
+        annotated: what the plan makes of their annotations.
+    """
+
+    samples: list[Sample]
+    attempts: list[int]
+    is_padding: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    annotated: list[Mapping[str, Any]] = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Maker:
     """Makes the batches of epochs, one thread at a time.
@@ -66,6 +85,7 @@ class Maker:
         cache: of pixels.
         timeline: gets what was done.
         broken: by their indices the samples that were left out or replaced.
+        told: what was warned of already.
         busy_s: of all threads together, seconds of ``decode_s`` and ``transform_s``.
     """
 
@@ -79,6 +99,7 @@ class Maker:
     cache: PixelCache | None
     timeline: Timeline = field(default_factory=Timeline)
     broken: dict[int, Broken] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     busy_s: dict[str, float] = field(default_factory=lambda: {"decode_s": 0.0, "transform_s": 0.0})
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
@@ -113,10 +134,11 @@ class Maker:
         """
         with closing(self.reader()) as reader:
             samples = reader.samples([index])
-        made = self._run(samples, epoch, [attempt])
+        rows = _Rows(samples, [attempt], np.zeros(1, np.bool_))
+        made = self._run(rows, epoch)
         if made.errors[0] is not None:
             raise made.errors[0]
-        return _finished(self.engine, made, samples, [attempt], np.zeros(1, np.bool_))
+        return self._finished(made, rows)
 
     def rest(self) -> None:
         """Give memory back, until the next batch."""
@@ -125,19 +147,18 @@ class Maker:
         self.engine.trim()
 
     def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
-        attempts = [0] * len(samples)
+        rows = _Rows(samples, [0] * len(samples), part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
-            made = self._run(samples, epoch, attempts)
+            made = self._run(rows, epoch)
         broken = [row for row, error in enumerate(made.errors) if error is not None]
-        if not broken:
-            return _finished(self.engine, made, samples, attempts, part.is_padding)
         for row in broken:
             self._meet(epoch, samples[row], made.errors[row], met)
-        if self.on_error == "skip":
-            return self._without(made, epoch, samples, part.is_padding)
-        with self.timeline.span("replace", samples=len(broken)):
-            self._replace(made, epoch, samples, attempts, reader)
-        return _finished(self.engine, made, samples, attempts, part.is_padding)
+        if broken and self.on_error == "skip":
+            return self._without(made, epoch, rows)
+        if broken:
+            with self.timeline.span("replace", samples=len(broken)):
+                self._replace(made, epoch, rows, reader)
+        return self._finished(made, rows)
 
     def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
         """Count a broken sample, or raise its error."""
@@ -154,83 +175,84 @@ class Maker:
                 f"{_some(met)}; the last: {printable(error)}"
             )
 
-    def _replace(self, made: Batch, epoch: int, samples: list[Sample], attempts: list[int], reader: Reader) -> None:
+    def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Put another sample into each row that has none."""
-        wanted = {row: samples[row] for row, error in enumerate(made.errors) if error is not None}
+        wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
         left = list(wanted)
         for attempt in range(1, MOST_ATTEMPTS + 1):
             others = reader.samples([self.order.replacement(epoch, wanted[row].index, attempt) for row in left])
-            again = self._run(others, epoch, [attempt] * len(left), into=made, rows=left)
-            for row, sample, error, placed in zip(left, others, again.errors, again.placed, strict=True):
-                made.errors[row], made.placed[row] = error, placed
-                if error is None:
-                    samples[row], attempts[row] = sample, attempt
-                    first = wanted[row].index
-                    if self.broken[first].epoch == epoch:
-                        self.broken[first] = replace(self.broken[first], replaced_by=sample.index)
+            self._run_into(made, left, _Rows(others, [attempt] * len(left)), epoch, rows)
+            for row in left:
+                first = self.broken[wanted[row].index]
+                if made.errors[row] is None and first.epoch == epoch:
+                    self.broken[first.index] = replace(first, replaced_by=rows.samples[row].index)
             left = [row for row in left if made.errors[row] is not None]
             if not left:
                 return
         raise DataError(f"no whole sample was found in {MOST_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
 
-    def _without(self, made: Batch, epoch: int, samples: Sequence[Sample], is_padding: Any) -> Batch:
+    def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
         """The batch without its broken rows: the last whole ones are made again in their places."""
         whole = [row for row, error in enumerate(made.errors) if error is None]
         holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(whole)]
         moved = whole[len(whole) - len(holes) :]
-        again = self._run([samples[row] for row in moved], epoch, [0] * len(moved), into=made, rows=holes)
-        order = list(range(len(whole)))
-        for hole, row, error, placed in zip(holes, moved, again.errors, again.placed, strict=True):
-            assert error is None
-            order[hole], made.placed[hole] = row, placed
+        others = _Rows([rows.samples[row] for row in moved], [0] * len(moved))
+        self._run_into(made, holes, others, epoch, rows)
+        is_padding = rows.is_padding.copy()
+        is_padding[holes] = is_padding[moved]
+        kept = slice(len(whole))
         made = replace(
             made,
-            outputs={name: array[: len(whole)] for name, array in made.outputs.items()},
-            errors=[None] * len(whole),
-            placed=made.placed[: len(whole)],
-            decode_s=made.decode_s[: len(whole)],
-            transform_s=made.transform_s[: len(whole)],
+            outputs={name: array[kept] for name, array in made.outputs.items()},
+            errors=made.errors[kept],
+            placed=made.placed[kept],
+            decode_s=made.decode_s[kept],
+            transform_s=made.transform_s[kept],
         )
-        return _finished(self.engine, made, [samples[row] for row in order], [0] * len(whole), is_padding[order])
+        return self._finished(
+            made, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
+        )
 
-    def _run(
-        self,
-        samples: Sequence[Sample],
-        epoch: int,
-        attempts: Sequence[int],
-        *,
-        into: Batch | None = None,
-        rows: Sequence[int] | None = None,
-    ) -> Batch:
-        """The outputs of samples, and errors that name them."""
-        cache = self.cache
-        places = self._places(samples, epoch, attempts)
+    def _run_into(self, made: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
+        """Make other samples in rows of a batch, and enter those that are whole."""
+        again = self._run(others, epoch, into=made, places=places)
+        for other, row in enumerate(places):
+            made.errors[row], made.placed[row] = again.errors[other], again.placed[other]
+            if again.errors[other] is None:
+                rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
+                rows.annotated[row] = others.annotated[other]
+
+    def _run(self, rows: _Rows, epoch: int, *, into: Batch | None = None, places: Sequence[int] | None = None) -> Batch:
+        """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
+        cache, samples = self.cache, rows.samples
+        placings = self._placings(rows, epoch)
         encoded = [b"" if isinstance(sample.image, ImageError) else sample.image for sample in samples]
         with self._lock:
             made = self.engine.run_batch(
                 encoded,
-                places=places,
+                places=placings,
                 into=into.outputs if into else self._room(len(samples)),
-                rows=rows,
+                rows=places,
                 keep=None if cache is None else lambda place, image: cache.keep(samples[place].index, image),
             )
         for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
             if error is not None:
                 made.errors[row] = sample.error(error)
+        rows.annotated = [placing.fields for placing in placings]
         self.busy_s["decode_s"] += sum(made.decode_s)
         self.busy_s["transform_s"] += sum(made.transform_s)
         return made
 
-    def _places(self, samples: Sequence[Sample], epoch: int, attempts: Sequence[int]) -> list[Place]:
+    def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
+        """Where each sample lies by what is drawn for it; called with the size of its image, its annotation, too."""
         plan = self.engine.plan
-        places = [plan.place if not plan.is_random else _nowhere] * len(samples)
-        if plan.is_random:
-            indices = [sample.index for sample in samples]
-            numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=attempts)
-            for row, sample in enumerate(samples):
-                if not isinstance(sample.image, ImageError):  # else there may be no boxes to draw by
-                    places[row] = plan.placing(numbers[row], sample.fields)
-        return [_guarded(place, sample.fields.get("size")) for place, sample in zip(places, samples, strict=True)]
+        indices = [sample.index for sample in rows.samples]
+        numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
+        return [
+            Annotated(plan, _nowhere if isinstance(sample.image, ImageError) else plan.placing(each, fields), fields)
+            for sample, each in zip(rows.samples, numbers, strict=True)
+            for fields in (sample.fields,)
+        ]
 
     def _room(self, count: int) -> dict[str, Any]:
         """Arrays for the tensors of a batch; on a GPU, CuPy keeps what came back."""
@@ -239,19 +261,20 @@ class Maker:
         specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}
         return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in specs.items()}
 
-
-def _finished(
-    engine: Engine, made: Batch, samples: Sequence[Sample], attempts: Sequence[int], is_padding: Any
-) -> Batch:
-    """The batch with the fields of its samples."""
-    fields = collated([sample.fields for sample in samples])
-    fields |= output_fields(engine.pipeline, made.placed, fields)
-    fields |= {
-        "index": np.array([sample.index for sample in samples]),
-        "attempt": np.array(attempts),
-        "is_padding": is_padding,
-    }
-    return replace(made, fields=MappingProxyType(fields))
+    def _finished(self, made: Batch, rows: _Rows) -> Batch:
+        """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
+        plan = self.engine.plan
+        if not plan.annotations and not self.told and any("boxes" in sample.fields for sample in rows.samples):
+            self.told.add("boxes")
+            log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
+        fields = collated([sample.fields for sample in rows.samples])
+        fields |= columns(plan, rows.annotated)
+        fields |= {
+            "index": np.array([sample.index for sample in rows.samples]),
+            "attempt": np.array(rows.attempts),
+            "is_padding": rows.is_padding,
+        }
+        return replace(made, fields=MappingProxyType(fields))
 
 
 def _some(met: Mapping[int, str]) -> str:
@@ -260,21 +283,3 @@ def _some(met: Mapping[int, str]) -> str:
 
 def _nowhere(height: int, width: int) -> Placed:
     raise AssertionError(f"an image that could not be read has a size: {height} x {width}")
-
-
-def _guarded(place: Place, size: Any) -> Place:
-    """The place of an image that has the size of its annotation."""
-    if size is None:
-        return place
-
-    def guarded(height: int, width: int) -> Placed:
-        if (height, width) != tuple(size):
-            hint = ""
-            if (width, height) == tuple(size):
-                hint = (
-                    ": its EXIF data turns it; annotated as it is stored, it needs decode(apply_exif_orientation=False)"
-                )
-            raise ImageError("BAD_RECORD", f"{height} x {width} pixels, annotated as {size[0]} x {size[1]}{hint}")
-        return place(height, width)
-
-    return guarded

@@ -12,13 +12,18 @@ from pixprep.engine import Batch
 
 
 class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of a Loader, in its order, whatever Keras asks for: ``fit`` would shuffle batches again."""
+    """The batches of a Loader in its own order, whichever Keras asks for: ``fit`` would shuffle them again.
+
+    Before an epoch Keras looks at two batches; they come again in the epoch.
+    """
 
     def __init__(self, loader: Batches, names: Sequence[str]) -> None:
         super().__init__()  # one worker: the Loader has its own threads
         self._loader = loader
         self._names = names
         self._epoch: Iterator[Batch] | None = None
+        self._is_begun = False
+        self._looked_at: list[Batch] = []
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -26,14 +31,24 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Any:
         """The next batch; after the last of an epoch comes the first of the next."""
         del index
-        if self._epoch is None:
-            self._epoch = iter(self._loader)
-        batch = next(self._epoch, None)
+        batch = self._looked_at.pop(0) if self._is_begun and self._looked_at else self._next()
+        if not self._is_begun:
+            self._looked_at.append(batch)
+        return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: batch[name])
+
+    def _next(self) -> Batch:
+        batch = next(self._epoch, None) if self._epoch is not None else None
         if batch is None:
             self._epoch = iter(self._loader)
             batch = next(self._epoch)
-        return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: batch[name])
+        return batch
+
+    def on_epoch_begin(self) -> None:
+        """See Keras."""
+        self._is_begun = True
 
     def on_epoch_end(self) -> None:
-        """Give the memory of an epoch back."""
-        self._epoch = None
+        """See Keras, which calls it before the first epoch, too; the memory of the epoch is given back."""
+        if self._is_begun:
+            self._epoch = None
+        self._is_begun = False
