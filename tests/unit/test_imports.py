@@ -32,6 +32,7 @@ data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
 data.sources.voc
 data.read
+data.opening
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
 kernels.resample kernels.compiled
 kernels.launch kernels.nvrtc
@@ -45,6 +46,7 @@ data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
 data.loader
+data.check
 explain files preview pixprep
 pictures
 notebook

@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -219,6 +221,20 @@ def test_a_file_that_is_no_tfrecord_is_one_error(tmp_path, content, text):
     with pytest.raises(pp.DataError) as caught:
         read.tfrecord(tmp_path / "t")
     assert str(caught.value).startswith(f"{tmp_path}/t: {text}")
+
+
+def test_without_the_library_of_checksums_it_says_what_to_do(tmp_path):
+    write_tfrecord(tmp_path / "t", 2)
+    code = (
+        "import sys; sys.modules['google_crc32c'] = None\n"  # as if it were not installed
+        "import pixprep as pp\n"
+        "print(len(pp.read.tfrecord('t', checksums=False)))\n"
+        "try:\n    pp.read.tfrecord('t')\nexcept pp.SetupError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "2\nchecksums of TFRecord files need google-crc32c: pip install 'pixprep[data]'; checksums=False does without\n"
+    )
 
 
 def test_what_names_no_file_is_one_error(tmp_path):

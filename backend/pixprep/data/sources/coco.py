@@ -6,7 +6,7 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -15,9 +15,11 @@ import numpy.typing as npt
 from pixprep.data.sources import Sample
 from pixprep.data.sources.storage import I64, Names, StrPath, absolute, bad, fingerprint, inside, noted, place
 from pixprep.errors import DataError, ImageError
+from pixprep.pipeline_file import read_bytes
 
-_Id = int
+_Id = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # NumPy has 64 bits for it
 _MOST_PIXELS = 1e9
+_MOST_JSON_BYTES = 2 << 30
 
 
 class _Image(msgspec.Struct):
@@ -138,7 +140,9 @@ def coco(images: StrPath, annotations: StrPath, *, keypoints: bool = False) -> C
     """
     where = os.fspath(annotations)
     try:
-        text = Path(where).read_bytes()
+        if os.stat(where).st_size > _MOST_JSON_BYTES:  # noqa: PTH116
+            raise DataError(f"{where}: has more than the {_MOST_JSON_BYTES:,} bytes that are read")
+        text = read_bytes(Path(where), most=_MOST_JSON_BYTES)
         file = msgspec.json.decode(text, type=_File)
     except OSError as error:
         raise DataError(f"{where}: cannot be read: {error.strerror}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -250,7 +251,7 @@ def table(
             broken[index] = bad("BAD_RECORD", f"{Path(where).name}, line {number}", problem)
             fields = [""] * len(header)
         for name, field in zip(header, fields, strict=True):
-            columns[name].append(field)
+            columns[name].append(sys.intern(field) if name == label else field)
     if not columns[image]:
         raise DataError(f"{where}: has no line after the names of its columns")
     numbers = None
@@ -274,14 +275,19 @@ def table(
 def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
     """Each line that is not empty: its number, and its fields, or what is wrong with it.
 
-    Lines are parsed one by one, so that a quote without an end costs its own line, and not all that follow.
+    Lines are parsed one by one, so that a quote without an end costs its own line, and not all that follow. A line
+    without quotes is its pieces, which takes a tenth of the time.
     """
     delimiter = "\t" if where.lower().endswith(".tsv") else ","
+    if os.path.exists(where) and not os.path.isfile(where):  # noqa: PTH110, PTH113
+        raise DataError(f"{where}: cannot be read: Not a regular file")
     try:
         with open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
             for number, line in enumerate(file, 1):
                 text = line.rstrip("\n")
-                if not text:
+                if '"' not in text:
+                    if text:
+                        yield number, text.split(delimiter)
                     continue
                 try:
                     yield number, next(csv.reader([text], delimiter=delimiter, strict=True))

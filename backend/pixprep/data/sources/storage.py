@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import DataError, ImageError, Reason
+from pixprep.errors import DataError, ImageError, Reason, printable
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -118,7 +118,7 @@ def noted(where: str, notes: Sequence[str]) -> tuple[str, ...]:
     more = len(notes) - _MOST_NOTES
     kept = (*notes[:_MOST_NOTES], *([f"and {more:,} more"] if more > 0 else []))
     for note in kept:
-        _LOG.warning("%s: %s", where, note)
+        _LOG.warning("%s: %s", printable(where), printable(note))
     return kept
 
 
@@ -132,7 +132,10 @@ def inside(root: str, name: str) -> str:
     Raises:
         ImageError: it is no name of a file in there.
     """
-    path = os.path.normpath(os.path.join(root, name))  # noqa: PTH118
+    path = os.path.join(root, name)  # noqa: PTH118
+    if name and not name.startswith("/") and ".." not in name and "\0" not in name:
+        return path
+    path = os.path.normpath(path)
     if not name or "\0" in name or not path.startswith(root if root.endswith("/") else f"{root}/"):
         raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is not inside {root}")
     return path

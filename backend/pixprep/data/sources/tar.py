@@ -228,7 +228,7 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
             _look_behind(descriptor, offset, notes)
             return
         size = _number(header[124:136])
-        if _number(header[148:156]) not in _sums(header) or size is None:
+        if size is None or not _is_intact(header):
             if offset == 0:
                 tool = _PACKED.get(header[:2])
                 text = f"is compressed: unpack it first: {tool} {Path(path).name}" if tool else "is no tar file"
@@ -277,7 +277,7 @@ def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) ->
     """A member, unless it is a folder."""
     problem = None
     if len(name) > _MOST_NAME_BYTES:
-        name, problem = name[:80], "its name is too long"
+        name, problem = f"{name[:80].partition('.')[0]}.long", f"has a name of {len(name):,} letters"
     elif kind in b"12":
         problem = "is a link, which is not followed"
     elif kind == b"S" or is_sparse:
@@ -307,11 +307,11 @@ def _number(text: bytes) -> int | None:
     return int(digits or b"0", 8)
 
 
-def _sums(header: bytes) -> tuple[int, int]:
-    """The checksum of a header, of unsigned bytes and of signed ones, as if its own eight bytes were blanks."""
-    values = header[:148] + b"        " + header[156:]
-    unsigned = sum(values)
-    return unsigned, unsigned - 256 * sum(value > 127 for value in values) if max(values) > 127 else unsigned
+def _is_intact(header: bytes) -> bool:
+    """Whether the checksum of a header holds: the sum of its bytes, its own eight as blanks; some sum signed bytes."""
+    check = _number(header[148:156])
+    total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    return check == total or check == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])
 
 
 def _name(header: bytes) -> str:

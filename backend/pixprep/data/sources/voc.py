@@ -17,6 +17,7 @@ from pixprep.data.sources import Sample
 from pixprep.data.sources.files import SUFFIXES
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, noted, place
 from pixprep.errors import DataError, ImageError
+from pixprep.pipeline_file import read_bytes
 
 # fmt: off
 CLASSES = (
@@ -27,6 +28,7 @@ CLASSES = (
 # fmt: on
 """Of VOC2007 and VOC2012, in the alphabet's order."""
 _MOST_XML_BYTES = 4 << 20
+_MOST_LIST_BYTES = 1 << 30
 
 
 class VocImages:
@@ -112,10 +114,10 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
     else:
         where = f"{root}/ImageSets/Main/{split}.txt"
         try:
-            lines = Path(where).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            text = read_bytes(Path(where), most=_MOST_LIST_BYTES)
         except OSError as error:
             raise DataError(f"{where}: cannot be read: {error.strerror}") from None
-        words = [line.split() for line in lines]
+        words = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
         stems = [row[0] for row in words if row]
         if bad_ones := [stem for stem in stems if "/" in stem or "\0" in stem or stem in (".", "..")]:
             raise DataError(f"{where}: {bad_ones[0][:80]!r} is no name of an image")
@@ -139,16 +141,18 @@ def _names(path: str) -> list[str]:
 def _parsed(path: str) -> ET.Element:
     """The root of an XML file.
 
-    The parser reads UTF-8 whatever the file says of itself, so that these bytes are the only way to write what can
-    define entities; without one, XML costs no more than its size.
+    The parser takes the bytes for UTF-8 whatever the file says of itself; it would only know UTF-16 by itself, which
+    cannot do without zeros. So these bytes are the only way to write what can define entities. Without one, XML costs
+    no more than its size.
     """
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            data = file.read(_MOST_XML_BYTES + 1) or b""
+        data = read_bytes(Path(path), most=_MOST_XML_BYTES)
     except OSError as error:
         raise ImageError("UNREADABLE", f"cannot be read: {error.strerror}") from None
     if len(data) > _MOST_XML_BYTES:
         raise ImageError("BAD_RECORD", f"has more than {_MOST_XML_BYTES:,} bytes")
+    if b"\0" in data:
+        raise ImageError("BAD_RECORD", "is not UTF-8: it has zeros")
     if b"<!DOCTYPE" in data:
         raise ImageError("BAD_RECORD", "defines a document type, which is refused: it can define entities")
     try:

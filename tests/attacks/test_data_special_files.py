@@ -1,0 +1,35 @@
+"""Attack: an image of a data set that is a FIFO, a device, a link to one, a folder, or gigabytes.
+
+Defence: a file is opened without waiting, must be regular, and is measured before it is read.
+Outcome: the sample is refused by name, at once.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from attacks.repositories import patience, sparse
+from pixprep import read
+from pixprep.data.sources import read_image
+
+MAKERS = {
+    "a FIFO": (os.mkfifo, "UNREADABLE"),
+    "a folder": (Path.mkdir, "UNREADABLE"),
+    "a link to /dev/zero": (lambda path: path.symlink_to("/dev/zero"), "UNREADABLE"),
+    "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "UNREADABLE"),
+    "a link to itself": (lambda path: path.symlink_to(path), "UNREADABLE"),
+    "4 GiB": (sparse(4 << 30), "TOO_LARGE_BYTES"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
+    make, reason = MAKERS[name]
+    make(tmp_path / "x.jpg")
+    source = read.files([tmp_path / "x.jpg"])
+    with patience(), pytest.raises(pp.ImageError) as caught:
+        read_image(source[0], pp.Limits())
+    assert caught.value.reason == reason
+    assert str(tmp_path / "x.jpg") in str(caught.value)
