@@ -296,6 +296,11 @@ class Geometry:
         """The steps that differ from image to image."""
         return tuple(step for step in (*self.before, *self.after) if not isinstance(step, Window | Flip))
 
+    @property
+    def has_margins(self) -> bool:
+        """Whether a margin may be resized with the image: the box of a placement may then reach outside the image."""
+        return any(not isinstance(step, Window | Flip) and not step.is_inside for step in self.before)
+
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
 
