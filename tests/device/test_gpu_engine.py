@@ -887,3 +887,24 @@ def test_canvases_that_have_no_room_together_are_laid_one_part_after_the_other(g
     CpuKernel(plan.outputs["tensor"]).run(padded, placements, expected, range(12))
     for each in tensors:
         np.testing.assert_array_equal(each, expected)
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, on_error):  # noqa: ARG001
+    pipeline = pp.Pipeline([*PIPELINE.ops[:2], pp.random_flip(), *PIPELINE.ops[2:]]).for_training()
+    source = [
+        {"image": b"no image" if index in (3, 9) else jpeg(60 + index, 80, index), "label": index}
+        for index in range(16)
+    ]
+    options = {"batch_size": 8, "shuffle": True, "on_error": on_error, "max_errors": 2}
+    with pp.Loader(source, pipeline, **options) as cpu, pp.Loader(source, pipeline, device="gpu", **options) as ours:
+        for _ in range(2):
+            for batch, expected in zip(ours, cpu, strict=True):
+                assert batch.draws == expected.draws
+                for name in ("label", "index", "attempt"):
+                    assert np.array_equal(batch[name], expected[name])
+                for name in ("original_size", "transform"):
+                    assert np.array_equal(batch[name], expected[name])
+                assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3  # two decoders
+        assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
+        assert len(ours.errors) == 2
