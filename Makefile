@@ -78,8 +78,8 @@ parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
 training: .venv-training/.done .venv-tensorflow/.done
-	.venv-training/bin/pytest tests/training
-	.venv-tensorflow/bin/pytest tests/training
+	.venv-training/bin/pytest tests/training tests/unit/test_loader_docs.py
+	.venv-tensorflow/bin/pytest tests/training tests/unit/test_loader_docs.py
 
 # PyTorch as for parity: without the gigabytes of CUDA that it declares.
 .venv-training/.done: pyproject.toml
