@@ -49,6 +49,7 @@ data.loader
 data.check
 explain files preview pixprep
 pictures
+data.contact_sheet
 notebook
 importers.fields
 importers importers.assembly
