@@ -93,7 +93,6 @@ def test_a_sheet_has_all_samples_and_names_the_broken(tmp_path):
     source = pp.read.files(tmp_path)
     pipeline = pp.Pipeline([pp.decode(), pp.center_crop(64), pp.tensor()]).for_training()
     sheet = contact_sheet(source, pipeline, count=32, seed=1)
-    paths = [path for path in tmp_path.rglob("*.jpg") if f"{path.parent.name}/{path.name}" not in broken]
     whole = pp.read.files(sorted(path for path in tmp_path.rglob("*.jpg") if "-" not in path.name))
     heights = [contact_sheet(whole, pipeline, count=count).height for count in (21, 24)]
     row = heights[1] - heights[0]
