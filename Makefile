@@ -45,10 +45,12 @@ test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
 LIBRARY := compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
-    import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
+    import_transformers import_ultralytics ops pipeline pipeline_file plan profiles source_coco source_files \
+    source_rows source_tar source_tfrecord source_voc sources torch_profile verify
 
 test-library: .venv-library/.done
-	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_image_*.py tests/device \
+	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_data_*.py \
+	    tests/attacks/test_image_*.py tests/device \
 	    --ignore tests/device/test_gpu_engine.py --ignore tests/device/test_gpu_rehearsal.py
 
 .venv-library/.done: pyproject.toml

@@ -255,6 +255,16 @@ def _parser() -> argparse.ArgumentParser:
     data_check.add_argument("--threads", **_COUNT, help="default: the cores of this process")
     data_check.add_argument("--json", **_json("an object: samples, broken, notes"))
 
+    preview = command("preview", commands.preview_training)
+    preview.add_argument("pipeline", **_PIPELINE)
+    preview.add_argument("source", **_SOURCE)
+    preview.add_argument("--option", **_SOURCE_OPTION)
+    preview.add_argument("--output", **_FILE, required=True, help="the PNG to write: the samples and what was drawn")
+    preview.add_argument("--count", **_COUNT, default=12, help=f"of samples; {_DEFAULT}")
+    preview.add_argument("--seed", type=_whole(0), default=0, metavar="N", help=f"of order and draws; {_DEFAULT}")
+    preview.add_argument("--epoch", type=_whole(0), default=0, metavar="N", help=_DEFAULT)
+    preview.add_argument("--serving", action="store_true", help="show the serving side, on the same samples")
+
     serve = command("serve", commands.serve_models)
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
     serve.add_argument("--host", default="127.0.0.1", help=_DEFAULT)

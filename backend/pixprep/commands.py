@@ -270,6 +270,35 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         yield row
 
 
+def preview_training(
+    *,
+    pipeline: Path,
+    source: str,
+    option: Sequence[tuple[str, Any]],
+    output: Path,
+    serving: bool,
+    **options: Any,
+) -> int:
+    """Draw a contact sheet: what training sees of a data set, with boxes and what was drawn.
+
+    pixprep preview pipeline.json train --output sheet.png
+    """
+    from pixprep.data.contact_sheet import contact_sheet
+    from pixprep.data.opening import open_source
+
+    _check_picture(output, [])
+    if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
+        raise PixprepError(f"{output}: would be one of the samples: name a file outside {source}")
+    loaded = Pipeline.load(pipeline)
+    side = loaded.for_serving() if serving else loaded.for_training()
+    with quiet():  # the sheet names what is broken
+        opened = open_source(source, dict(option))
+        sheet = contact_sheet(opened, side, title=f"{pipeline.name}, {source}", **options)
+    _write_picture(output, sheet)
+    say(f"{output}: what {'serving' if serving else 'training'} sees", file=sys.stderr)
+    return 0
+
+
 def check_data(
     *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
 ) -> int:

@@ -25,8 +25,8 @@ from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
 
 COMMANDS = (
-    *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "serve", "send", "health"),
-    *("bench", "doctor", "install-backend"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "serve", "send"),
+    *("health", "bench", "doctor", "install-backend"),
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
 PROGRAM = """\

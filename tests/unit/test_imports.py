@@ -49,6 +49,7 @@ data.loader
 data.check
 explain files preview pixprep
 pictures
+data.contact_sheet
 notebook
 importers.fields
 importers importers.assembly
@@ -116,7 +117,7 @@ HOMES = {
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("decoders.cpu", "decoders.samples", "kernels.cpu", "pictures"),
+        *("data.contact_sheet", "decoders.cpu", "decoders.samples", "kernels.cpu", "pictures"),
         *("verify.images", "verify.originals", "verify.origins"),
     },
     "pytriton": set(),  # found, and never imported

@@ -8,6 +8,7 @@ webdataset/tariterators.py.
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,10 +32,10 @@ _IMAGES = ("jpg", "jpeg", "png", "webp")
 
 @dataclass
 class _Shard:
-    """What is in a file: for each sample the key, and of each field where its member begins, and its size."""
+    """What is in a file: for each sample the key, and of each field two numbers: where its member begins, its size."""
 
     keys: list[str] = field(default_factory=list)
-    members: list[list[tuple[int, int]]] = field(default_factory=list)
+    members: array[int] = field(default_factory=lambda: array("q"))
     problems: dict[int, ImageError] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -55,7 +56,7 @@ class TarSamples:
         self._ends = list(accumulate(len(shard.keys) for shard in shards))
         self._keys = Names([shard.keys for shard in shards])
         self._members: I64 = np.concatenate(
-            [np.array(shard.members, np.int64).reshape(-1, len(fields), 2) for shard in shards]
+            [np.frombuffer(shard.members, np.int64).reshape(-1, len(fields), 2) for shard in shards]
         )
         self._problems = {
             end - len(shard.keys) + number: problem
@@ -178,7 +179,7 @@ def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
         if not shard.keys or key != shard.keys[-1]:
             suffixes = set()
             shard.keys.append(key)
-            shard.members.append([(-1, 0)] * count)
+            shard.members.extend((-1, 0) * count)
             if key in seen:
                 text = "its members are not next to each other: other samples are between them"
                 shard.problems[seen[key]] = shard.problems[len(shard.keys) - 1] = ImageError("BAD_RECORD", text)
@@ -193,9 +194,10 @@ def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
         if problem is not None:
             shard.problems.setdefault(number, problem)
         for column in [] if problem else columns.get(suffix, []):
-            if shard.members[number][column][0] >= 0:
+            at = 2 * (number * count + column)
+            if shard.members[at] >= 0:
                 shard.problems.setdefault(number, ImageError("BAD_RECORD", f"has another image or field .{suffix}"))
-            shard.members[number][column] = member.offset, member.size
+            shard.members[at], shard.members[at + 1] = member.offset, member.size
     if passed:
         shard.notes.append(f"{passed:,} members passed over: they have no suffix, or begin with a dot")
     return shard
