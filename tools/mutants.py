@@ -93,15 +93,15 @@ MUTANTS = (
     Mutant(
         "an op takes the image before it, whatever it names",
         "pipeline.py",
-        "taken = index - 1 if op.from_ is None else names[op.from_]",
-        "taken = index - 1",
+        "taken = -1 if last is None else last if op.from_ is None else names[op.from_]",
+        "taken = -1 if last is None else last",
         "unit/test_pipeline.py::test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names",
     ),
     Mutant(
         "outputs may take terabytes",
         "pipeline.py",
-        "if self.n_bytes > MAX_OUTPUT_BYTES:",
-        "if self.n_bytes < 0:",
+        "if _n_bytes(outputs) > MAX_OUTPUT_BYTES:",
+        "if _n_bytes(outputs) < 0:",
         "attacks/test_pipeline_terabytes.py::test_outputs_of_hundreds_of_gigabytes_are_refused_with_both_numbers",
     ),
     Mutant(
@@ -241,8 +241,8 @@ MUTANTS = (
     Mutant(
         "an image needs a place in the first output alone",
         "plan.py",
-        "            if not isinstance(output, SizePlan):",
-        "            if not isinstance(output, SizePlan) and not placements:",
+        "        for geometry, (names, has_tensor) in self._geometries.items():",
+        "        for geometry, (names, has_tensor) in [*self._geometries.items()][:1]:",
         "device/test_engine.py::"
         "test_an_image_that_only_a_later_output_has_no_place_for_is_refused_whichever_output_is_asked_for",
     ),
@@ -252,6 +252,70 @@ MUTANTS = (
         "values = values.astype(np.float64) * scale + offset",
         "values = values * scale.astype(np.float32) + offset.astype(np.float32)",
         "device/test_kernel.py::test_every_level_of_every_dtype_is_what_float64_says",
+    ),
+    # what is drawn in training
+    Mutant(
+        "the sides are not compared",
+        "pipeline.py",
+        "            if len(with_tensor) == 2:",
+        "            if len(with_tensor) > 2:",
+        "unit/test_sides.py::test_sides_that_contradict_each_other_are_refused_in_words",
+    ),
+    Mutant(
+        "a random op draws by its place among all of its kind, named or not",
+        "pipeline.py",
+        "counts[op_name(op)] += op.name is None",
+        "counts[op_name(op)] += 1",
+        "unit/test_draw.py::test_a_draw_does_not_depend_on_other_ops",
+    ),
+    Mutant(
+        "the epoch changes no draw",
+        "draw.py",
+        "return philox(counters, (seed, epoch)) *",
+        "return philox(counters, (seed, 0)) *",
+        "unit/test_draw.py::test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own",
+    ),
+    Mutant(
+        "samples beyond 2^32 draw what earlier ones did",
+        "draw.py",
+        "    counters[:, :, 1] = (indices >> _HALF)[:, None]",
+        "    counters[:, :, 1] = 0",
+        "unit/test_draw.py::test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own",
+    ),
+    Mutant(
+        "Philox has nine rounds",
+        "draw.py",
+        "_ROUNDS = 10",
+        "_ROUNDS = 9",
+        "unit/test_draw.py::test_philox_gives_the_known_answers_of_random123",
+    ),
+    Mutant(
+        "a mirrored axis has its margin on the other side",
+        "plan.py",
+        "        first = self.begin + self.length + self.at - self.canvas if self.is_flipped else self.begin - self.at",
+        "        first = self.begin - self.at",
+        "unit/test_draw.py::test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand",
+    ),
+    Mutant(
+        "labels stay when their box goes",
+        "data/boxes.py",
+        "                results[field] = values[kept]",
+        "                results[field] = values",
+        "unit/test_boxes.py::test_what_is_said_of_a_box_goes_with_it_and_nothing_else",
+    ),
+    Mutant(
+        "a box whose middle an IoU crop cuts off stays",
+        "data/boxes.py",
+        "            kept &= placed.kept[step.key]",
+        "            kept &= True",
+        "unit/test_boxes.py::test_a_box_whose_middle_is_outside_the_window_goes",
+    ),
+    Mutant(
+        "a photo that is turned against its annotation is taken",
+        "data/boxes.py",
+        "    if annotated_size is None or tuple(annotated_size) == (height, width):",
+        "    if annotated_size is None or sorted(annotated_size) == sorted((height, width)):",
+        "unit/test_boxes.py::test_an_image_that_is_turned_against_its_annotation_fails_alone",
     ),
     # decoders
     Mutant(

@@ -202,3 +202,40 @@ def test_an_op_that_several_outputs_have_is_drawn_once():
     flips = [placed.draws["f"]["flip"] for placed in batch.placed]
     assert (batch["transform"][:, 1] < 0).tolist() == flips
     assert 3 < sum(flips) < 17
+
+
+def by_hand(pixels, draws, fill):
+    """The image after each op's words, one after the other, in NumPy."""
+    for key, words in draws.items():
+        if "flip" in words:
+            if words["flip"]:
+                pixels = pixels[::-1] if key == "up" else pixels[:, ::-1]
+            continue
+        height, width = pixels.shape[:2]
+        whole = np.full((words["height"] + height + 200, words["width"] + width + 200, 3), fill, np.uint8)
+        top, left = 100 - words["top"], 100 - words["left"]  # the canvas begins at row and column 100
+        whole[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+        pixels = whole[100 : 100 + words["height"], 100 : 100 + words["width"]]
+    return np.ascontiguousarray(pixels)
+
+
+def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
+    """Flips, canvases and crops before the resize, in an order in which each could go wrong."""
+    ops = [
+        pp.random_flip(),
+        pp.random_flip("vertical", name="up"),
+        pp.random_crop(30, 40, padding=(3, 9, 5, 1), fill=77),
+        pp.random_flip(name="again"),
+        pp.random_zoom_out(fill=77, side_range=(1, 2.5), p=0.8),
+        pp.random_flip(name="last"),
+        pp.random_iou_crop(),
+    ]
+    pipeline, plain = training(*ops), pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+    pixels, boxes = scene(*SIZE), {"boxes": [[5, 5, 40, 30]]}
+    numbers = pipeline.plan.draw(seed=5, epoch=0, indices=range(60))
+    batch = batch_of(pipeline, [pipeline.plan.placing(each, boxes) for each in numbers], 2)
+    with pp.Engine(plain) as engine:
+        expected = engine.run([png(by_hand(pixels, placed.draws, 77)) for placed in batch.placed])
+    np.testing.assert_array_equal(batch["tensor"], np.stack(expected))
+    inside = [placed.placements["tensor"].inside for placed in batch.placed]
+    assert 20 < sum(each is not None for each in inside) < 60

@@ -1,6 +1,7 @@
 """One file, two sides: what each has, how they are compared, and who takes which."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +133,12 @@ def test_sides_that_contradict_each_other_are_refused_in_words(ops, message):
         pp.Pipeline(ops)
     assert str(caught.value).startswith(message)
     assert "tensor" in str(caught.value) or "ops[" in str(caught.value)
+
+
+def test_the_page_shows_the_real_message():
+    page = " ".join((Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8").split())
+    _, message = MISTAKES["size in serving"]
+    assert message in page
 
 
 def test_an_op_is_only_where_it_can_be():
