@@ -42,8 +42,8 @@ MISTAKES = [
     (lambda: pp.random_resized_crop(8, ratio=(0, 1)), '"ratio" must rise from over 0 to 1000 at most, not 0, 1'),
     (
         lambda: pp.random_resized_crop(8, filter="area"),
-        '"area" with antialias true is not for "like": "pillow", which has box, bilinear, hamming, bicubic, lanczos; of '
-        "the others none has it",
+        '"area" with antialias true is not for "like": "pillow", which has nearest, box, bilinear, hamming, bicubic, '
+        "lanczos; of the others none has it",
     ),
     (
         lambda: pp.random_crop(8, padding=(1, 2, 3)),
@@ -149,7 +149,7 @@ def test_a_resize_of_the_shorter_side_promises_at_least_that_side():
 
 
 def test_a_random_crop_that_no_image_here_could_hold_is_refused():
-    with pytest.raises(pp.PipelineError, match="^its height is 41, but that of the image is 40: pad_if_needed allows"):
+    with pytest.raises(pp.PipelineError, match=r"^its height is 41, but that of the image is 40: pad_if_needed allows"):
         pp.random_crop(41).infer(WIDE)
     assert str(pp.random_crop(41, pad_if_needed=True).infer(WIDE)) == "41 x 41 rgb, uint8 0..255"
 
