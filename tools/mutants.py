@@ -1137,13 +1137,6 @@ MUTANTS = (
         "unit/test_loader.py::test_arrays_are_used_again_only_when_the_consumer_has_let_go",
     ),
     Mutant(
-        "a forked process waits for a thread that is not there",
-        "data/loader.py",
-        "        if os.getpid() != self._process:",
-        "        if os.getpid() == 0:",
-        "unit/test_loader.py::test_a_fork_is_refused_and_ends",
-    ),
-    Mutant(
         "a replacement is drawn as if it were the sample's own turn",
         "data/making.py",
         "_Rows(others, [attempt] * len(left))",
@@ -1163,13 +1156,6 @@ MUTANTS = (
         "self._run_into(made, holes, others, epoch, rows)",
         "pass",
         "unit/test_loader.py::test_skipped_samples_are_missing_and_all_others_are_there",
-    ),
-    Mutant(
-        "an epoch that is dropped keeps its thread",
-        "data/prefetch.py",
-        "            self._is_closed = True\n            self._ready.clear()",
-        "            self._ready.clear()",
-        "unit/test_loader.py::test_memory_and_threads_go_when_the_iterator_is_dropped_in_mid_epoch",
     ),
     Mutant(
         "the cache grows over its bound",
