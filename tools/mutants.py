@@ -301,21 +301,21 @@ MUTANTS = (
         "data/boxes.py",
         "                results[field] = values[kept]",
         "                results[field] = values",
-        "unit/test_boxes.py::test_what_is_said_of_a_box_goes_with_it_and_nothing_else",
+        "unit/test_annotations.py::test_what_is_said_of_a_box_goes_with_it_and_nothing_else",
     ),
     Mutant(
         "a box whose middle an IoU crop cuts off stays",
         "data/boxes.py",
         "            kept &= placed.kept[step.key]",
         "            kept &= True",
-        "unit/test_boxes.py::test_a_box_whose_middle_is_outside_the_window_goes",
+        "unit/test_annotations.py::test_a_box_whose_middle_is_outside_the_window_goes",
     ),
     Mutant(
         "a photo that is turned against its annotation is taken",
         "data/boxes.py",
         "    if annotated_size is None or tuple(annotated_size) == (height, width):",
         "    if annotated_size is None or sorted(annotated_size) == sorted((height, width)):",
-        "unit/test_boxes.py::test_an_image_that_is_turned_against_its_annotation_fails_alone",
+        "unit/test_annotations.py::test_an_image_that_is_turned_against_its_annotation_fails_alone",
     ),
     # decoders
     Mutant(

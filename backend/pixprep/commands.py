@@ -62,7 +62,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
 
     pixprep check models
     """
-    from pixprep.repository import check, check_pipeline, left_out, try_out
+    from pixprep.repository import check, check_pipeline, side_notes, try_out
 
     photo = _photo(image)
     if not path.exists():
@@ -75,7 +75,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
             say(problem)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    for note in left_out(path):
+    for note in side_notes(path):
         say(note, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
         try:

@@ -1,4 +1,4 @@
-"""What is right by the rules of a pipeline file, and hardly meant: odd ranges of values, and margins of a crop."""
+"""What is right by the rules of a pipeline file, and hardly meant: odd ranges, margins of a crop, sides unlike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PipelineError
 from pixprep.ops import CenterCrop, Letterbox, Normalize, Pad
 from pixprep.pipeline import Output, Pipeline
-from pixprep.plan import TensorPlan
+from pixprep.plan import OutputPlan, TensorPlan
 
 _NARROWEST, _FARTHEST = 0.5, 20.0
 _LEVELS = (254.0, 256.0)
@@ -83,6 +83,29 @@ def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
         return not _why_odd(_ends(Pipeline(ops), name))
     except PipelineError:
         return False
+
+
+def unlike_sides(pipeline: Pipeline) -> list[str]:
+    """For each tensor that training resizes in another way than serving: both ways."""
+    if not pipeline.has_sides or len(pipeline.sides) < 2:
+        return []
+    training = pipeline.for_training().plan.outputs
+    return [
+        f'"{name}": training resizes with {ours}, and serving with {theirs}: other pixels'
+        for name, output in pipeline.for_serving().plan.outputs.items()
+        if isinstance(output, TensorPlan)
+        and (ours := _way(training[name])) != (theirs := _way(output))
+        and ours
+        and theirs
+    ]
+
+
+def _way(plan: OutputPlan) -> str:
+    """How a tensor is resized; empty if it is not."""
+    resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
+    if resize is None:
+        return ""
+    return f'"like": "{resize.like}", "filter": "{resize.filter}", "antialias": {str(resize.antialias).lower()}'
 
 
 def black_margins(pipeline: Pipeline) -> list[str]:

@@ -81,14 +81,15 @@ class Numbers:
         return made
 
 
-class _Half(Numbers):
+class _Example(Numbers):
     def blocks(self, key: str, begin: int, count: int) -> F64:
         del key, begin
-        return np.full((count, 4), 0.5)
+        return np.full((count, 4), 0.49)
 
 
-HALF: Numbers = _Half(0, 0, 0, 0, {})
-"""Every number is a half: for examples, and to check kernels with."""
+EXAMPLE: Numbers = _Example(0, 0, 0, 0, {})
+"""Every number is nearly a half, so that what happens to half of the images happens: for examples, and to check kernels
+with."""
 
 
 def draw(

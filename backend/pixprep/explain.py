@@ -220,7 +220,9 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         return
     box, region = placement.box, placement.region
     steps = []
-    if _size(box) != (height, width):
+    if placement.inside is not None:
+        steps.append(f"on a canvas of {box[2] - box[0]} x {box[3] - box[1]} at row {-box[0]}, column {-box[1]}")
+    elif _size(box) != (height, width):
         steps.append(_window(box))
     if placement.resized != _size(box):
         steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")

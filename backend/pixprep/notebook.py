@@ -33,7 +33,8 @@ def pipeline_html(pipeline: Pipeline) -> str:
         rows.append((shown, f"{words}{taken}", after))
     origin = pipeline.origin
     source = f" of {origin.name}, {origin.library} {origin.version}" if origin else ""
-    return paragraph(f"Pipeline{source}") + table(("op", "what it does", "after it"), rows)
+    side = f", in {pipeline.side}: {pipeline.left_out or 'there is no other side'}" if pipeline.has_sides else ""
+    return paragraph(f"Pipeline{source}{side}") + table(("op", "what it does", "after it"), rows)
 
 
 def batch_html(batch: Batch) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep import draw
-from pixprep.draw import F64, HALF, Numbers, RandomStep, Words, within
+from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
@@ -318,12 +318,12 @@ class Geometry:
         Args:
             height: of the image.
             width: of the image.
-            drawing: what random steps get; default: an example, in which every number is a half.
+            drawing: what random steps get; default: an example, in which every number is nearly a half.
 
         Raises:
             ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.
         """
-        drawing = drawing or Drawing(HALF)
+        drawing = drawing or Drawing(EXAMPLE)
         rows, columns = _Span(height), _Span(width)
         for step in self.before:
             _apply(step, rows, columns, drawing)
@@ -664,7 +664,7 @@ class Plan:
         """
         if self.is_random:
             raise PipelineError(NEEDS_NUMBERS)
-        return lru_cache(RECENT_SIZES)(lambda height, width: self._place(height, width, Drawing(HALF)))
+        return lru_cache(RECENT_SIZES)(lambda height, width: self._place(height, width, Drawing(EXAMPLE)))
 
     def draw(
         self, *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0

@@ -120,7 +120,7 @@ def test_a_crop_that_does_not_fit_is_refused_by_both():
     with pytest.raises(ValueError, match="larger than"):
         v2.RandomCrop((32, 24)).make_params([image_of(31, 99)])
     with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 31 x 99 pixels are too small for the window of 32 x 24"):
-        step.words(31, 99, draw.HALF)
+        step.words(31, 99, draw.EXAMPLE)
 
 
 def test_the_canvas_of_a_zoom_out_is_torchvisions():

@@ -179,6 +179,14 @@ def test_random_ops_need_numbers():
         pp.Engine(ONE_SIDED, threads=1).run([photo()])
 
 
+def test_a_notebook_shows_a_side_and_says_what_it_leaves_out():
+    pipeline = pp.Pipeline([*OPS[:-1], pp.boxes(), pp.points(), OPS[-1]])
+    assert "Pipeline, in serving: serving leaves out ops[1]" in pipeline._repr_html_().replace("&quot;", '"')
+    assert "random_flip</td>" in pipeline.for_training()._repr_html_()
+    assert "give the boxes of the image here" in pipeline.for_training()._repr_html_()
+    assert "there is no other side" in ONE_SIDED._repr_html_()
+
+
 def test_explain_shows_both_sides_with_the_places_in_the_file():
     text = explain(pp.Pipeline(OPS))
     serving, training = text.split("pipeline in training")
@@ -194,6 +202,10 @@ def test_explain_shows_both_sides_with_the_places_in_the_file():
     assert "points: points, x before y, in pixels of the image here, one array an image" in text
     assert "lay 0.5 of the images at random on a canvas of 1 to 4 times the sides" in text
     assert "take a random 40 x 40, after margins of 2, 2, 2, 2" in text
+    resized = [pp.decode(), pp.random_zoom_out(), pp.resize(height=9, width=9), pp.tensor()]
+    assert "e.g. 480 x 640: on a canvas of 1185 x 1580 at row 345, column 460, resized to 9 x 9" in explain(
+        pp.Pipeline(resized)
+    )
 
 
 LEFT_OUT = 'serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
@@ -237,3 +249,16 @@ def test_a_doubt_names_the_place_in_the_file(tmp_path, capsys):
     assert main(["check", str(tmp_path / "pipeline.json"), "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)
     assert problem["what"].startswith('ops[5] "normalize"')
+
+
+def test_sides_that_resize_in_other_ways_are_said(tmp_path, capsys):
+    ops = [pp.decode(), pp.random_resized_crop(64, like="torchvision"), pp.resize(height=64, width=64, only="serving")]
+    pp.Pipeline([*ops, *END]).save(tmp_path / "pipeline.json")
+    assert main(["check", str(tmp_path / "pipeline.json")]) == 0
+    assert (
+        '"tensor": training resizes with "like": "torchvision", "filter": "bilinear", "antialias": true, '
+        'and serving with "like": "pillow", "filter": "bilinear", "antialias": true'
+    ) in capsys.readouterr().out
+    pp.Pipeline(OPS).save(tmp_path / "pipeline.json")
+    assert main(["check", str(tmp_path / "pipeline.json")]) == 0
+    assert "training resizes" not in capsys.readouterr().out

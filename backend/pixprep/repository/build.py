@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pixprep import presets
-from pixprep.doubts import black_margins, odd_ranges
+from pixprep.doubts import black_margins, odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import quoted, read_bytes
@@ -131,6 +131,7 @@ def build(
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = (pipeline or demo_pipeline).for_serving()
     notes += [pipeline.left_out] if pipeline.left_out else []
+    notes += unlike_sides(pipeline)
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)

@@ -9,7 +9,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
-from pixprep.doubts import odd_ranges
+from pixprep.doubts import odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import read_bytes
@@ -101,14 +101,14 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
-def left_out(path: Path) -> list[str]:
-    """For each pipeline of a repository, or for a pipeline file, what its serving side leaves out, if anything."""
+def side_notes(path: Path) -> list[str]:
+    """Of each pipeline of a repository, or of a pipeline file: what serving leaves out, and what it does otherwise."""
     notes = []
     for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
         with suppress(PipelineError):  # which is a problem, and said as such
             pipeline = Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
-            notes += [f"{file}: {note}"] if note else []
+            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline)) if each]
     return notes
 
 
