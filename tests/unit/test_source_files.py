@@ -75,8 +75,14 @@ def test_a_folder_without_images_is_one_error(tmp_path, names, text):
 
 
 def test_a_folder_that_is_not_there_is_one_error(tmp_path):
-    with pytest.raises(pp.DataError, match="gone: cannot be read: No such file or directory"):
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
         read.files(tmp_path / "gone")
+    with pytest.raises(
+        pp.DataError, match=r"t.csv: is a file: \[path\] is a list of it, and pixprep.read.table reads CSV"
+    ):
+        read.files(write(tmp_path, "t.csv") / "t.csv")
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
+        read.table(tmp_path / "t.csv", root=tmp_path / "gone")
 
 
 def test_links_in_a_circle_end(tmp_path):

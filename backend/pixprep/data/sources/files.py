@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample
-from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, inside, noted, place
+from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.errors import DataError, ImageError, printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
@@ -97,7 +97,9 @@ def files(
     if isinstance(where, str | os.PathLike):
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
-        return _folder(absolute(where), classes)
+        if Path(where).is_file():
+            raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
+        return _folder(folder_of(where), classes)
     names = [absolute(path) for path in where]
     if not names:
         raise DataError("the list of files is empty")
@@ -217,7 +219,7 @@ def table(
         DataError: the table cannot be read, lacks a column, or has no line.
     """
     where = os.fspath(path)
-    folder = absolute(root if root is not None else Path(where).parent)
+    folder = folder_of(root if root is not None else Path(where).parent)
     lines = _lines(where)
     first = next(lines, None)
     header = first[1] if first else []
