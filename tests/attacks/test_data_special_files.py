@@ -32,4 +32,4 @@ def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
     with patience(), pytest.raises(pp.ImageError) as caught:
         read_image(source[0], pp.Limits())
     assert caught.value.reason == reason
-    assert str(tmp_path / "x.jpg") in str(caught.value)
+    assert caught.value.detail.startswith("x.jpg: ")

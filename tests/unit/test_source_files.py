@@ -119,6 +119,22 @@ def test_a_list_keeps_its_order_and_its_labels(tmp_path, monkeypatch):
         read.files([])
 
 
+def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):
+    names = ("a/1.jpg", "b..c/2.jpg", "a/3.jpg")
+    sources = []
+    for folder in ("here", "there/deeper"):
+        write(tmp_path / folder, *names)
+        sources.append(read.files([tmp_path / folder / name for name in names]))
+    assert [sample["name"] for sample in sources[0]] == list(names)
+    assert [sample["image"] for sample in sources[1]] == [tmp_path / "there/deeper" / name for name in names]
+    assert sources[0].fingerprint == sources[1].fingerprint
+    spread = read.files(["/a.jpg", "/b/c.jpg"])
+    assert [(str(sample["image"]), sample["name"]) for sample in spread] == [
+        ("/a.jpg", "a.jpg"),
+        ("/b/c.jpg", "b/c.jpg"),
+    ]
+
+
 def test_each_of_eight_ways_to_break_a_file_is_named_and_costs_only_itself(tmp_path):
     broken = make(tmp_path, 160)
     source = read.files(tmp_path)

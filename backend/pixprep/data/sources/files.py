@@ -23,8 +23,8 @@ _MOST_FOLDERS = 64  # one in another
 class ImageFiles:
     """Image files by their paths; see ``Source``. Made by ``files`` and ``table``.
 
-    A sample has ``image`` (a path), ``name`` (the path inside the folder), ``label`` where there are labels, and the
-    other columns of a table, as text.
+    A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
+    ``label`` where there are labels, and the other columns of a table, as text.
     """
 
     def __init__(
@@ -106,7 +106,9 @@ def files(
     numbers = None if labels is None else np.array(labels, np.int64)
     if numbers is not None and numbers.shape != (len(names),):
         raise DataError(f"{numbers.size:,} labels for {len(names):,} files")
-    return ImageFiles("/", _checked(names), numbers, tuple(classes or ()))
+    root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
+    inner = [name[len(root) :].lstrip("/") for name in names]
+    return ImageFiles(root, _checked(inner), numbers, tuple(classes or ()))
 
 
 def _checked(names: Sequence[str]) -> Names:
