@@ -80,14 +80,14 @@ parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
 training: .venv-training/.done .venv-tensorflow/.done
-	.venv-training/bin/pytest tests/training
-	.venv-tensorflow/bin/pytest tests/training
+	.venv-training/bin/pytest tests/training tests/unit/test_loader_docs.py
+	.venv-tensorflow/bin/pytest tests/training tests/unit/test_loader_docs.py
 
 # PyTorch as for parity: without the gigabytes of CUDA that it declares.
 .venv-training/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-training
 	.venv-training/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    torch==2.13.0 torchvision==0.28.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
+	    torch==2.13.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
 	    typing-extensions "jax[cpu]==0.10.2" "numpy>=2" --editable ".[fast,test]"

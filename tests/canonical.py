@@ -18,6 +18,20 @@ CANONICAL = {
     "clip": pp.presets.clip(),
     "efficientnet_lite0": pp.presets.efficientnet_lite0(),
     "letterbox": pp.presets.letterbox(),
+    "sides": pp.Pipeline(
+        [
+            pp.decode(),
+            pp.random_zoom_out(fill=(123, 117, 104), name="canvas"),
+            pp.random_iou_crop(sampler_options=(0.0, 0.5, 1.0)),
+            pp.random_resized_crop(176, scale=(0.35, 1.0), filter="bicubic"),
+            pp.random_flip("vertical", p=0.25),
+            pp.boxes(format="cxcywh", normalized=True, min_visible=0.25, pad=100),
+            pp.points(name="corners"),
+            pp.resize(256, only="serving"),
+            pp.center_crop(224, name="middle", only="serving"),
+            pp.tensor(),
+        ]
+    ),
     "branches": pp.Pipeline(
         [
             pp.decode(name="decoded", color="bgr", apply_exif_orientation=False),
@@ -49,15 +63,23 @@ def smallest():
         {"op": "crop", "top": 1, "left": 2, "height": 3, "width": 4},
         {"op": "pad", "height": 3, "width": 4},
         {"op": "flip"},
+        {"op": "random_resized_crop", "height": 224},
+        {"op": "random_crop", "height": 224},
+        {"op": "random_flip"},
+        {"op": "random_zoom_out"},
+        {"op": "random_iou_crop"},
         {"op": "normalize"},
         {"op": "tensor"},
         {"op": "original_size"},
         {"op": "transform"},
+        {"op": "boxes"},
+        {"op": "points"},
     )
     for like in get_args(Like):
         yield {"op": "resize", "size": 256, "like": like}
         yield {"op": "resize", "height": 224, "width": 224, "like": like}
         yield {"op": "letterbox", "height": 640, "width": 640, "like": like}
+        yield {"op": "random_resized_crop", "height": 224, "like": like}
 
 
 def defaults():

@@ -62,7 +62,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
 
     pixprep check models
     """
-    from pixprep.repository import check, check_pipeline, try_out
+    from pixprep.repository import check, check_pipeline, left_out, try_out
 
     photo = _photo(image)
     if not path.exists():
@@ -75,6 +75,8 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
             say(problem)
         if len(problems) != 1:  # one says it all
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
+    for note in left_out(path):
+        say(note, file=sys.stderr if as_json else sys.stdout)
     if image and not problems:
         try:
             lines = try_out(path, photo[1]) if path.is_dir() else _lines(Pipeline.load(path), photo[1])
@@ -143,8 +145,9 @@ def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | No
     _check_picture(output, images)
     paths = expand(images)
     _say_skipped(images)
+    served = _served(pipeline)
     with Progress("images") as progress:
-        certificate = verify(Pipeline.load(pipeline), images=paths, on_progress=progress.to)
+        certificate = verify(served, images=paths, on_progress=progress.to)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
         from pixprep.verify.picture import worst
@@ -210,7 +213,7 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
     paths = expand(files)
     _say_skipped(files)
     failed = 0
-    with Engine(Pipeline.load(pipeline), **options) as engine:
+    with Engine(_served(pipeline), **options) as engine:
         if output:
             with named(output, "cannot be written"):
                 output.mkdir(parents=True, exist_ok=True)
@@ -219,6 +222,14 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
             for row in _rows(result, output / stem if output else None):
                 print_row({"file": str(path), **row}, as_json=as_json)
     return 1 if failed else 0
+
+
+def _served(path: Path) -> Pipeline:
+    """The serving side of a pipeline file; what it leaves out is said."""
+    pipeline = Pipeline.load(path).for_serving()
+    if pipeline.left_out:
+        say(f"{path}: {pipeline.left_out}", file=sys.stderr)
+    return pipeline
 
 
 def _say_skipped(paths: Sequence[Path]) -> None:

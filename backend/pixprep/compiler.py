@@ -242,7 +242,7 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
             steps.append(replace(step, beyond="refuse_smaller"))
         else:
             steps.append(step)
-    has_margins = any(not isinstance(step, Window | plan.Flip) and not step.is_inside for step in steps)
+    has_margins = Geometry(tuple(steps), resize, ()).has_margins
     return replace(before, before=tuple(steps), resize=resize, fill=before.fill if has_margins else None)
 
 

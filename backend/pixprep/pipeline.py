@@ -185,9 +185,12 @@ class Pipeline:
         return len(self._chains) < 2 or self._chains["training"] is not self._chains["serving"]
 
     @property
-    def left_out(self) -> tuple[AnyOp, ...]:
-        """The ops of the other side alone, in order."""
-        return tuple(op for op in self.definition if not is_on(op, self.side))
+    def left_out(self) -> str:
+        """Which ops this side leaves out, in a sentence; empty if none."""
+        places = [
+            f'ops[{index}] "{op_name(op)}"' for index, op in enumerate(self.definition) if not is_on(op, self.side)
+        ]
+        return f"{self.side} leaves out {', '.join(places)}" if places else ""
 
     @property
     def n_bytes(self) -> int:

@@ -41,6 +41,9 @@ RECENT_SIZES = 512
 """Of images, whose placements are remembered: 1 kB each, and 10 us to make."""
 
 
+Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """A new canvas laid over the image: it crops where it is smaller, and pads where it is larger.
@@ -59,7 +62,7 @@ class Window:
     top: int = 0
     left: int = 0
     rounding: Rounding = "half_even"
-    beyond: Literal["fill", "refuse_smaller", "refuse_larger"]
+    beyond: Beyond
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ class Drawing:
         kept: by the key of each ``random_iou_crop``, which boxes its window keeps.
     """
 
-    def __init__(self, numbers: Numbers | Mapping[str, Words], boxes: npt.NDArray[Any] | None = None) -> None:
+    def __init__(self, numbers: Numbers | Mapping[str, Words], boxes: npt.ArrayLike | None = None) -> None:
         self._numbers = numbers
         self._boxes = boxes
         self.draws: dict[str, Words] = {}
@@ -259,7 +262,7 @@ class Drawing:
         boxes: F64 | None = None
         if isinstance(step, draw.IouCrop) and self._boxes is not None:
             (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
-            boxes = moved(self._boxes, (scale_y, scale_x, offset_y, offset_x))
+            boxes = moved(_as_boxes(self._boxes), (scale_y, scale_x, offset_y, offset_x))
         if isinstance(self._numbers, Numbers):
             words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
         elif step.key in self._numbers:
@@ -272,10 +275,18 @@ class Drawing:
         return words
 
 
-def moved(boxes: npt.NDArray[Any], transform: tuple[float, float, float, float]) -> F64:
+def _as_boxes(values: Any) -> F64:
+    """Annotated boxes, checked: float64 (n, 4)."""
+    try:
+        return np.asarray(values, np.float64).reshape(-1, 4)
+    except (TypeError, ValueError):
+        raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None
+
+
+def moved(boxes: F64, transform: tuple[float, float, float, float]) -> F64:
     """Boxes after a ``Placement.transform``: float64 (n, 4) xyxy; a mirror swaps the ends."""
     scale_y, scale_x, offset_y, offset_x = transform
-    ends = boxes.astype(np.float64) * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
+    ends = boxes * (scale_x, scale_y, scale_x, scale_y) + (offset_x, offset_y, offset_x, offset_y)
     if scale_x < 0:
         ends[:, [0, 2]] = ends[:, [2, 0]]
     if scale_y < 0:
@@ -295,6 +306,11 @@ class Geometry:
     def random_steps(self) -> tuple[RandomStep, ...]:
         """The steps that differ from image to image."""
         return tuple(step for step in (*self.before, *self.after) if not isinstance(step, Window | Flip))
+
+    @property
+    def has_margins(self) -> bool:
+        """Whether a margin may be resized with the image: the box of a placement may then reach outside the image."""
+        return any(not isinstance(step, Window | Flip) and not step.is_inside for step in self.before)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
@@ -400,35 +416,33 @@ class _Span:
 
 
 def _apply(step: GeometryStep, rows: _Span, columns: _Span, drawing: Drawing) -> None:
-    if not isinstance(step, Window | Flip):
-        words = drawing.words(step, rows, columns)
-        if isinstance(step, draw.Flip):
-            if not words["flip"]:
-                return
-            step = Flip(step.axis)
-        else:
-            beyond: Literal["fill", "refuse_smaller"] = "refuse_smaller" if step.is_inside else "fill"
-            step = Window(
-                height=words["height"],
-                width=words["width"],
-                place="fixed",
-                top=words["top"],
-                left=words["left"],
-                beyond=beyond,
-            )
     if isinstance(step, Flip):
         (rows if step.axis == "vertical" else columns).flip()
-        return
-    side = int(step.fraction * min(rows.canvas, columns.canvas))
-    height = max(1, side) if step.height is None else step.height
-    width = max(1, side) if step.width is None else step.width
-    top = step.top if step.place == "fixed" else _start(step, rows.canvas, height)
-    left = step.left if step.place == "fixed" else _start(step, columns.canvas, width)
+    elif isinstance(step, Window):
+        side = int(step.fraction * min(rows.canvas, columns.canvas))
+        height = max(1, side) if step.height is None else step.height
+        width = max(1, side) if step.width is None else step.width
+        is_fixed = step.place == "fixed"
+        top = step.top if is_fixed else _start(step, rows.canvas, height)
+        left = step.left if is_fixed else _start(step, columns.canvas, width)
+        _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
+    else:
+        words = drawing.words(step, rows, columns)
+        if not isinstance(step, draw.Flip):
+            window = words["top"], words["left"], words["height"], words["width"]
+            _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
+        elif words["flip"]:
+            (rows if step.axis == "vertical" else columns).flip()
+
+
+def _lay(rows: _Span, columns: _Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool) -> None:
+    """Lay a canvas, (top, left, height, width), over this one."""
+    top, left, height, width = window
     larger = rows.canvas > height or columns.canvas > width
     is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas
-    if (step.beyond == "refuse_larger" and larger) or (step.beyond == "refuse_smaller" and not is_inside):
-        what = "larger than the canvas of" if step.beyond == "refuse_larger" else "too small for the window of"
-        where = f" at {top}, {left}" if step.place == "fixed" else ""
+    if (beyond == "refuse_larger" and larger) or (beyond == "refuse_smaller" and not is_inside):
+        what = "larger than the canvas of" if beyond == "refuse_larger" else "too small for the window of"
+        where = f" at {top}, {left}" if is_fixed else ""
         raise ImageError(
             "DOES_NOT_FIT", f"{rows.canvas} x {columns.canvas} pixels are {what} {height} x {width}{where}"
         )
@@ -692,8 +706,7 @@ class Plan:
         boxes = None if annotation is None else annotation.get("boxes")
         if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        given = None if boxes is None else np.asarray(boxes).reshape(-1, 4)
-        return lambda height, width: self._place(height, width, Drawing(numbers, given))
+        return lambda height, width: self._place(height, width, Drawing(numbers, boxes))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}

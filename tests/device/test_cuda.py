@@ -1,5 +1,6 @@
 """The CUDA kernels with no GPU: NVRTC compiles them, and the same code runs on the CPU through a shim."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
 from pixprep.kernels import launch, nvrtc
 from pixprep.kernels.resampling import resampling
+from pixprep.kernels.structs import LAID
 from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Windows
 
@@ -372,3 +374,24 @@ def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
         assert ends[-1] <= len(room.between)
     assert (len(prepared.parts) == 13) == (most < 2)
     assert (len(prepared.parts) == 1) == (most == 10**9)
+
+
+def zoomed_plan():
+    ops = [pp.random_zoom_out(), pp.resize(height=30, width=30), pp.tensor(dtype="uint8")]
+    return pp.Pipeline([pp.decode(), *ops]).for_training().plan.outputs["tensor"]
+
+
+@needs_nvrtc
+def test_what_lays_images_on_canvases_is_compiled_for_plans_that_need_it_alone():
+    plan = zoomed_plan()
+    found = cuda_builds.usage(launch.code(plan), launch.options(plan), 90)
+    assert set(found) == {"first_pass", "second_pass", "lay"}
+    assert (found["lay"].spilled, found["lay"].stack) == (0, 0)
+    assert "lay(" not in launch.code(plan_of(pp.resize(height=30, width=30), pp.tensor(dtype="uint8")))
+
+
+@needs_compiler
+def test_the_struct_of_a_canvas_is_that_of_the_code(folder):
+    size = cuda_shim.build(zoomed_plan(), folder).size_of_laid
+    size.restype = ctypes.c_size_t
+    assert size() == LAID.itemsize

@@ -18,6 +18,7 @@ from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, ren
 from images import jpeg as encode
 from pixprep import cli, kernels
 from pixprep.decoders import samples, structure
+from pixprep.kernels.cpu import CpuKernel
 from pixprep.serve import doctor
 from pixprep.triton.warm_up import warm_up
 
@@ -829,3 +830,81 @@ def test_the_command_run_takes_a_gpu(tmp_path, capsys):
     assert lines[0] == lines[1]
     for name in PIPELINE.outputs:
         assert np.array_equal(*(np.load(tmp_path / device / f"photo.{name}.npy") for device in ("cpu", "gpu")))
+
+
+ZOOMED = [
+    pp.random_zoom_out(fill=(9, 120, 250)),
+    pp.random_iou_crop(),
+    pp.resize(height=40, width=36),
+    pp.random_flip(),
+]
+RANDOM = {
+    "zoom out": ({}, ZOOMED),
+    "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),
+    "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
+    "zoom out, by the plain kernels": ({}, [*ZOOMED[:2], pp.resize(height=40, width=36, like="opencv")]),
+    "resized crop": ({}, [pp.random_resized_crop(48, 40), pp.random_flip()]),
+    "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
+    "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
+}
+MARGINS = {"boxes": np.array([[5, 5, 30, 40], [20, 10, 60, 50]], np.float32)}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_geometry_is_the_cpus(name, gpu):  # noqa: ARG001
+    decode, ops = RANDOM[name]
+    pipeline = pp.Pipeline([pp.decode(**decode), *ops, pp.tensor(only="training", layout="hwc")])
+    whole = pp.Pipeline([pp.decode(**decode | {"reduced": False}), *ops, pp.tensor(only="training", layout="hwc")])
+    images = [jpeg(50 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(40)] + [b"no image"]
+    images += [with_exif(6), png(noise(70, 66))]
+    numbers = pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))
+    places = [pipeline.plan.placing(each, MARGINS) for each in numbers]
+    with on_gpu(pipeline) as engine, pp.Engine(whole) as cpu:
+        ours = engine.run_batch(images, places=places)
+        same(ours, cpu.run_batch(images, places=[whole.plan.placing(each, MARGINS) for each in numbers]))
+        assert sum(error is None for error in ours.errors) >= 42
+        assert len(np.unique(ours["tensor"][:40].reshape(40, -1), axis=0)) == 40
+        with pytest.raises(pp.PipelineError, match="random ops need numbers"):
+            engine.run_batch(images)
+
+
+def test_canvases_that_have_no_room_together_are_laid_one_part_after_the_other(gpu):  # noqa: ARG001
+    module = importlib.import_module("pixprep.kernels.gpu")
+    pipeline = pp.Pipeline([pp.decode(), pp.random_zoom_out(side_range=(2, 3)), *ZOOMED[2:3], pp.tensor()])
+    plan = pipeline.for_training().plan
+    images = [noise(30, 40, seed=index) for index in range(12)]
+    numbers = plan.draw(seed=2, epoch=0, indices=range(12))
+    placements = [plan.placing(each)(30, 40).placements["tensor"] for each in numbers]
+    assert 3 < sum(placement.inside is not None for placement in placements) < 12
+    tensors = []
+    for box_bytes in (1 << 20, 50_000, 1):
+        kernel = module.GpuKernel(plan.outputs["tensor"], box_bytes=box_bytes)
+        outs = module.cupy.empty((12, 3, 40, 36), np.float32)
+        kernel.run([module.cupy.asarray(image) for image in images], placements, outs, range(12))
+        tensors.append(outs.get())
+    expected = np.empty((12, 3, 40, 36), np.float32)
+    padded = [np.ascontiguousarray(np.dstack([image, image[:, :, :1]])) for image in images]
+    CpuKernel(plan.outputs["tensor"]).run(padded, placements, expected, range(12))
+    for each in tensors:
+        np.testing.assert_array_equal(each, expected)
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, on_error):  # noqa: ARG001
+    pipeline = pp.Pipeline([*PIPELINE.ops[:2], pp.random_flip(), *PIPELINE.ops[2:]]).for_training()
+    source = [
+        {"image": b"no image" if index in (3, 9) else jpeg(60 + index, 80, index), "label": index}
+        for index in range(16)
+    ]
+    options = {"batch_size": 8, "shuffle": True, "on_error": on_error, "max_errors": 2}
+    with pp.Loader(source, pipeline, **options) as cpu, pp.Loader(source, pipeline, device="gpu", **options) as ours:
+        for _ in range(2):
+            for batch, expected in zip(ours, cpu, strict=True):
+                assert batch.draws == expected.draws
+                for name in ("label", "index", "attempt"):
+                    assert np.array_equal(batch[name], expected[name])
+                for name in ("original_size", "transform"):
+                    assert np.array_equal(batch[name], expected[name])
+                assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3  # two decoders
+        assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
+        assert len(ours.errors) == 2

@@ -101,7 +101,9 @@ def test_the_window_of_a_crop_is_torchvisions(options):
     pad = options.pop("pad", False)
     op = pp.random_crop(32, 24, pad_if_needed=pad, **options)
     step = pp.Pipeline([pp.decode(), op, pp.tensor(only="training")]).for_training().plan.random_steps[0]
-    theirs = v2.RandomCrop((32, 24), padding=list(np.ravel(options["padding"])) if options else None, pad_if_needed=pad)
+    theirs = v2.RandomCrop(
+        (32, 24), padding=np.ravel(options["padding"]).tolist() if options else None, pad_if_needed=pad
+    )
     for seed in range(DRAWS):
         height, width = (18 + seed % 40, 18 + seed % 30) if pad else (32 + seed % 40, 24 + seed % 30)
         torch.manual_seed(seed)

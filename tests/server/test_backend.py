@@ -28,6 +28,16 @@ PIPELINE = pp.presets.imagenet()
 DETECTOR = pp.Pipeline(
     [pp.decode(), pp.original_size(), pp.letterbox(96, 128), pp.transform(), pp.tensor(dtype="uint8", layout="hwc")]
 )
+TRAINED = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_resized_crop(176),
+        pp.random_flip(),
+        pp.resize(256, only="serving"),
+        pp.center_crop(224, only="serving"),
+        *PIPELINE.ops[3:],
+    ]
+)
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
 RAGGED = (
@@ -48,6 +58,7 @@ def repository(tmp_path_factory):
     repository = tmp_path_factory.mktemp("models")
     write_model(repository, "pre.pixprep", PIPELINE)
     write_model(repository, "ragged", DETECTOR, RAGGED)
+    write_model(repository, "trained.pixprep", TRAINED)
     write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
     write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}')
     shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
@@ -116,6 +127,14 @@ def eight_sizes():
             photo.crop((0, 0, *size)).save(file, "JPEG", quality=90)
             encoded.append(file.getvalue())
     return encoded
+
+
+def test_a_file_that_trains_serves_its_serving_side_and_the_log_says_what_it_leaves_out(triton, server, engine):
+    images = eight_sizes()
+    ours = ask(triton, "trained.pixprep", images).as_numpy("tensor")
+    np.testing.assert_array_equal(ours, np.stack(engine.run(images)))
+    said = 'trained.pixprep: serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
+    assert said in server.log_file.read_text().replace('\\"', '"')
 
 
 def test_a_model_without_a_config_is_complete(server):

@@ -110,6 +110,9 @@ const void *scheduler_stack;
 size_t scheduler_size;
 const Image *images_argument;
 const Plan *plan_argument;
+#ifdef LAYS
+const Laid *laid_argument;
+#endif
 
 void yield_fiber(bool is_waiting) {
     Fiber *self = current;
@@ -125,6 +128,12 @@ void run_fiber() {
         while (next_thread < BLOCK) {
             unsigned thread = order[next_thread++];
             current->index = threadIdx = {thread % TILE_WIDTH, thread / TILE_WIDTH, 0};
+#ifdef LAYS
+            if (laid_argument) {
+                lay(laid_argument);
+                continue;
+            }
+#endif
             if (plan_argument) second_pass(images_argument, *plan_argument);
             else first_pass(images_argument);
         }
@@ -202,6 +211,16 @@ extern "C" void run_second_pass(const unsigned *grid, const Image *images, const
     plan_argument = plan;
     run_grid(grid);
 }
+
+#ifdef LAYS
+extern "C" void run_lay(const unsigned *grid, const Laid *images) {
+    laid_argument = images;
+    run_grid(grid);
+    laid_argument = nullptr;
+}
+
+extern "C" size_t size_of_laid() { return sizeof(Laid); }
+#endif
 
 extern "C" void sizes(size_t *out) {
     out[0] = sizeof(Image);

@@ -113,7 +113,7 @@ def test_keras_trains(loader, again, kind):
     assert len(history.history["loss"]) == 3
     for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
         assert np.allclose(ours, theirs, atol=1e-5)
-    assert loader.epoch == 3
+    assert loader.state_dict()["epoch"] == 3
 
 
 @pytest.mark.filterwarnings("ignore")

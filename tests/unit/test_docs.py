@@ -104,7 +104,7 @@ CHOICES = [
 ]
 """What docs/operators.md offers: (op, field, value)."""
 # Of the other fields that a value may need: the first combination that is a valid pipeline decides.
-REQUIRED = {"crop": {"top": 0, "left": 0, "height": 8, "width": 8}}
+REQUIRED = {"crop": {"top": 0, "left": 0, "height": 8, "width": 8}, "random_crop": {"height": 8}}
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
 ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})
@@ -114,6 +114,7 @@ def accepted(op, **fields):
     """The op in a pipeline that takes it, with as few other fields as that needs; None where there is no such."""
     for size, like, antialias in product(SIZES, LIKES, ANTIALIAS):
         entry = {"op": op, **REQUIRED.get(op, {}), **size, **like, **antialias, **fields}
+        only = {"only": "training"} if OPS[op].home == "training" else {}
         geometry = {"op": "center_crop", "height": 8, "width": 8}
         match op:
             case "decode":
@@ -121,12 +122,12 @@ def accepted(op, **fields):
             case "normalize" | "tensor":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
             case _:
-                ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"}]
+                ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"} | only]
         try:
             pipeline = pp.Pipeline.from_json(json.dumps({"format": FORMAT, "ops": ops}))
         except pp.PipelineError:
             continue
-        return pipeline.ops[ops.index(entry)]
+        return pipeline.definition[ops.index(entry)]
     return None
 
 
@@ -159,9 +160,10 @@ def test_the_readmes_pipeline_is_the_demos():
     assert shown == text_of(ROOT / "model_repository" / "preprocess" / "1" / "pipeline.json")
 
 
-def test_the_docs_python_runs_and_prints_what_follows_it(tmp_path):
+@pytest.mark.parametrize("page", ["pipeline-file.md", "training.md"])
+def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
     shutil.copy(ROOT / "client_examples" / "images" / "china.jpg", tmp_path / "photo.jpg")
-    text = text_of(ROOT / "docs" / "pipeline-file.md")
+    text = text_of(ROOT / "docs" / page)
     programs = re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
     assert programs
     for program, shown in programs:

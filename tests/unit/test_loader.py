@@ -702,3 +702,82 @@ def test_several_processes_without_a_shard_are_refused(monkeypatch):
         loader()
     with loader(shard=(0, 1)) as ours:
         assert len(epoch(ours)) == 5
+
+
+# Boxes
+
+CORNERS = [[2, 3, 20, 25], [0, 0, 4, 4], [10, 10, 30, 28]]
+
+
+def boxed(*ops, count=12):
+    """Photos with 0 to 3 boxes, and a pipeline with the ops before its tensor."""
+    source = samples(count)
+    for index, sample in enumerate(source):
+        n = index % 4
+        sample |= {"boxes": np.array(CORNERS[:n], np.float32).reshape(-1, 4), "labels": np.arange(n), "id": index}
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.random_flip(), pp.resize(height=24, width=24), *ops, pp.tensor(dtype="uint8")]
+    )
+    return source, pipeline.for_training()
+
+
+def test_boxes_and_what_belongs_to_them_follow_the_geometry():
+    source, pipeline = boxed(pp.boxes(min_size=3))
+    with loader(source, pipeline=pipeline, batch_size=4, shuffle=True) as ours:
+        for batch in ours:
+            assert batch["id"].dtype == np.int64
+            for row, index in enumerate(batch["index"].tolist()):
+                boxes, (height, width) = np.array(CORNERS[: index % 4], np.float32).reshape(-1, 4), size(index)
+                if batch.draws[row]["random_flip#0"]["flip"]:
+                    boxes[:, [0, 2]] = width - boxes[:, [2, 0]]
+                moved = boxes * np.array([24 / width, 24 / height] * 2)
+                kept = (moved[:, 2:] - moved[:, :2] >= 3).all(axis=1)
+                assert np.allclose(batch["boxes"][row], moved[kept], atol=1e-4)
+                assert batch["labels"][row].tolist() == np.flatnonzero(kept).tolist()
+
+
+def size(index):
+    return 30 + index % 7, 40 + index % 5
+
+
+def test_padded_boxes_are_one_array():
+    source, pipeline = boxed(pp.boxes(pad=5))
+    with loader(source, pipeline=pipeline, batch_size=4) as ours:
+        for batch in ours:
+            assert batch["boxes"].shape == (4, 5, 4)
+            assert (batch["labels"] >= 0).sum(axis=1).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_boxes_stay_with_their_images_where_samples_are_broken(on_error):
+    source, pipeline = boxed(pp.boxes())
+    source[2]["labels"] = np.arange(7)  # for two boxes
+    source[5]["size"] = (99, 99)
+    source[8]["image"] = b""
+    with loader(source, pipeline=pipeline, batch_size=6, on_error=on_error, max_errors=3) as ours:
+        batches = epoch(ours)
+        assert {each.index: each.error.reason for each in ours.errors} == {2: "BAD_RECORD", 5: "BAD_RECORD", 8: "EMPTY"}
+        for batch in batches:
+            for row, index in enumerate(batch["index"].tolist()):
+                again = ours.replay(0, index, int(batch["attempt"][row]))
+                assert np.array_equal(batch["boxes"][row], again["boxes"][0])
+                assert np.array_equal(batch["tensor"][row], again["tensor"][0])
+                assert len(batch["labels"][row]) == len(batch["boxes"][row]) == index % 4
+    assert sum(map(len, batches)) == (9 if on_error == "skip" else 12)
+
+
+def test_boxes_of_a_pipeline_that_does_not_move_them_are_told_of_once(caplog):
+    source, pipeline = boxed()
+    with loader(source, pipeline=pipeline, batch_size=4) as ours:
+        epoch(ours)
+        epoch(ours)
+    assert caplog.text.count('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos') == 1
+
+
+def test_a_pipeline_that_wants_boxes_of_a_source_without_says_so():
+    _, pipeline = boxed(pp.boxes())
+    with (
+        loader(pipeline=pipeline, on_error="replace") as ours,
+        pytest.raises(pp.PipelineError, match='have no "boxes"'),
+    ):
+        epoch(ours)

@@ -36,6 +36,46 @@ MISTAKES = [
     (lambda: pp.pad(8, 8, fill=256), '"fill" must be 0 to 255, not 256'),
     (lambda: pp.pad(8, 8, fill=(1, -2, 3)), '"fill" must be 0 to 255, not 1, -2, 3'),
     (lambda: pp.letterbox(8, 0), '"width" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.random_resized_crop(0), '"height" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.random_resized_crop(8, scale=(0.5, 0.4)), '"scale" must rise from over 0 to 1 at most, not 0.5, 0.4'),
+    (lambda: pp.random_resized_crop(8, scale=(0.5, 1.1)), '"scale" must rise from over 0 to 1 at most, not 0.5, 1.1'),
+    (lambda: pp.random_resized_crop(8, ratio=(0, 1)), '"ratio" must rise from over 0 to 1000 at most, not 0, 1'),
+    (
+        lambda: pp.random_resized_crop(8, filter="area"),
+        '"area" with antialias true is not for "like": "pillow", which has nearest, box, bilinear, hamming, bicubic, '
+        "lanczos; of the others none has it",
+    ),
+    (
+        lambda: pp.random_crop(8, padding=(1, 2, 3)),
+        '"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not 1, 2, 3',
+    ),
+    (
+        lambda: pp.random_crop(8, padding=-1),
+        '"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not -1',
+    ),
+    (lambda: pp.random_crop(8, fill=300), '"fill" must be 0 to 255, not 300'),
+    (lambda: pp.random_flip(p=1.5), '"p" must be 0 to 1, not 1.5'),
+    (lambda: pp.random_flip(p=float("nan")), '"p" must be 0 to 1, not nan'),
+    (lambda: pp.random_zoom_out(side_range=(0.5, 2)), '"side_range" must rise from 1 to 16 at most, not 0.5, 2'),
+    (lambda: pp.random_zoom_out(side_range=(3, 99)), '"side_range" must rise from 1 to 16 at most, not 3, 99'),
+    (lambda: pp.random_zoom_out(p=-1), '"p" must be 0 to 1, not -1'),
+    (
+        lambda: pp.random_iou_crop(min_scale=0),
+        '"min_scale, max_scale" must rise from over 0 to 1 at most, not 0, 1',
+    ),
+    (
+        lambda: pp.random_iou_crop(max_aspect_ratio=0.1),
+        '"min_aspect_ratio, max_aspect_ratio" must rise from over 0 to 1000 at most, not 0.5, 0.1',
+    ),
+    (
+        lambda: pp.random_iou_crop(sampler_options=()),
+        '"sampler_options" must be numbers of at least 0; 1 and more leave the image whole',
+    ),
+    (lambda: pp.random_iou_crop(trials=0), '"trials" must be 1 to 1000, not 0'),
+    (lambda: pp.boxes(min_size=-1), '"min_size" must be 0 to 16384 pixels, not -1'),
+    (lambda: pp.boxes(min_visible=2), '"min_visible" must be 0 to 1, not 2'),
+    (lambda: pp.boxes(pad=0), '"pad" must be 1 to 100000 rows, not 0'),
+    (lambda: pp.points(pad=0), '"pad" must be 1 to 100000 rows, not 0'),
     (lambda: pp.normalize(mean=float("nan")), '"mean" must be finite, not nan'),
     (lambda: pp.normalize(std=float("inf")), '"std" must be finite, not inf'),
     (lambda: pp.normalize(std=0), '"std" must be over 0, not 0'),
@@ -79,6 +119,15 @@ def test_an_op_cannot_be_changed():
         (pp.pad(100, 120), SQUARE, "100 x 120 rgb, uint8 0..255"),
         (pp.letterbox(64, 80), pp.ImageSpec(), "64 x 80 rgb, uint8 0..255"),
         (pp.flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
+        (pp.random_resized_crop(7), WIDE, "7 x 7 rgb, uint8 0..255"),
+        (pp.random_resized_crop(7, 9, like="tensorflow"), WIDE, "7 x 9 rgb, real 0..255"),
+        (pp.random_crop(7, 9), pp.ImageSpec(), "7 x 9 rgb, uint8 0..255"),
+        (pp.random_crop(44, 104, padding=2), WIDE, "44 x 104 rgb, uint8 0..255"),
+        (pp.random_flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
+        (pp.random_zoom_out(), WIDE, "? x ? rgb, uint8 0..255"),
+        (pp.random_iou_crop(), WIDE, "? x ? rgb, uint8 0..255"),
+        (pp.boxes(), WIDE, "40 x 100 rgb, uint8 0..255"),
+        (pp.points(), WIDE, "40 x 100 rgb, uint8 0..255"),
         (pp.normalize(), WIDE, "40 x 100 rgb, real 0..1"),
         (pp.normalize(mean=0.5, std=0.5), WIDE, "40 x 100 rgb, real -1..1"),
         (pp.normalize(scale=-1), WIDE, "40 x 100 rgb, real -255..0"),
@@ -97,6 +146,12 @@ def test_a_resize_of_the_shorter_side_promises_at_least_that_side():
     assert (spec.min_height, spec.min_width) == (50, 50)
     spec = pp.resize(50, side="longer").infer(pp.ImageSpec())
     assert (spec.min_height, spec.min_width) == (1, 1)
+
+
+def test_a_random_crop_that_no_image_here_could_hold_is_refused():
+    with pytest.raises(pp.PipelineError, match=r"^its height is 41, but that of the image is 40: pad_if_needed allows"):
+        pp.random_crop(41).infer(WIDE)
+    assert str(pp.random_crop(41, pad_if_needed=True).infer(WIDE)) == "41 x 41 rgb, uint8 0..255"
 
 
 @pytest.mark.parametrize(

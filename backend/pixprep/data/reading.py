@@ -78,7 +78,7 @@ def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None
         raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
     image = fields.pop("image")
     name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
-    kept = cache.get(index) if cache else None
+    kept = cache.get(index) if cache is not None else None
     if kept is not None:
         return Sample(index, name, kept, fields)
     if isinstance(image, Path):

@@ -58,7 +58,7 @@ class CpuDecoder:
         self, encoded: Sequence[Encoded | Kept], places: Sequence[Place] | None = None
     ) -> Iterator[Chunk[Encoded | Kept]]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
-        places = places or [self._plan.place] * len(encoded)
+        places = [self._plan.place] * len(encoded) if places is None else places
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
         largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
         return (Chunk((index,), (encoded[index],), (places[index],)) for index in largest_first)

@@ -6,7 +6,7 @@ CuPy has the memory and the streams, and launches. It compiles nothing here: see
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,9 @@ from pixprep.plan import Placement, TensorPlan
 MIDDLE_BYTES = 256 << 20
 """Between the passes, in each thread, unless one image alone needs more. 128 photos of 12 megapixels to 224 take 230
 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x 224, 5 KB on the wire become 11 MB."""
+
+BOX_BYTES = 256 << 20
+"""Of images on larger canvases (``random_zoom_out``), in each thread, unless one image alone needs more."""
 
 _NOTHING = np.empty(0, np.uint8)
 
@@ -54,18 +57,22 @@ class _Room:
 class GpuKernel:
     """See ``Kernel``. Work is queued on CuPy's current stream, and ``run`` returns before it is done."""
 
-    def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
+    def __init__(self, plan: TensorPlan, *, plain: bool = False, box_bytes: int = BOX_BYTES) -> None:
         self._plan = plan
         self.is_plain = plain
+        self._box_bytes = box_bytes
         self._constants = cupy.asarray(launch.constants(plan))
         self._struct = launch.plan_struct(plan, self._constants.data.ptr)
         code, options = launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain))
         module = _module(code, options, cupy.cuda.Device().id)
         self._first_pass = module.get_function("first_pass")
         self._second_pass = module.get_function("second_pass")
+        self._lay = module.get_function("lay") if plan.geometry.has_margins else None
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
         self._uploads = threading.local()
         self._middles = threading.local()
+        self._laid_uploads = threading.local()
+        self._boxes = threading.local()
 
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``: ``images`` are uint8 (height, width, channels) on this device, ``outs`` on it too.
@@ -73,12 +80,32 @@ class GpuKernel:
         Images and outputs must stay alive until the stream has done the work, and the same thread may not call again
         before: one copy takes everything that the kernels read from memory that the next call writes to.
         """
-        if not images:
-            return
+        begin = 0
+        for end in self._parts(placements):
+            if begin:  # the part before has the memory that this one will write to
+                cupy.cuda.get_current_stream().synchronize()
+            self._run(images[begin:end], placements[begin:end], outs, places[begin:end])
+            begin = end
+
+    def _parts(self, placements: Sequence[Placement]) -> Iterator[int]:
+        """Where parts end whose boxes have room together; all but a few batches of training are one part."""
+        used = 0
+        for index, placement in enumerate(placements):
+            needed = launch.box_bytes(self._plan, placement)
+            if used and used + needed > self._box_bytes:
+                yield index
+                used = 0
+            used += needed
+        if placements:
+            yield len(placements)
+
+    def _run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         room = _Room(self._uploads, self._middles)
-        pixels = [
+        pixels: Sequence[launch.PixelBuffer] = [
             launch.PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images
         ]
+        if self._lay is not None and any(placement.inside is not None for placement in placements):
+            _held, pixels, placements = self._laid(pixels, placements)  # until the launches are queued
         first, stride = outs.data.ptr, outs.strides[0]
         tensors = [first + stride * place for place in places]
         prepared = launch.prepare(
@@ -91,12 +118,28 @@ class GpuKernel:
             self._first_pass(part.first_grid, TILE, (structs,))
             self._second_pass(part.second_grid, TILE, (structs, self._struct))
 
+    def _laid(
+        self, pixels: Sequence[launch.PixelBuffer], placements: Sequence[Placement]
+    ) -> tuple[Any, Sequence[launch.PixelBuffer], Sequence[Placement]]:
+        """Images that lie on larger canvases are laid there: the memory of these, and what the kernels now see."""
+        room = _Room(self._laid_uploads, self._boxes)
+        address = room.middle(sum(launch.box_bytes(self._plan, placement) for placement in placements))
+        boxes = launch.laid(self._plan, pixels, placements, address)
+        n_bytes = boxes.structs.nbytes
+        memory, _ = room.upload(n_bytes)
+        memory[:] = boxes.structs.view(np.uint8)
+        room.device.data.copy_from_host_async(memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
+        assert self._lay is not None
+        self._lay(boxes.grid, TILE, (room.device,))
+        return room, boxes.pixels, boxes.placements
+
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
 
         What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
         """
         self._middles = threading.local()
+        self._boxes = threading.local()
 
 
 @cache

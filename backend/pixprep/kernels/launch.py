@@ -18,6 +18,7 @@ from pixprep.kernels.structs import (
     ALIGNMENT,
     DIGITS,
     IMAGE,
+    LAID,
     PIXELS,
     PLAN,
     STEP,
@@ -114,7 +115,8 @@ def code(plan: TensorPlan, *, plain: bool = False) -> str:
     """The CUDA code of the plan's kernels."""
     constants = [("PASSES", PASSES), ("STEP", STEPS)]
     lines = [f"#define {name}_{each.upper()} {i}\n" for name, names in constants for i, each in enumerate(names)]
-    files = ("canvas.cu", "fast.cu" if is_fast(plan) and not plain else "plain.cu")
+    files = ["canvas.cu", "fast.cu" if is_fast(plan) and not plain else "plain.cu"]
+    files += ["lay.cu"] * plan.geometry.has_margins
     return "".join([*lines, *(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in files)])
 
 
@@ -154,6 +156,63 @@ def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
     struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
     struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
     return struct
+
+
+class Boxes(NamedTuple):
+    """The launch that lays images on larger canvases, which are then resized in their place.
+
+    Attributes:
+        structs: (n,) of ``LAID``, to be uploaded.
+        grid: (x, y, z) blocks of ``TILE`` threads.
+        pixels, placements: of all images, those of ``structs`` now laid out.
+    """
+
+    structs: npt.NDArray[np.void]
+    grid: tuple[int, int, int]
+    pixels: Sequence[PixelBuffer]
+    placements: Sequence[Placement]
+
+
+def box_bytes(plan: TensorPlan, placement: Placement) -> int:
+    """What the box of a placement takes that reaches outside its image; 0 for every other one."""
+    if placement.inside is None:
+        return 0
+    top, left, bottom, right = placement.box
+    return -(-(bottom - top) * (right - left) * len(plan.channels) // ALIGNMENT) * ALIGNMENT
+
+
+def laid(
+    plan: TensorPlan,
+    pixels: Sequence[PixelBuffer],
+    placements: Sequence[Placement],
+    address: int,
+) -> Boxes:
+    """The structs of ``lay.cu``, and what the kernels then see in place of the images.
+
+    Args:
+        plan: which tensor.
+        pixels: the decoded images.
+        placements: of each; some reach outside.
+        address: of memory for the boxes, ``box_bytes`` of each placement.
+    """
+    fill = np.zeros(3, np.int32)
+    fill[list(plan.channels)] = plan.fill
+    structs, seen, placed = [], list(pixels), list(placements)
+    for index, (one, placement) in enumerate(zip(pixels, placements, strict=True)):
+        if placement.inside is None:
+            continue
+        top, left, bottom, right = placement.box
+        first_row, first_column, last_row, last_column = placement.inside
+        height, width, channels = bottom - top, right - left, len(plan.channels)
+        corner = one.address + first_row * one.pitch + first_column * channels
+        inner = first_row - top, first_column - left, last_row - top, last_column - left
+        structs.append((corner, address, one.pitch, height, width, *inner, fill, 0))
+        seen[index] = PixelBuffer(address, height, width, width * channels)
+        placed[index] = placement._replace(box=(0, 0, height, width), inside=None)
+        address += box_bytes(plan, placement)
+    array = np.array(structs, LAID)
+    high, wide = (max(struct[name] for struct in array) for name in ("height", "width"))
+    return Boxes(array, (_tiles(int(wide), TILE[0]), _tiles(int(high), TILE[1]), len(array)), seen, placed)
 
 
 def prepare(

@@ -32,6 +32,15 @@ IMAGE = np.dtype(
         ("unused", np.int32),
     ]
 )
+LAID = np.dtype(
+    [
+        *((name, _POINTER) for name in ("pixels", "box")),
+        ("pitch", np.int64),
+        *((name, np.int32) for name in ("height", "width", "top", "left", "bottom", "right")),
+        ("fill", np.int32, 3),
+        ("unused", np.int32),
+    ]
+)
 STEP = np.dtype([("scale", np.float64, 3), ("offset", np.float64, 3), ("operation", np.int32), ("unused", np.int32)])
 PLAN = np.dtype(
     [

@@ -129,7 +129,8 @@ def build(
     chosen |= repeated
     notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if repeated else []
     demo_pipeline = presets.efficientnet_lite0()
-    pipeline = pipeline or demo_pipeline
+    pipeline = (pipeline or demo_pipeline).for_serving()
+    notes += [pipeline.left_out] if pipeline.left_out else []
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)

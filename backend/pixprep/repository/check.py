@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from filecmp import cmp
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,17 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     except PipelineError as error:
         return [_problem(path.name, error)]
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
+
+
+def left_out(path: Path) -> list[str]:
+    """For each pipeline of a repository, or for a pipeline file, what its serving side leaves out, if anything."""
+    notes = []
+    for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
+        with suppress(PipelineError):  # which is a problem, and said as such
+            pipeline = Pipeline.load(file)
+            note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
+            notes += [f"{file}: {note}"] if note else []
+    return notes
 
 
 def _problem(where: str, error: PipelineError) -> Problem:
@@ -198,7 +210,7 @@ def _read_pixprep(
             continue
         where = path.relative_to(folder.parent).as_posix()
         try:
-            pipeline = Pipeline.load(path)
+            pipeline = Pipeline.load(path).for_serving()
             odd = odd_ranges(pipeline)
             file, where = where, f"{folder.name}/{CONFIG_FILE}"
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest

@@ -53,7 +53,7 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
         names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
         if name is not None and model != Names.of(name).preprocess:
             continue
-        pipeline = Pipeline.load(path)
+        pipeline = Pipeline.load(path).for_serving()
         yield from preview(pipeline, encoded).lines()
         onnx = repository / names.classifier / path.parent.name / "model.onnx"
         if model == names.preprocess and onnx.is_file():

@@ -86,7 +86,7 @@ class TritonPythonModel:
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
         """Fill in what ``config.pbtxt`` leaves out; refuse what contradicts the pipeline."""
         config = auto_complete_model_config.as_dict()
-        pipeline = Pipeline.load(Path(pb_utils.get_model_dir()) / model_config.PIPELINE_FILE)
+        pipeline = Pipeline.load(Path(pb_utils.get_model_dir()) / model_config.PIPELINE_FILE).for_serving()
         # The dictionary is live; max_batch_size alone has no effect through it.
         full = model_config.complete(config, pipeline)
         auto_complete_model_config.set_max_batch_size(full["max_batch_size"])
@@ -101,7 +101,9 @@ class TritonPythonModel:
         warnings.filterwarnings("ignore", module=r"PIL\.")
         config = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
-        pipeline = Pipeline.load(version / model_config.PIPELINE_FILE)
+        pipeline = Pipeline.load(version / model_config.PIPELINE_FILE).for_serving()
+        if pipeline.left_out:
+            pb_utils.Logger.log_info(f"{args['model_name']}: {pipeline.left_out}")
         model_config.outputs(config, pipeline)
         (self._input,) = (entry["name"] for entry in model_config.inputs(config))
         if model_config.is_stalling(config):

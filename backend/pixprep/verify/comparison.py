@@ -49,6 +49,7 @@ def verify(
         PipelineError: its decode has ``"reduced": true``.
         PixprepError: a file cannot be read, or no image was compared.
     """
+    pipeline = pipeline.for_serving()
     decode = pipeline.ops[0]
     assert isinstance(decode, ops.Decode)
     if decode.reduced:
