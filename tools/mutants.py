@@ -54,6 +54,84 @@ class Mutant:
 
 
 MUTANTS = (
+    # what training reads
+    Mutant(
+        "an XML file hides a document type in UTF-16",
+        "data/sources/voc.py",
+        'if b"\\0" in data:',
+        'if b"\\0\\0\\0\\0\\0" in data:',
+        "attacks/test_data_xml_bombs.py::test_an_xml_bomb_costs_its_sample_and_nothing_else",
+    ),
+    Mutant(
+        "an XML file may define entities",
+        "data/sources/voc.py",
+        'if b"<!DOCTYPE" in data:',
+        'if b"<!doctype" in data:',
+        "attacks/test_data_xml_bombs.py::test_an_xml_bomb_costs_its_sample_and_nothing_else",
+    ),
+    Mutant(
+        "a box of VOC's counts from 1",
+        "data/sources/voc.py",
+        "boxes[:, :2] -= 1",
+        "boxes[:, :2] -= 0",
+        "unit/test_source_voc.py::test_boxes_count_from_0_and_end_where_the_last_pixel_does",
+    ),
+    Mutant(
+        "a box of COCO's ends at its width",
+        "data/sources/coco.py",
+        "xywh[:, :2] + xywh[:, 2:]], axis=1)",
+        "xywh[:, 2:]], axis=1)",
+        "unit/test_source_coco.py::test_boxes_are_corners_and_labels_count_without_gaps",
+    ),
+    Mutant(
+        "a broken annotation costs nothing",
+        "data/sources/coco.py",
+        "for at in np.flatnonzero(has_image & (wrong | ~has_label)).tolist():",
+        "for at in []:",
+        "unit/test_source_coco.py::test_a_broken_annotation_costs_its_image",
+    ),
+    Mutant(
+        "a record of a changed file is read short",
+        "data/sources/tfrecord.py",
+        "if len(record) < size:",
+        "if len(record) < 0:",
+        "unit/test_source_tfrecord.py::test_a_file_that_changes_after_it_was_scanned_is_seen",
+    ),
+    Mutant(
+        "a record longer than its file is taken",
+        "data/sources/tfrecord.py",
+        "if end > size:",
+        "if end > size + (1 << 62):",
+        "unit/test_source_tfrecord.py::test_a_file_that_ends_early_costs_its_last_record",
+    ),
+    Mutant(
+        "members of a tar sample may come back later",
+        "data/sources/tar.py",
+        "            if key in seen:",
+        "            if key in ():",
+        "unit/test_source_tar.py::test_members_that_are_not_next_to_each_other_cost_their_sample",
+    ),
+    Mutant(
+        "links in a tar file have data",
+        "data/sources/tar.py",
+        'if kind in b"123456":',
+        'if kind in b"":',
+        "attacks/test_data_tar_headers.py::test_links_have_no_data_whatever_they_say",
+    ),
+    Mutant(
+        "classes are numbered as the disk lists them",
+        "data/sources/files.py",
+        "return sorted(folders), sorted(images), sorted(others)",
+        "return sorted(folders, reverse=True), sorted(images), sorted(others)",
+        "unit/test_source_files.py::test_folders_are_classes_sorted_by_name_with_all_that_is_inside",
+    ),
+    Mutant(
+        "a FIFO among the images is waited for",
+        "data/sources/__init__.py",
+        "os.O_RDONLY | os.O_NONBLOCK",
+        "os.O_RDONLY",
+        "attacks/test_data_special_files.py",
+    ),
     # what the user writes: ops, the pipeline and its file
     Mutant(
         "a crop of no pixels is let in",

@@ -170,6 +170,14 @@ def test_a_file_that_is_not_there_is_one_error(tmp_path):
         read.coco(tmp_path, tmp_path / "no.json")
 
 
+def test_folder_and_file_in_the_wrong_order_are_said_to_be(tmp_path):
+    write_coco(tmp_path, 2)
+    with pytest.raises(pp.DataError, match=r"instances.json: is a file, and no folder"):
+        read.coco(tmp_path / "instances.json", tmp_path / "images")
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
+        read.coco(tmp_path / "gone", tmp_path / "instances.json")
+
+
 def test_no_annotations_and_no_good_image_are_read(tmp_path):
     content = {"images": [{"id": 5, "file_name": "a.jpg"}], "annotations": [], "categories": []}
     assert coco(tmp_path, content)[0]["boxes"].shape == (0, 4)

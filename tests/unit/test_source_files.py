@@ -75,8 +75,14 @@ def test_a_folder_without_images_is_one_error(tmp_path, names, text):
 
 
 def test_a_folder_that_is_not_there_is_one_error(tmp_path):
-    with pytest.raises(pp.DataError, match="gone: cannot be read: No such file or directory"):
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
         read.files(tmp_path / "gone")
+    with pytest.raises(
+        pp.DataError, match=r"t.csv: is a file: \[path\] is a list of it, and pixprep.read.table reads CSV"
+    ):
+        read.files(write(tmp_path, "t.csv") / "t.csv")
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
+        read.table(tmp_path / "t.csv", root=tmp_path / "gone")
 
 
 def test_links_in_a_circle_end(tmp_path):
@@ -111,6 +117,22 @@ def test_a_list_keeps_its_order_and_its_labels(tmp_path, monkeypatch):
         read.files(["a.jpg"], labels=[1, 2, 3])
     with pytest.raises(pp.DataError, match="the list of files is empty"):
         read.files([])
+
+
+def test_a_list_is_the_same_one_wherever_its_folder_lies(tmp_path):
+    names = ("a/1.jpg", "b..c/2.jpg", "a/3.jpg")
+    sources = []
+    for folder in ("here", "there/deeper"):
+        write(tmp_path / folder, *names)
+        sources.append(read.files([tmp_path / folder / name for name in names]))
+    assert [sample["name"] for sample in sources[0]] == list(names)
+    assert [sample["image"] for sample in sources[1]] == [tmp_path / "there/deeper" / name for name in names]
+    assert sources[0].fingerprint == sources[1].fingerprint
+    spread = read.files(["/a.jpg", "/b/c.jpg"])
+    assert [(str(sample["image"]), sample["name"]) for sample in spread] == [
+        ("/a.jpg", "a.jpg"),
+        ("/b/c.jpg", "b/c.jpg"),
+    ]
 
 
 def test_each_of_eight_ways_to_break_a_file_is_named_and_costs_only_itself(tmp_path):

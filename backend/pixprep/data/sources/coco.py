@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample
-from pixprep.data.sources.storage import I64, Names, StrPath, absolute, bad, fingerprint, inside, noted, place
+from pixprep.data.sources.storage import I64, Names, StrPath, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.errors import DataError, ImageError
 from pixprep.pipeline_file import read_bytes
 
@@ -138,7 +138,7 @@ def coco(images: StrPath, annotations: StrPath, *, keypoints: bool = False) -> C
     Raises:
         DataError: the file is no such file.
     """
-    where = os.fspath(annotations)
+    where, root = os.fspath(annotations), folder_of(images)
     try:
         if os.stat(where).st_size > _MOST_JSON_BYTES:  # noqa: PTH116
             raise DataError(f"{where}: has more than the {_MOST_JSON_BYTES:,} bytes that are read")
@@ -164,7 +164,7 @@ def coco(images: StrPath, annotations: StrPath, *, keypoints: bool = False) -> C
     boxes, notes = _read_boxes(file.annotations, name, places, categories, broken, points=points.pop())
     ends = np.searchsorted(boxes.pop("image"), np.arange(len(names) + 1)).astype(np.int64)
     notes += [error.detail for _, error in sorted(broken.items())][:100]
-    return CocoImages(absolute(images), names, images_ | {"ends": ends}, boxes, categories, broken=broken, notes=notes)
+    return CocoImages(root, names, images_ | {"ends": ends}, boxes, categories, broken=broken, notes=notes)
 
 
 def _read_images(

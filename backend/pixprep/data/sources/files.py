@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample
-from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, inside, noted, place
+from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.errors import DataError, ImageError, printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
@@ -23,8 +23,8 @@ _MOST_FOLDERS = 64  # one in another
 class ImageFiles:
     """Image files by their paths; see ``Source``. Made by ``files`` and ``table``.
 
-    A sample has ``image`` (a path), ``name`` (the path inside the folder), ``label`` where there are labels, and the
-    other columns of a table, as text.
+    A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
+    ``label`` where there are labels, and the other columns of a table, as text.
     """
 
     def __init__(
@@ -97,14 +97,18 @@ def files(
     if isinstance(where, str | os.PathLike):
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
-        return _folder(absolute(where), classes)
+        if Path(where).is_file():
+            raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
+        return _folder(folder_of(where), classes)
     names = [absolute(path) for path in where]
     if not names:
         raise DataError("the list of files is empty")
     numbers = None if labels is None else np.array(labels, np.int64)
     if numbers is not None and numbers.shape != (len(names),):
         raise DataError(f"{numbers.size:,} labels for {len(names):,} files")
-    return ImageFiles("/", _checked(names), numbers, tuple(classes or ()))
+    root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
+    inner = [name[len(root) :].lstrip("/") for name in names]
+    return ImageFiles(root, _checked(inner), numbers, tuple(classes or ()))
 
 
 def _checked(names: Sequence[str]) -> Names:
@@ -217,7 +221,7 @@ def table(
         DataError: the table cannot be read, lacks a column, or has no line.
     """
     where = os.fspath(path)
-    folder = absolute(root if root is not None else Path(where).parent)
+    folder = folder_of(root if root is not None else Path(where).parent)
     lines = _lines(where)
     first = next(lines, None)
     header = first[1] if first else []

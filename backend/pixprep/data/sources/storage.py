@@ -9,6 +9,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -144,6 +145,17 @@ def inside(root: str, name: str) -> str:
 def absolute(path: StrPath) -> str:
     """A path that holds wherever the process goes."""
     return os.path.abspath(os.fspath(path))  # noqa: PTH100  (Path.absolute keeps "..")
+
+
+def folder_of(path: StrPath) -> str:
+    """The absolute path of a folder that is there: else every sample would be missing, one by one.
+
+    Raises:
+        DataError: it is not, or is a file.
+    """
+    if not Path(path).is_dir():
+        raise DataError(f"{os.fspath(path)}: {'is a file, and no folder' if Path(path).exists() else 'no such folder'}")
+    return absolute(path)
 
 
 def archives(paths: StrPath | Sequence[StrPath]) -> list[str]:
