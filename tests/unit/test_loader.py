@@ -563,8 +563,8 @@ def test_ctrl_c_ends_an_epoch_that_waits_for_a_slow_source():
         "        return super().__getitem__(index)\n"
         "slow = pp.Loader(Slow(samples(64)), PLAIN, batch_size=32, threads=2)\n"
         "import _thread\n"
-        "threading.Timer(0.3, _thread.interrupt_main).start()\n"
         "try:\n"
+        "    threading.Timer(0.3, _thread.interrupt_main).start()\n"
         "    for batch in slow: pass\n"
         "except KeyboardInterrupt:\n"
         "    left = [thread.name for thread in threading.enumerate() if thread.name.startswith('pixprep-')]\n"
@@ -647,14 +647,21 @@ def test_a_trace_has_a_track_for_each_thread(tmp_path):
 
 def test_a_slow_source_gets_more_threads():
     class Slow(list):
+        delay_s = 0.005
+
         def __getitem__(self, index):
-            time.sleep(0.005)
+            time.sleep(self.delay_s)
             return super().__getitem__(index)
 
-    with loader(Slow(samples(160)), batch_size=16) as ours:
-        batches = iter(ours)
-        epoch(batches)
-        assert batches._reader.width > 4
+    source = Slow(samples(96))
+    width, deadline = 0, time.monotonic() + 60
+    with loader(source, batch_size=16) as ours:
+        while width <= 4 and time.monotonic() < deadline:
+            batches = iter(ours)
+            epoch(batches)
+            width = batches._reader.width
+            source.delay_s *= 2  # until it is slower than this machine decodes
+    assert width > 4
 
 
 def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
