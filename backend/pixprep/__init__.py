@@ -15,7 +15,8 @@ The path of one JPEG::
 True
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pixprep import presets
 from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
@@ -28,6 +29,8 @@ from pixprep.pipeline_file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
 
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
+    from pixprep.data import read
+    from pixprep.data.loader import Loader
     from pixprep.ops import Boxes as boxes
     from pixprep.ops import CenterCrop as center_crop
     from pixprep.ops import Crop as crop
@@ -52,6 +55,18 @@ __version__ = "0.1.0"
 globals().update(OPS)
 load = Pipeline.load
 
+
+def __getattr__(name: str) -> Any:
+    """The data side, when it is asked for: who serves needs none of it, and it takes 30 ms."""
+    if name == "read":
+        globals()[name] = import_module("pixprep.data.read")
+    elif name == "Loader":
+        globals()[name] = import_module("pixprep.data.loader").Loader
+    else:
+        raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
+    return globals()[name]
+
+
 __all__ = [
     "Batch",
     "DataError",
@@ -59,6 +74,7 @@ __all__ = [
     "ImageError",
     "ImageSpec",
     "Limits",
+    "Loader",
     "Origin",
     "Pipeline",
     "PipelineError",
@@ -71,5 +87,6 @@ __all__ = [
     "points_to_original",
     "points_to_tensor",
     "presets",
+    "read",
     *OPS,
 ]

@@ -116,6 +116,18 @@ _DIRECTORY: dict[str, Any] = {"type": Path, "metavar": "DIR"}
 _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipeline file"}
 _IMAGES: dict[str, Any] = {**_FILE, "nargs": "+", "help": "an image, or a folder of them"}
+_SOURCE: dict[str, Any] = {
+    "metavar": "SOURCE",
+    "help": "KIND:PATH, or a folder, a pattern such as train-*.tar, a .csv, .json (COCO), .tfrecord; "
+    "kinds: files, table, tfrecord, coco, voc, tar",
+}
+_SOURCE_OPTION: dict[str, Any] = {
+    "type": _option,
+    "action": "append",
+    "default": [],
+    "metavar": "NAME=VALUE",
+    "help": "of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; may be repeated",
+}
 _PHOTO: dict[str, Any] = {**_FILE, "help": "the photo of the preview; default: a small one that pixprep brings along"}
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
@@ -145,10 +157,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[..., int]) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[..., int], among: Any = parsers) -> argparse.ArgumentParser:
         """A command whose docstring is its help: what it does, and an example."""
         text, _, example = (run.__doc__ or "").partition("\n\n")
-        sub = parsers.add_parser(
+        sub: argparse.ArgumentParser = among.add_parser(
             name,
             help=text,
             description=text,
@@ -248,6 +260,26 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--formats", type=_formats, default=USUAL, metavar="LIST", help=formats)
     run.add_argument("--decoder", **_one_of(CODECS), help=f"of JPEGs on a GPU; {_DEFAULT}")
     run.add_argument("--json", **_json("an object a line"))
+
+    text = "Look at what training reads."
+    about_data = parsers.add_parser("data", help=text, description=text).add_subparsers(required=True, metavar="WHAT")
+    data_check = command("check", commands.check_data, about_data)
+    data_check.add_argument("source", **_SOURCE)
+    data_check.add_argument("--option", **_SOURCE_OPTION)
+    through = "a pipeline file, through whose training side they go; default: an upright decode"
+    data_check.add_argument("--pipeline", **_FILE, help=through)
+    data_check.add_argument("--threads", **_COUNT, help="default: the cores of this process")
+    data_check.add_argument("--json", **_json("an object: samples, broken, notes"))
+
+    preview = command("preview", commands.preview_training)
+    preview.add_argument("pipeline", **_PIPELINE)
+    preview.add_argument("source", **_SOURCE)
+    preview.add_argument("--option", **_SOURCE_OPTION)
+    preview.add_argument("--output", **_FILE, required=True, help="the PNG to write: the samples and what was drawn")
+    preview.add_argument("--count", **_COUNT, default=12, help=f"of samples; {_DEFAULT}")
+    preview.add_argument("--seed", type=_whole(0), default=0, metavar="N", help=f"of order and draws; {_DEFAULT}")
+    preview.add_argument("--epoch", type=_whole(0), default=0, metavar="N", help=_DEFAULT)
+    preview.add_argument("--serving", action="store_true", help="show the serving side, on the same samples")
 
     serve = command("serve", commands.serve_models)
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)

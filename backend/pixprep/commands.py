@@ -11,6 +11,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -28,7 +29,7 @@ from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, say, say_text, summary
+from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
@@ -293,6 +294,67 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
                 np.save(path, array)
             row["output"] = str(path)
         yield row
+
+
+def preview_training(
+    *,
+    pipeline: Path,
+    source: str,
+    option: Sequence[tuple[str, Any]],
+    output: Path,
+    serving: bool,
+    **options: Any,
+) -> int:
+    """Draw a contact sheet: what training sees of a data set, with boxes and what was drawn.
+
+    pixprep preview pipeline.json train --output sheet.png
+    """
+    from pixprep.data.contact_sheet import contact_sheet
+    from pixprep.data.opening import open_source
+
+    _check_picture(output, [])
+    if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
+        raise PixprepError(f"{output}: would be one of the samples: name a file outside {source}")
+    loaded = Pipeline.load(pipeline)
+    side = loaded.for_serving() if serving else loaded.for_training()
+    with quiet():  # the sheet names what is broken
+        opened = open_source(source, dict(option))
+        sheet = contact_sheet(opened, side, title=f"{pipeline.name}, {source}", **options)
+    _write_picture(output, sheet)
+    say(f"{output}: what {'serving' if serving else 'training'} sees", file=sys.stderr)
+    return 0
+
+
+def check_data(
+    *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
+) -> int:
+    """Decode every sample of a data set once, and name what is broken.
+
+    pixprep data check coco:instances.json --option images=train2017
+    """
+    from pixprep.data.check import check
+    from pixprep.data.opening import open_source
+
+    def say_broken(broken: Any) -> None:
+        if not as_json:
+            with progress.hidden():
+                say(broken.error)
+
+    with quiet():  # all that is logged is said below
+        opened = open_source(source, dict(option))
+        through = Pipeline.load(pipeline).for_training() if pipeline else None
+        with Progress("samples") as progress:
+            found = check(opened, pipeline=through, threads=threads, on_broken=say_broken, on_progress=progress.to)
+    if as_json:
+        rows = [{"index": each.index, "reason": each.error.reason, "detail": each.error.detail} for each in found]
+        say_text(json.dumps({"samples": len(opened), "broken": rows, "notes": opened.notes}, indent=2))
+        return 1 if found else 0
+    for note in opened.notes:
+        say(f"note: {note}", file=sys.stderr)
+    reasons = Counter(each.error.reason for each in found)
+    listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons.most_common())
+    say(f"{source}: {len(opened):,} samples, {f'{len(found):,} broken: {listed}' if found else 'all whole'}")
+    return 1 if found else 0
 
 
 def serve_models(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from threading import Lock
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Limits
+from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
@@ -31,6 +31,7 @@ class Batch:
         recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
         fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
         placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
+        fields: what came with the samples of a ``Loader`` and is no output: see there.
     """
 
     outputs: dict[str, Array]
@@ -40,16 +41,63 @@ class Batch:
     recovered: int = 0
     fallbacks: int = 0
     placed: list[Placed | None] = field(default_factory=list, repr=False)
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def __getitem__(self, name: str) -> Array:
-        """An output by its name.
+    def __getitem__(self, name: str) -> Any:
+        """An output or a field by its name.
 
         Raises:
             KeyError: there is none of that name in this batch.
         """
-        if name not in self.outputs:
-            raise KeyError(f'no "{name}" in this batch; there are {", ".join(self.outputs)}')
-        return self.outputs[name]
+        for found in (self.outputs, self.fields):
+            if name in found:
+                return found[name]
+        raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
+
+    def __len__(self) -> int:
+        """How many images."""
+        return len(self.errors)
+
+    @property
+    def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
+        """For each image what was drawn for it, by op, as JSON holds it: see ``Plan.replaying``."""
+        return [placed.draws if placed else {} for placed in self.placed]
+
+    def torch(self, *names: str, device: Any = None) -> Any:
+        """Outputs and fields as PyTorch has them, without a copy where they are on the device already.
+
+        >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
+
+        Args:
+            names: which; default: all, as a dict.
+            device: of PyTorch; default: where they are.
+
+        Returns:
+            A tensor for each array of numbers, a list of tensors for a list of arrays; all else as it is. For one name
+            the thing itself, for several a tuple in this order.
+
+        Raises:
+            KeyError: there is none of that name in this batch.
+            SetupError: PyTorch is not installed.
+        """
+        return self._handed_over(names, "torch", device=device)
+
+    def jax(self, *names: str, device: Any = None) -> Any:
+        """The same as JAX arrays. JAX makes 32-bit numbers of 64-bit ones, unless ``jax_enable_x64`` is set."""
+        return self._handed_over(names, "jax", device=device)
+
+    def tf(self, *names: str) -> Any:
+        """The same as TensorFlow tensors, texts too; a list of arrays is a list of tensors."""
+        return self._handed_over(names, "tensorflow")
+
+    def cupy(self, *names: str) -> Any:
+        """The same as CuPy arrays, on the GPU."""
+        return self._handed_over(names, "cupy")
+
+    def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
+        from pixprep.data.frameworks import handed_over  # noqa: PLC0415  (for training only)
+
+        return handed_over(self, names, library, **options)
 
     def _repr_html_(self) -> str:
         from pixprep.notebook import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
@@ -120,6 +168,11 @@ class Engine:
         """How many threads work at once."""
         return self._device.lanes
 
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The outputs that are on the device."""
+        return tuple(self._kernels)
+
     def run(self, encoded: Sequence[Encoded]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
 
@@ -138,10 +191,13 @@ class Engine:
 
     def run_batch(
         self,
-        encoded: Sequence[Encoded],
+        encoded: Sequence[Encoded | Kept],
         *,
         outputs: Sequence[str] | None = None,
         places: Sequence[Place] | None = None,
+        into: Mapping[str, Array] | None = None,
+        rows: Sequence[int] | None = None,
+        keep: Callable[[int, Decoded], None] | None = None,
     ) -> Batch:
         """All outputs of the pipeline, or those named, for each image; see ``run``.
 
@@ -150,6 +206,10 @@ class Engine:
             outputs: names; default: all.
             places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it; default: the plan's own,
                 which a plan with random ops has not.
+            into: arrays on the device to write outputs into, by name, as ``run_batch`` makes them for the others.
+            rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
+            keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
+                that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``.
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn.
@@ -164,15 +224,16 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        count = len(encoded)
+        count, into = len(encoded), into or {}
+        rows = range(count) if rows is None else rows
         batch = Batch(
-            outputs={name: self._array(name, count) for name in names},
+            outputs={name: into[name] if name in into else self._array(name, count) for name in names},
             errors=[None] * count,
             decode_s=[0.0] * count,
             transform_s=[0.0] * count,
             placed=[None] * count,
         )
-        chunks = self._decoder.chunks(encoded, places)
+        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
@@ -183,7 +244,7 @@ class Engine:
             recovered = fallbacks = 0
             while chunk is not None:
                 with self._device.lane():
-                    images = self._run_chunk(chunk, batch)
+                    images = self._run_chunk(chunk, batch, rows, keep)
                 recovered += sum(image.is_recovered for image in images)
                 fallbacks += sum(image.is_fallback for image in images)
                 chunk = take()
@@ -207,7 +268,9 @@ class Engine:
         shape = (count, *spec.shape)
         return self._device.empty(shape, spec.dtype) if name in self._kernels else np.empty(shape, spec.dtype)
 
-    def _run_chunk(self, chunk: Chunk[Any], batch: Batch) -> list[Decoded]:
+    def _run_chunk(
+        self, chunk: Chunk[Any], batch: Batch, rows: Sequence[int], keep: Callable[[int, Decoded], None] | None
+    ) -> list[Decoded]:
         """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
         with self._decoder.decode(chunk) as results:
@@ -217,20 +280,24 @@ class Engine:
                 if isinstance(result, ImageError):
                     batch.errors[index] = result
                     for array in batch.outputs.values():
-                        array[index] = 0
+                        array[rows[index]] = 0
                 else:
-                    images[index] = result
+                    images[rows[index]] = result
                     batch.placed[index] = result.placed
             for name, array in batch.outputs.items():
                 self._write(name, images, array)
             after_transform = perf_counter()
+            if keep is not None:
+                for index, result in zip(chunk.indices, results, strict=True):
+                    if not isinstance(result, ImageError):
+                        keep(index, result)
         for index in chunk.indices:
             batch.decode_s[index] = (after_decode - start) / len(chunk.indices)
             batch.transform_s[index] = (after_transform - after_decode) / len(chunk.indices)
         return list(images.values())
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> None:
-        """One output of the images of a chunk, by their places in the batch."""
+        """One output of the images of a chunk, by their rows."""
         output = self.plan.outputs[name]
         match output:
             case SizePlan():

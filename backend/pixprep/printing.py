@@ -69,6 +69,18 @@ def log_to_stderr() -> None:
     logging.basicConfig(handlers=[handler])
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Log no warnings inside: what they say is printed."""
+    logger = logging.getLogger("pixprep")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def summary(array: Any) -> dict[str, Any]:
     """Shape, type and range of an array."""
     values = array.astype(np.float64)

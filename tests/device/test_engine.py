@@ -21,6 +21,7 @@ import reference
 from compare import EQUAL, assert_close
 from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
+from pixprep.decoders import Kept
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.kernels import compiled
 from pixprep.kernels.resampling import RECENT
@@ -452,3 +453,30 @@ def test_a_trim_while_others_work_changes_nothing():
                 for tensor, expected in zip(engine.run(GOOD), wanted, strict=True):
                     assert_close(tensor, expected, EQUAL)
             done.set()
+
+
+def test_images_are_written_into_rows_of_arrays_that_are_given():
+    images = [photo("china"), b"no image", photo("flower")]
+    with pp.Engine(PIPELINE) as engine:
+        expected = engine.run_batch(images)
+        room = {"tensor": np.full((5, 3, 20, 20), 7, np.float32)}
+        batch = engine.run_batch(images, into=room, rows=[4, 1, 0])
+        assert batch["tensor"] is room["tensor"]
+        assert [error and error.reason for error in batch.errors] == [None, "UNKNOWN_FORMAT", None]
+        for row, place in ((4, 0), (1, 1), (0, 2)):
+            assert np.array_equal(room["tensor"][row], expected["tensor"][place])
+        assert (room["tensor"][2:4] == 7).all()
+
+
+def test_pixels_that_were_kept_give_the_same_again():
+    images = [photo("china"), b"no image", with_exif(6), png(noise(20, 30))]
+    kept = {}
+    with pp.Engine(PIPELINE) as engine:
+        first = engine.run_batch(
+            images, keep=lambda place, image: kept.setdefault(place, Kept(np.array(image.pixels, order="C")))
+        )
+        assert sorted(kept) == [0, 2, 3]
+        second = engine.run_batch([kept.get(place, image) for place, image in enumerate(images)])
+        assert np.array_equal(first["tensor"], second["tensor"])
+        assert first.placed == second.placed
+        assert [error and error.reason for error in second.errors] == [None, "UNKNOWN_FORMAT", None, None]

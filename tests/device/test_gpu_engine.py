@@ -866,3 +866,24 @@ def test_random_geometry_is_the_cpus(name, gpu):  # noqa: ARG001
         assert len(np.unique(ours["tensor"][:40].reshape(40, -1), axis=0)) == 40
         with pytest.raises(pp.PipelineError, match="random ops need numbers"):
             engine.run_batch(images)
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, on_error):  # noqa: ARG001
+    pipeline = pp.Pipeline([*PIPELINE.ops[:2], pp.random_flip(), *PIPELINE.ops[2:]]).for_training()
+    source = [
+        {"image": b"no image" if index in (3, 9) else jpeg(60 + index, 80, index), "label": index}
+        for index in range(16)
+    ]
+    options = {"batch_size": 8, "shuffle": True, "on_error": on_error, "max_errors": 2}
+    with pp.Loader(source, pipeline, **options) as cpu, pp.Loader(source, pipeline, device="gpu", **options) as ours:
+        for _ in range(2):
+            for batch, expected in zip(ours, cpu, strict=True):
+                assert batch.draws == expected.draws
+                for name in ("label", "index", "attempt"):
+                    assert np.array_equal(batch[name], expected[name])
+                for name in ("original_size", "transform"):
+                    assert np.array_equal(batch[name], expected[name])
+                assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3  # two decoders
+        assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
+        assert len(ours.errors) == 2

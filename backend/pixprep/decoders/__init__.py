@@ -44,6 +44,17 @@ class Decoded:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """An image that a decoder of the same plan has decoded before; the CPU's takes it in place of encoded bytes.
+
+    Attributes:
+        pixels: a copy of its ``Decoded.pixels``, whole: of an image that was not ``reduced``.
+    """
+
+    pixels: Pixels
+
+
+@dataclass(frozen=True)
 class Chunk(Generic[T]):
     """Images of a batch that are decoded together.
 

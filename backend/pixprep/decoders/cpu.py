@@ -23,7 +23,7 @@ import PIL
 import simplejpeg
 from PIL import Image, features
 
-from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Limits, boxes
+from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, boxes
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.errors import ImageError, PixprepError, SetupError
@@ -61,26 +61,34 @@ class CpuDecoder:
         self._budget = _Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None = None) -> Iterator[Chunk[Encoded]]:
+    def chunks(
+        self, encoded: Sequence[Encoded | Kept], places: Sequence[Place] | None = None
+    ) -> Iterator[Chunk[Encoded | Kept]]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
-        places = places or [self._plan.place] * len(encoded)
-        largest_first = sorted(range(len(encoded)), key=lambda index: -len(encoded[index]))
+        places = [self._plan.place] * len(encoded) if places is None else places
+        sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
+        largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
         return (Chunk((index,), (encoded[index],), (places[index],)) for index in largest_first)
 
     @contextmanager
-    def decode(self, chunk: Chunk[Encoded]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[Encoded | Kept]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
         (encoded,), (place,) = chunk.images, chunk.places
         with self.decoded(encoded, place) as image:
             yield [image]
 
     @contextmanager
-    def decoded(self, encoded: Encoded, place: Place | None = None) -> Iterator[Decoded | ImageError]:
+    def decoded(self, encoded: Encoded | Kept, place: Place | None = None) -> Iterator[Decoded | ImageError]:
         """One image, as ``decode`` gives it; ``place`` None: the plan's own."""
         memory = _Memory(self._budget, self._buffers)
+        place = place or self._plan.place
         try:
             try:
-                result: Decoded | ImageError = self._decode(encoded, place or self._plan.place, memory)
+                result: Decoded | ImageError
+                if isinstance(encoded, Kept):
+                    result = Decoded(encoded.pixels, place(*encoded.pixels.shape[:2]))
+                else:
+                    result = self._decode(encoded, place, memory)
             except ImageError as error:
                 result = error.as_value()
             yield result

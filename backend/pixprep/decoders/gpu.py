@@ -167,7 +167,7 @@ class GpuDecoder:
         A large batch has a chunk for each lane at least. Where the cores read every image's data first, it has twice as
         many, as long as each core has an image of one.
         """
-        wholes = [_whole(place) for place in places] if places else [self._plan.place] * len(encoded)
+        wholes = [self._plan.place] * len(encoded) if places is None else [_whole(place) for place in places]
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._readers else (_LEAST, _CHUNKS)
         count = len(encoded)
         most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))

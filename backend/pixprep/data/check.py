@@ -1,0 +1,54 @@
+"""Every sample of a source decoded once: what a training would stumble over, before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pixprep.data.loader import Loader
+from pixprep.data.making import Broken
+from pixprep.data.sources import Source
+from pixprep.ops import CenterCrop, Decode, Tensor
+from pixprep.pipeline import Pipeline
+
+_BATCH = 64
+
+
+def check(
+    source: Source,
+    *,
+    pipeline: Pipeline | None = None,
+    threads: int | None = None,
+    on_broken: Callable[[Broken], None] = lambda _: None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[Broken]:
+    """Read and decode each sample of a source, as an epoch of a ``Loader`` does.
+
+    Args:
+        source: from ``pixprep.read``.
+        pipeline: what the samples must go through; default: an upright decode.
+        threads: as the Loader's.
+        on_broken: is told of each broken sample as soon as it is met.
+        on_progress: is told how many samples are done, and of how many.
+
+    Returns:
+        The broken samples in the source's order.
+    """
+    ops = [Decode(), CenterCrop(height=1, width=1), Tensor(dtype="uint8")]
+    options: dict[str, Any] = {
+        "batch_size": _BATCH,
+        "shard": (0, 1),
+        "last": "short",
+        "on_error": "skip",
+        "max_errors": 1.0,
+    }
+    with Loader(source, pipeline or Pipeline(ops), threads=threads, **options) as loader:
+        told = 0
+        for batch in loader:
+            for broken in loader.errors[told:]:
+                on_broken(broken)
+                told += 1
+            on_progress(int(batch["index"].max()) + 1, len(source))
+        for broken in loader.errors[told:]:
+            on_broken(broken)
+        return sorted(loader.errors, key=lambda broken: broken.index)

@@ -1,0 +1,135 @@
+"""A contact sheet: what a training sees of a few samples, with their boxes, and what was drawn for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+from pixprep.coordinates import boxes_to_original, convert
+from pixprep.data.loader import Loader
+from pixprep.data.sources import Source
+from pixprep.engine import Batch
+from pixprep.errors import printable
+from pixprep.pictures import CROP, FAINT, INK, Panel, Picture, Sheet, fitted, levels_of
+from pixprep.pipeline import Pipeline
+from pixprep.plan import BoxesPlan, Placed, TensorPlan, moved
+
+U8 = npt.NDArray[np.uint8]
+_ROW = 3
+_MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
+
+
+def contact_sheet(
+    source: Source, pipeline: Pipeline, *, count: int = 12, seed: int = 0, epoch: int = 0, title: str = ""
+) -> Picture:
+    """The first samples of an epoch, as the Loader gives them: the first tensor, in its true colours.
+
+    Args:
+        source: from ``pixprep.read``.
+        pipeline: the training side, or any other.
+        count: of samples.
+        seed: as the Loader's, with ``shuffle=True``.
+        epoch: as the Loader's.
+        title: of the picture.
+
+    Returns:
+        A picture about 1,700 pixels wide, RGB.
+
+    Raises:
+        DataError: most of the samples that were tried are broken.
+    """
+    size = min(count, len(source))
+    options: dict[str, Any] = {"shuffle": True, "seed": seed, "shard": (0, 1)}
+    with Loader(source, pipeline, batch_size=size, on_error="replace", max_errors=_MOST_SHARE, **options) as loader:
+        loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+        epoch_ = iter(loader)
+        batch = next(epoch_)
+        epoch_.close()
+        broken = loader.errors
+    sheet = Sheet()
+    sheet.heading(title or "what training sees", f"seed {seed}, epoch {epoch}: {size} of {len(source):,} samples")
+    shown = panels(pipeline, batch, getattr(source, "classes", ()))
+    for start in range(0, size, _ROW):
+        sheet.panels(shown[start : start + _ROW])
+        sheet.gap(16)
+    if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline)):
+        sheet.text("note: the samples have boxes, and the pipeline has no op boxes: training gets none", 16, INK)
+    for each in broken:
+        sheet.text(f"broken: {each.error}", 16, FAINT)
+    return sheet.image()
+
+
+def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
+    """Each sample of a batch: its first tensor with its boxes, its name and label, and its draws."""
+    return [_panel(pipeline, batch, row, classes) for row in range(len(batch))]
+
+
+def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...]) -> Panel:
+    name, plan = next((name, each) for name, each in pipeline.plan.outputs.items() if isinstance(each, TensorPlan))
+    placed = batch.placed[row]
+    assert placed is not None
+    picture = Image.fromarray(np.ascontiguousarray(fitted(_levels(plan, batch[name][row]))))
+    factor = picture.width / placed.placements[name].canvas[1]
+    for boxes_name, boxes_plan in _boxes_plans(pipeline):
+        boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
+        labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
+        _draw_boxes(picture, boxes * factor, [_class(label, classes) for label in labels])
+    words = [f"{key}: {_said(drawn)}" for key, drawn in placed.draws.items()]
+    label = f"label {_class(batch['label'][row], classes)}, " if "label" in batch.fields else ""
+    title = batch["name"][row] if "name" in batch.fields else f"sample {batch['index'][row]}"
+    line = f"{label}{placed.height} x {placed.width}, sample {int(batch['index'][row]):,}"
+    return Panel(title, line, np.asarray(picture), words)
+
+
+def _levels(plan: TensorPlan, tensor: Any) -> U8:
+    """The tensor as it was before the arithmetic: uint8 (height, width, 1 or 3), RGB."""
+    pixels = np.asarray(tensor)
+    pixels = np.moveaxis(pixels, 0, -1) if plan.spec.layout == "chw" else pixels
+    table = plan.table.astype(np.float64)
+    channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(table[:, [0, -1]])]
+    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
+
+
+def _boxes_plans(pipeline: Pipeline) -> Iterator[tuple[str, BoxesPlan]]:
+    for name, each in pipeline.plan.annotations.items():
+        if isinstance(each, BoxesPlan):
+            yield name, each
+
+
+def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: str) -> npt.NDArray[np.float64]:
+    """Boxes as the op gave them, which may stand before a resize, in pixels of the tensor: (n, 4) xyxy."""
+    found = np.asarray(boxes, np.float64).reshape(-1, 4)
+    if plan.pad is not None:
+        found = found[(found != -1).any(axis=1)]
+    if plan.is_normalized:
+        found = found * (*placed.placements[name].canvas[::-1], *placed.placements[name].canvas[::-1])
+    photo = boxes_to_original(convert(found, plan.format, "xyxy"), placed.placements[name].transform)
+    return moved(np.asarray(photo), placed.placements[tensor].transform)
+
+
+def _draw_boxes(picture: Picture, boxes: npt.NDArray[np.float64], words: list[str]) -> None:
+    """Frames with their class in the corner."""
+    draw = ImageDraw.Draw(picture)
+    for (left, top, right, bottom), word in zip(boxes.tolist(), words, strict=False):
+        draw.rectangle((left, top, max(right - 1, left), max(bottom - 1, top)), outline=CROP, width=2)
+        if word:
+            text = printable(word)[:30]
+            place = (max(left, 0) + 4, max(top, 0) + 3)
+            draw.rectangle(draw.textbbox(place, text), fill=CROP)
+            draw.text(place, text, "#000000")
+
+
+def _class(label: Any, classes: tuple[str, ...]) -> str:
+    if label is None:
+        return ""
+    number = int(label)
+    return classes[number] if 0 <= number < len(classes) else str(number)
+
+
+def _said(words: Mapping[str, Any]) -> str:
+    """``top 3, left 9``; what was drawn is numbers, or yes and no."""
+    return ", ".join(f"{name} {f'{value:.4g}' if isinstance(value, float) else value}" for name, value in words.items())

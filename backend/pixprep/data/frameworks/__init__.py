@@ -1,0 +1,76 @@
+"""Batches as other libraries have them. One module a library, imported on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal, Protocol
+
+from pixprep.data.order import Order
+from pixprep.engine import Batch
+from pixprep.errors import SetupError
+
+Library = Literal["torch", "jax", "tensorflow", "cupy", "keras"]
+
+
+class Batches(Protocol):
+    """What the modules here need of a Loader; see there."""
+
+    order: Order
+
+    @property
+    def is_static(self) -> bool: ...  # noqa: D102
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def example(self) -> Batch: ...  # noqa: D102
+
+    def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...  # noqa: D102
+
+
+def library(name: Library) -> ModuleType:
+    """Our module for a library.
+
+    Raises:
+        SetupError: the library is not installed.
+    """
+    try:
+        return import_module(f"pixprep.data.frameworks.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("pixprep"):
+            raise
+        package = "cupy-cuda12x" if name == "cupy" else name
+        raise SetupError(f"this needs {error.name}, which is not installed: pip install {package}") from None
+
+
+def handed_over(batch: Batch, names: Sequence[str], name: Library, **options: Any) -> Any:
+    """What ``Batch.torch`` and the others give."""
+    convert = library(name).converted
+    return chosen(names, (*batch.outputs, *batch.fields), lambda each: convert(batch[each], **options))
+
+
+def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str], Any]) -> Any:
+    """One value for one name, a tuple for several, and for none a dict of all."""
+    if not names:
+        return {name: value(name) for name in all_names}
+    values = tuple(value(name) for name in names)
+    return values[0] if len(names) == 1 else values
+
+
+def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """An array converted, a list of arrays as a list of what they become, and all else as it is."""
+    if is_array(value):
+        return convert(value)
+    if isinstance(value, list) and value and all(map(is_array, value)):
+        return [convert(each) for each in value]
+    return value
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of numbers, on whatever device."""
+    return hasattr(value, "__dlpack__") and value.dtype.kind in "biufc"

@@ -1,0 +1,19 @@
+"""JAX: arrays that share the batch's memory on the CPU, where it begins at a multiple of 64 bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from pixprep.data.frameworks import mapped
+
+
+def converted(value: Any, device: Any = None) -> Any:
+    """Arrays on JAX's device of the same kind, or on another; 64-bit numbers are copied to 32 bits by default."""
+    return mapped(value, lambda array: _array(array, device))
+
+
+def _array(array: Any, device: Any) -> Any:
+    found = jax.dlpack.from_dlpack(array)
+    return found if device is None else jax.device_put(found, device)

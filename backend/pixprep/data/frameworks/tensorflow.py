@@ -1,0 +1,68 @@
+"""TensorFlow: tensors that share the batch's memory, and a tf.data.Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pixprep.data.frameworks import Batches, chosen, is_array, mapped
+from pixprep.data.recycling import ALIGNMENT
+from pixprep.engine import Batch
+from pixprep.errors import DataError
+
+
+def converted(value: Any) -> Any:
+    """Tensors over the same memory where TensorFlow can; texts become its strings."""
+    if isinstance(value, list) and value and all(isinstance(each, str | bytes) for each in value):
+        return tf.constant(value)
+    return mapped(value, _tensor)
+
+
+def _tensor(array: Any) -> Any:
+    """TensorFlow 2.21 ends the process when it reads shared memory that begins anywhere else."""
+    if isinstance(array, np.ndarray) and (array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous):
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def dataset(loader: Batches, names: Sequence[str]) -> Any:
+    """See ``Loader.tf``."""
+    example = loader.example()
+    size = loader.order.batch_size if loader.is_static else None
+    wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(example[name])]
+
+    def batches() -> Iterator[Any]:
+        return map(values, loader)
+
+    def values(batch: Batch) -> Any:
+        return chosen(names, wanted, lambda name: _value(batch[name]))
+
+    return tf.data.Dataset.from_generator(
+        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example[name], size))
+    )
+
+
+def _is_tensor(value: Any) -> bool:
+    return is_array(value) or (isinstance(value, list) and (is_array(value[0]) or isinstance(value[0], str | bytes)))
+
+
+def _signature(name: str, value: Any, size: int | None) -> Any:
+    """The type of a value with ``size`` rows, told from one with one row."""
+    if is_array(value):
+        return tf.TensorSpec((size, *value.shape[1:]), value.dtype)
+    (first,) = value
+    if is_array(first):
+        return tf.RaggedTensorSpec((size, None, *first.shape[1:]), first.dtype, ragged_rank=1)
+    if isinstance(first, str | bytes):
+        return tf.TensorSpec((size,), tf.string)
+    raise DataError(f'the field "{name}" is no tensor, but {type(first).__name__}: name those that are wanted')
+
+
+def _value(value: Any) -> Any:
+    """What a generator gives for it: tf.data takes NumPy's arrays."""
+    if isinstance(value, list) and is_array(value[0]):
+        return tf.RaggedTensor.from_row_lengths(np.concatenate(value), [len(each) for each in value])
+    return value if is_array(value) else np.array(value, object)

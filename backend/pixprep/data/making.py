@@ -1,0 +1,285 @@
+"""Batches out of samples: what an epoch's thread does, and what it does about broken samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.data.boxes import Annotated, columns
+from pixprep.data.cache import PixelCache
+from pixprep.data.fields import collated
+from pixprep.data.order import Order, Part
+from pixprep.data.reading import AnySource, Reader, Sample
+from pixprep.data.recycling import Recycler
+from pixprep.data.timeline import Timeline
+from pixprep.decoders import Limits
+from pixprep.engine import Batch, Engine
+from pixprep.errors import DataError, ImageError, printable
+from pixprep.plan import Placed
+
+log = logging.getLogger(__name__)
+
+OnError = Literal["raise", "replace", "skip"]
+ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
+MOST_ATTEMPTS = 100
+"""Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A sample that could not be delivered.
+
+    Attributes:
+        epoch: in which it was asked for.
+        index: in the source.
+        name: as the source says it.
+        error: why.
+        replaced_by: the index of the sample that came in its place; None: it was left out.
+    """
+
+    epoch: int
+    index: int
+    name: str
+    error: ImageError
+    replaced_by: int | None = None
+
+    def __str__(self) -> str:
+        what = "left out" if self.replaced_by is None else f"sample {self.replaced_by:,} came in its place"
+        return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
+
+
+@dataclass
+class _Rows:
+    """The samples of a batch.
+
+    Attributes:
+        samples: each, read.
+        attempts: the how-many-th replacement each is; 0: it is none.
+        is_padding: as in ``Part``.
+        annotated: what the plan makes of their annotations.
+    """
+
+    samples: list[Sample]
+    attempts: list[int]
+    is_padding: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    annotated: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker:
+    """Makes the batches of epochs, one thread at a time.
+
+    Attributes:
+        source, order, engine, limits: what is read, in which order, and what makes tensors of it.
+        on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
+        recycler: of the outputs; None: the device has its own.
+        cache: of pixels.
+        timeline: gets what was done.
+        broken: by their indices the samples that were left out or replaced.
+        told: what was warned of already.
+        busy_s: of all threads together, seconds of ``decode_s`` and ``transform_s``.
+    """
+
+    source: AnySource
+    order: Order
+    engine: Engine
+    limits: Limits
+    on_error: OnError
+    most_errors: int
+    recycler: Recycler | None
+    cache: PixelCache | None
+    timeline: Timeline = field(default_factory=Timeline)
+    broken: dict[int, Broken] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    busy_s: dict[str, float] = field(default_factory=lambda: {"decode_s": 0.0, "transform_s": 0.0})
+    _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
+
+    def reader(self) -> Reader:
+        """What reads samples for ``batches``, which closes it."""
+        return Reader(self.source, self.limits, self.timeline, self.cache)
+
+    def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
+        """For each batch the position in the epoch after it, and the batch.
+
+        Raises:
+            ImageError, DataError: a sample is broken, or too many are.
+        """
+        met: dict[int, str] = {}
+        try:
+            with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
+                for part, samples in ahead:
+                    made = self._made(epoch, part, samples, reader, met)
+                    if len(made):
+                        yield part.end, made
+                    del made  # or this frame would keep it while the next one is made
+        finally:
+            if met:
+                done = "left out" if self.on_error == "skip" else "replaced"
+                log.warning("epoch %d: %d broken samples were %s: %s", epoch, len(met), done, _some(met))
+
+    def one(self, epoch: int, index: int, attempt: int) -> Batch:
+        """A batch of one sample.
+
+        Raises:
+            ImageError: it is broken.
+        """
+        with closing(self.reader()) as reader:
+            samples = reader.samples([index])
+        rows = _Rows(samples, [attempt], np.zeros(1, np.bool_))
+        made = self._run(rows, epoch)
+        if made.errors[0] is not None:
+            raise made.errors[0]
+        return self._finished(made, rows)
+
+    def rest(self) -> None:
+        """Give memory back, until the next batch."""
+        if self.recycler is not None:
+            self.recycler.clear()
+        self.engine.trim()
+
+    def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
+        rows = _Rows(samples, [0] * len(samples), part.is_padding)
+        with self.timeline.span("decode and transform", samples=len(samples)):
+            made = self._run(rows, epoch)
+        broken = [row for row, error in enumerate(made.errors) if error is not None]
+        for row in broken:
+            self._meet(epoch, samples[row], made.errors[row], met)
+        if broken and self.on_error == "skip":
+            return self._without(made, epoch, rows)
+        if broken:
+            with self.timeline.span("replace", samples=len(broken)):
+                self._replace(made, epoch, rows, reader)
+        return self._finished(made, rows)
+
+    def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
+        """Count a broken sample, or raise its error."""
+        assert error is not None
+        if self.on_error == "raise":
+            raise ImageError(error.reason, error.detail)  # a new one, or frame, error and batch would hold each other
+        if not met:
+            log.warning("epoch %d: %s", epoch, printable(error))
+        met[sample.index] = printable(sample.name)
+        self.broken.setdefault(sample.index, Broken(epoch, sample.index, sample.name, error))
+        if len(met) > self.most_errors:
+            raise DataError(
+                f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.most_errors:,}: "
+                f"{_some(met)}; the last: {printable(error)}"
+            )
+
+    def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
+        """Put another sample into each row that has none."""
+        wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
+        left = list(wanted)
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            others = reader.samples([self.order.replacement(epoch, wanted[row].index, attempt) for row in left])
+            self._run_into(made, left, _Rows(others, [attempt] * len(left)), epoch, rows)
+            for row in left:
+                first = self.broken[wanted[row].index]
+                if made.errors[row] is None and first.epoch == epoch:
+                    self.broken[first.index] = replace(first, replaced_by=rows.samples[row].index)
+            left = [row for row in left if made.errors[row] is not None]
+            if not left:
+                return
+        raise DataError(f"no whole sample was found in {MOST_ATTEMPTS} attempts to replace {wanted[left[0]].name}")
+
+    def _without(self, made: Batch, epoch: int, rows: _Rows) -> Batch:
+        """The batch without its broken rows: the last whole ones are made again in their places."""
+        whole = [row for row, error in enumerate(made.errors) if error is None]
+        holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(whole)]
+        moved = whole[len(whole) - len(holes) :]
+        others = _Rows([rows.samples[row] for row in moved], [0] * len(moved))
+        self._run_into(made, holes, others, epoch, rows)
+        is_padding = rows.is_padding.copy()
+        is_padding[holes] = is_padding[moved]
+        kept = slice(len(whole))
+        made = replace(
+            made,
+            outputs={name: array[kept] for name, array in made.outputs.items()},
+            errors=made.errors[kept],
+            placed=made.placed[kept],
+            decode_s=made.decode_s[kept],
+            transform_s=made.transform_s[kept],
+        )
+        return self._finished(
+            made, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
+        )
+
+    def _run_into(self, made: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
+        """Make other samples in rows of a batch, and enter those that are whole."""
+        again = self._run(others, epoch, into=made, places=places)
+        for other, row in enumerate(places):
+            made.errors[row], made.placed[row] = again.errors[other], again.placed[other]
+            if again.errors[other] is None:
+                rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
+                rows.annotated[row] = others.annotated[other]
+
+    def _run(self, rows: _Rows, epoch: int, *, into: Batch | None = None, places: Sequence[int] | None = None) -> Batch:
+        """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
+        cache, samples = self.cache, rows.samples
+        placings = self._placings(rows, epoch)
+        encoded = [b"" if isinstance(sample.image, ImageError) else sample.image for sample in samples]
+        with self._lock:
+            made = self.engine.run_batch(
+                encoded,
+                places=placings,
+                into=into.outputs if into else self._room(len(samples)),
+                rows=places,
+                keep=None if cache is None else lambda place, image: cache.keep(samples[place].index, image),
+            )
+        for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
+            if error is not None:
+                made.errors[row] = sample.error(error)
+        rows.annotated = [placing.fields for placing in placings]
+        self.busy_s["decode_s"] += sum(made.decode_s)
+        self.busy_s["transform_s"] += sum(made.transform_s)
+        return made
+
+    def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
+        """Where each sample lies by what is drawn for it; called with the size of its image, its annotation, too."""
+        plan = self.engine.plan
+        indices = [sample.index for sample in rows.samples]
+        numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
+        return [
+            Annotated(plan, _nowhere if isinstance(sample.image, ImageError) else plan.placing(each, fields), fields)
+            for sample, each in zip(rows.samples, numbers, strict=True)
+            for fields in (sample.fields,)
+        ]
+
+    def _room(self, count: int) -> dict[str, Any]:
+        """Arrays for the tensors of a batch; on a GPU, CuPy keeps what came back."""
+        if self.recycler is None:
+            return {}
+        specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}
+        return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in specs.items()}
+
+    def _finished(self, made: Batch, rows: _Rows) -> Batch:
+        """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
+        plan = self.engine.plan
+        if not plan.annotations and not self.told and any("boxes" in sample.fields for sample in rows.samples):
+            self.told.add("boxes")
+            log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
+        fields = collated([sample.fields for sample in rows.samples])
+        fields |= columns(plan, rows.annotated)
+        fields |= {
+            "index": np.array([sample.index for sample in rows.samples]),
+            "attempt": np.array(rows.attempts),
+            "is_padding": rows.is_padding,
+        }
+        return replace(made, fields=MappingProxyType(fields))
+
+
+def _some(met: Mapping[int, str]) -> str:
+    return ", ".join(list(met.values())[:_NAMED]) + ", …" * (len(met) > _NAMED)
+
+
+def _nowhere(height: int, width: int) -> Placed:
+    raise AssertionError(f"an image that could not be read has a size: {height} x {width}")

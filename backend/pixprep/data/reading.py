@@ -1,0 +1,185 @@
+"""Samples read ahead of the engine, by as many threads as it takes to keep the engine busy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+from pixprep.data.cache import PixelCache
+from pixprep.data.order import Part
+from pixprep.data.sources import read_image
+from pixprep.data.timeline import Timeline
+from pixprep.decoders import Encoded, Kept, Limits
+from pixprep.errors import DataError, ImageError, printable
+
+MOST_THREADS = 32
+_AHEAD = 2
+"""Batches that are read before the engine takes the first of them."""
+_SLOW = 0.1
+"""Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
+
+
+class AnySource(Protocol):
+    """What a Loader reads: ``pp.read`` makes some, and a list of dicts is one. Several threads read from it at once."""
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    def __getitem__(self, index: int, /) -> Mapping[str, Any]:
+        """A sample: ``image`` is its encoded bytes, or the ``Path`` of a file; whatever else comes with the batch.
+
+        Raises:
+            ImageError: this sample is broken.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample, read.
+
+    Attributes:
+        index: in the source.
+        name: for messages.
+        image: its encoded bytes, or why there are none.
+        fields: everything else.
+    """
+
+    index: int
+    name: str
+    image: Encoded | Kept | ImageError
+    fields: Mapping[str, Any]
+
+    def error(self, error: ImageError) -> ImageError:
+        """Why there is no such sample, with its name first; ``error`` is the engine's, if the image could be read."""
+        if isinstance(self.image, ImageError):
+            return self.image
+        return ImageError(error.reason, f"{self.name}: {error.detail}")
+
+
+def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None = None) -> Sample:
+    """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
+
+    Raises:
+        DataError: what the source gives is no sample, broken or not.
+    """
+    try:
+        fields = dict(source[index])
+    except ImageError as error:
+        return Sample(index, f"sample {index:,}", error.as_value(), {})
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample {index:,} of the source: {error}") from error
+    if "image" not in fields:
+        raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
+    image = fields.pop("image")
+    name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
+    kept = cache.get(index) if cache is not None else None
+    if kept is not None:
+        return Sample(index, name, kept, fields)
+    if isinstance(image, Path):
+        try:
+            return Sample(index, name, read_image({"image": image, "name": name}, limits), fields)
+        except ImageError as error:
+            return Sample(index, name, error.as_value(), fields)
+    try:
+        return Sample(index, name, image if isinstance(image, bytes) else memoryview(image).cast("B"), fields)
+    except TypeError:
+        raise DataError(
+            f'{printable(name)}: "image" is the bytes of a file, or its pathlib.Path, not {type(image).__name__}'
+        ) from None
+
+
+def fingerprint(source: AnySource) -> str:
+    """What tells a source from another: what it says of itself, or else names and sizes of a list, or only a count."""
+    if isinstance(found := getattr(source, "fingerprint", None), str):
+        return found
+    if not isinstance(source, list | tuple):
+        return f"{len(source)} samples"
+    digest = sha256()
+    for sample in source:
+        image = sample["image"]
+        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else len(image)}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+class Reader:
+    """Reads the samples of batches, two batches ahead.
+
+    It begins with two threads, and takes twice as many, up to 32, whenever the engine waits for it. Files of a local
+    disk need two; a network's, each of which takes 20 ms, need them all.
+
+    Args:
+        source: what to read.
+        limits: no more of a file is read than these allow.
+        timeline: gets a span for each thread's share of a batch.
+        cache: images that need not be read.
+
+    Attributes:
+        waited_s: seconds for which the engine has waited.
+        width: threads that read now.
+    """
+
+    def __init__(self, source: AnySource, limits: Limits, timeline: Timeline, cache: PixelCache | None = None) -> None:
+        self._source = source
+        self._limits = limits
+        self._timeline = timeline
+        self._cache = cache
+        self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
+        self.waited_s = 0.0
+        self.width = 2
+
+    def samples(self, indices: Sequence[int]) -> list[Sample]:
+        """Read samples at once, in this thread."""
+        return [read(self._source, index, self._limits, self._cache) for index in indices]
+
+    def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
+        """The samples of each part, in order."""
+        pending: deque[tuple[Part, list[Future[list[Sample]]]]] = deque()
+        since = perf_counter()
+        try:
+            for part in parts:
+                pending.append((part, self._started(part)))
+                if len(pending) > _AHEAD:
+                    since = yield from self._first(pending, since)
+            while pending:
+                since = yield from self._first(pending, since)
+        finally:
+            for _, futures in pending:
+                for future in futures:
+                    future.cancel()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _started(self, part: Part) -> list[Future[list[Sample]]]:
+        indices = part.indices.tolist()
+        width = min(self.width, len(indices))
+        return [self._pool.submit(self._share, indices[thread::width]) for thread in range(width)]
+
+    def _share(self, indices: Sequence[int]) -> list[Sample]:
+        with self._timeline.span("read", samples=len(indices)):
+            return self.samples(indices)
+
+    def _first(
+        self, pending: deque[tuple[Part, list[Future[list[Sample]]]]], since: float
+    ) -> Generator[tuple[Part, list[Sample]], None, float]:
+        """Give the samples of the first part; return the time at which they were asked for."""
+        part, futures = pending.popleft()
+        begin = perf_counter()
+        shares = [future.result() for future in futures]
+        end = perf_counter()
+        self.waited_s += end - begin
+        if end - begin > _SLOW * (end - since):
+            self.width = min(2 * self.width, MOST_THREADS)
+        samples: list[Any] = [None] * len(part.indices)
+        for thread, share in enumerate(shares):
+            samples[thread :: len(shares)] = share
+        del shares, futures
+        yield part, samples
+        return end

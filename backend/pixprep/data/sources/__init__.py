@@ -1,0 +1,78 @@
+"""Sources: what training reads its samples from, each by its number.
+
+A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample is a dict; these keys have a meaning:
+
+``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``)
+``name``    text for messages
+``label``   a whole number, from 0 where the source knows its classes
+``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends
+``labels``  int64 (n): the class of each box
+``points``  float32 (n, k, 2): x, y in the same pixels
+``size``    (height, width) of the image, as annotated
+
+All else is metadata and comes back with the batch. Several threads may ask a source at once. A sample that cannot be
+had raises ``ImageError``, whose words begin with the sample's name; the others are not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, Protocol
+
+from pixprep.decoders import Encoded, Limits
+from pixprep.errors import ImageError
+
+Sample = dict[str, Any]
+
+
+class Source(Protocol):
+    """What the readers of ``pixprep.read`` are.
+
+    Attributes:
+        classes: the names of the labels, in their order; empty where the source knows none.
+        notes: what was left out or looked odd when the source was made, a line each; also logged as warnings.
+        fingerprint: 32 hexadecimal digits that differ where the samples do, as far as names, sizes and annotations
+            tell. The contents of image files are not read for it. It is computed when it is first asked for.
+    """
+
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str: ...  # noqa: D102
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Sample: ...
+
+
+def read_image(sample: Sample, limits: Limits) -> Encoded:
+    """The encoded bytes of a sample: as they are, or of the file that its path names.
+
+    Raises:
+        ImageError: the file cannot be read, is no regular file, or has more bytes than the limit; named.
+    """
+    image = sample["image"]
+    if not isinstance(image, Path):
+        return image  # type: ignore[no-any-return]
+    try:
+        descriptor = os.open(image, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for its writer
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageError("UNREADABLE", "is no regular file")
+            limits.check_bytes(status.st_size)
+            return os.read(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
+    except ImageError as error:
+        raise named(error, sample) from None
+    except OSError as error:
+        raise named(ImageError("UNREADABLE", f"cannot be read: {error.strerror}"), sample) from None
+
+
+def named(error: ImageError, sample: Sample) -> ImageError:
+    """The error with the sample's name before its words."""
+    return ImageError(error.reason, f"{sample.get('name', 'a sample')}: {error.detail}")

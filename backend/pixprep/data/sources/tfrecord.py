@@ -1,0 +1,301 @@
+"""TFRecord files of ``tf.train.Example``, without TensorFlow and without a step that makes an index.
+
+A record is ``u64 length, u32 checksum of the length, data, u32 checksum of the data``, little-endian; the checksums are
+masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pixprep import wire
+from pixprep.data.sources import Sample
+from pixprep.data.sources.storage import I64, Files, StrPath, archives, bad, fingerprint, noted, place, scan
+from pixprep.errors import DataError, ImageError, SetupError
+
+_HEADER, _FOOTER = 12, 4
+_MOST_INDEX_BYTES = 1 << 30
+_EXAMPLE: wire.Message = {1: {1: {1: "text", 2: "bytes"}}}
+_FEATURE: wire.Message = {1: {1: "bytes"}, 2: {1: "float"}, 3: {1: "integer"}}  # a list of one of the three
+_KINDS = {1: "bytes", 2: "floats", 3: "whole numbers"}
+_PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x78\x01": "zlib-flate -uncompress <"}
+
+Feature = str | Sequence[str]
+_Found = tuple[I64, I64, ImageError | None]
+"""Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
+
+
+class Records:
+    """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        found: Sequence[_Found],
+        features: Mapping[str, Feature],
+        *,
+        classes: tuple[str, ...],
+        normalized: bool,
+        checksum: Callable[[bytes], int] | None,
+    ) -> None:
+        self.classes = classes
+        self._problems = {file: problem for file, (_, _, problem) in enumerate(found) if problem}
+        notes = [f"{paths[file]}: {problem.detail}" for file, problem in self._problems.items()]
+        self.notes = noted("tfrecord", notes)
+        self._files = Files(paths)
+        self._ends = list(accumulate(len(offsets) + bool(problem) for offsets, _, problem in found))
+        self._offsets = [offsets for offsets, _, _ in found]
+        self._sizes = [sizes for _, sizes, _ in found]
+        self._features = dict(features)
+        self._is_normalized = normalized
+        self._checksum = checksum
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the files' names, and of where each record lies."""
+        names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
+        return fingerprint("tfrecord", names, self._features, *self._offsets, *self._sizes)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> Sample:
+        index = place(index, len(self))
+        file = bisect_right(self._ends, index)
+        number = index - (self._ends[file - 1] if file else 0)
+        name = f"{os.path.basename(self._files.paths[file])}, record {number}"  # noqa: PTH119
+        if number == len(self._offsets[file]):
+            raise bad(self._problems[file].reason, name, self._problems[file].detail)
+        try:
+            features = _example(self._record(file, number))
+            return {"name": name} | self._sample(features)
+        except ImageError as error:
+            raise bad(error.reason, name, error.detail) from None
+        except wire.WireError as error:
+            raise bad("BAD_RECORD", name, f"is no tf.train.Example: {error}") from None
+
+    def _record(self, file: int, number: int) -> memoryview:
+        """The data of a record, checked."""
+        offset, size = int(self._offsets[file][number]), int(self._sizes[file][number])
+        try:
+            record = self._files.read(file, offset, size)
+        except OSError as error:
+            raise ImageError("UNREADABLE", f"cannot be read: {error.strerror}") from None
+        if len(record) < size:
+            raise ImageError("TRUNCATED", f"has {len(record):,} of {size:,} bytes: the file has changed")
+        data = record[_HEADER:-_FOOTER]
+        if int.from_bytes(record[:8], "little") != len(data):
+            raise ImageError("CORRUPT", f"its length is not the {len(data):,} bytes between it and the next")
+        if self._checksum is not None:
+            for part, check, what in ((record[:8], record[8:12], "length"), (data, record[-4:], "data")):
+                if self._checksum(part) != int.from_bytes(check, "little"):
+                    raise ImageError("CORRUPT", f"the checksum of its {what} is wrong")
+        return memoryview(data)
+
+    def _sample(self, features: Mapping[str, memoryview]) -> Sample:
+        sample: Sample = {}
+        for field, feature in self._features.items():
+            if field in ("boxes", "size"):
+                continue
+            if isinstance(feature, str):
+                values = _values(features, feature)
+                if len(values) != 1:
+                    raise ImageError("BAD_RECORD", f"its {feature!r} has {len(values):,} values, and not one")
+                sample[field] = _single(field, values[0], feature)
+            else:
+                sample[field] = _array(_values(features, feature[0]))
+        if "size" in self._features:
+            sample["size"] = tuple(_whole(features, name) for name in self._features["size"])
+        if "boxes" in self._features:
+            sample["boxes"] = self._boxes(features, sample.get("size"))
+            count = len(sample["boxes"])
+            if "labels" in sample and len(sample["labels"]) != count:
+                raise ImageError("BAD_RECORD", f"{len(sample['labels'])} labels for {count} boxes")
+        return sample
+
+    def _boxes(self, features: Mapping[str, memoryview], size: tuple[int, int] | None) -> np.ndarray[Any, Any]:
+        columns = [np.asarray(_values(features, name), np.float64) for name in self._features["boxes"]]
+        if len({len(column) for column in columns}) != 1:
+            raise ImageError("BAD_RECORD", f"{', '.join(str(len(column)) for column in columns)} sides of boxes")
+        boxes = np.stack(columns, axis=1)
+        if size is not None and self._is_normalized:
+            boxes *= (size[1], size[0]) * 2
+        if not np.isfinite(boxes).all() or (boxes[:, 2:] < boxes[:, :2]).any():
+            raise ImageError("BAD_RECORD", "a box ends before it begins, or is no finite number")
+        return boxes.astype(np.float32)
+
+
+def tfrecord(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    image: str = "image/encoded",
+    boxes: tuple[str, str, str, str] | None = None,
+    size: tuple[str, str] | None = None,
+    normalized: bool = True,
+    index: StrPath | Sequence[StrPath] | None = None,
+    checksums: bool = True,
+    classes: Sequence[str] = (),
+    **fields: Feature,
+) -> Records:
+    """Read the records of TFRecord files, each a ``tf.train.Example``.
+
+    The files are scanned for where their records lie: about 2 us a record. The sample's field is the argument's name,
+    and the argument says which feature it is. A name means one value; a list of one name means all its values, as an
+    array (bytes: as a list). ``labels`` is such a list in any case. A record that is broken costs itself; where a
+    length is broken or the file ends in the middle, one sample stands for all that follows in the file, and a note says
+    so.
+
+    >>> flowers = tfrecord("flowers-*.tfrecord", label="image/class/label")                           # doctest: +SKIP
+    >>> objects = tfrecord("pets.tfrecord", boxes=tuple(f"image/object/bbox/{side}" for side in       # doctest: +SKIP
+    ...     ("xmin", "ymin", "xmax", "ymax")), size=("image/height", "image/width"), labels="image/object/class/label")
+
+    Args:
+        paths: files, or patterns such as ``train-*.tfrecord``.
+        image: the feature with the encoded image.
+        boxes: the features with the left, upper, right and lower sides of the boxes.
+        size: the features with the height and the width.
+        normalized: whether boxes are fractions of the size, which then must be given; else pixels.
+        index: DALI's index of each file, in place of the scan: text, a line for each record, its offset and size.
+        checksums: check them, of each record when it is read.
+        classes: the names of the labels.
+        **fields: further features, such as ``label="image/class/label"``.
+
+    Raises:
+        DataError: a file is not there, or no TFRecord file.
+        SetupError: google-crc32c is missing, and checksums are to be checked.
+    """
+    files = archives(paths)
+    if boxes is not None and normalized and size is None:
+        raise DataError(
+            "boxes that are fractions need size=(height, width), the features with both; else normalized=False"
+        )
+    features: dict[str, Feature] = {"image": image, **fields}
+    if isinstance(labels := features.get("labels"), str):
+        features["labels"] = [labels]
+    for field, feature in features.items():
+        if not isinstance(feature, str) and len(feature) != 1:
+            raise DataError(f"{field} is the name of a feature, or a list of one name, not {feature!r}")
+    features |= {name: value for name, value in (("boxes", boxes), ("size", size)) if value is not None}
+    checksum = _checksum() if checksums else None
+    if index is None:
+        found = scan(files, lambda path: _scanned(path, checksum))
+    else:
+        indices = archives(index)
+        if len(indices) != len(files):
+            raise DataError(f"{len(indices):,} index files for {len(files):,} TFRecord files")
+        by_file = dict(zip(files, indices, strict=True))
+        found = scan(files, lambda path: _indexed(path, by_file[path]))
+    if not any(len(offsets) for offsets, _, _ in found):
+        problem = next((problem.detail for _, _, problem in found if problem), "no record in it")
+        raise DataError(f"{files[0]}: {problem}" + f" ({len(files):,} files, no record)" * (len(files) > 1))
+    return Records(files, found, features, classes=tuple(classes), normalized=normalized, checksum=checksum)
+
+
+def _checksum() -> Callable[[bytes], int]:
+    try:
+        from pixprep.data.sources.checksum import masked  # noqa: PLC0415  (its library is of an extra)
+    except ImportError:
+        raise SetupError(
+            "checksums of TFRecord files need google-crc32c: pip install 'pixprep[data]'; checksums=False does without"
+        ) from None
+    return masked
+
+
+def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
+    """What is in a file, from its records' lengths."""
+    offsets: list[int] = []
+    offset, problem = 0, None
+    unpack = struct.Struct("<QI").unpack
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        while offset < size:
+            header = os.pread(descriptor, _HEADER, offset)
+            if len(header) < _HEADER:
+                problem = ImageError("TRUNCATED", f"the file ends in the middle of the record at byte {offset:,}")
+                break
+            length, check = unpack(header)
+            if checksum is not None and checksum(header[:8]) != check:
+                if offset == 0 and header[:2] in _PACKED:
+                    raise DataError(f"{path}: is compressed: unpack it first: {_PACKED[header[:2]]} {Path(path).name}")
+                lost = f"the {size - offset:,} bytes from there are lost"
+                problem = ImageError("CORRUPT", f"the checksum of the length at byte {offset:,} is wrong: {lost}")
+                break
+            end = offset + _HEADER + length + _FOOTER
+            if end > size:
+                early = f"{end - size:,} bytes too early"
+                problem = ImageError("TRUNCATED", f"the file ends in the record at byte {offset:,}, {early}")
+                break
+            offsets.append(offset)
+            offset = end
+    finally:
+        os.close(descriptor)
+    starts = np.array(offsets, np.int64)
+    return starts, np.diff(starts, append=offset), problem
+
+
+def _indexed(path: str, index: str) -> _Found:
+    """The same from an index of DALI's; the records of which lie inside the file."""
+    size = os.stat(path).st_size  # noqa: PTH116
+    if os.stat(index).st_size > _MOST_INDEX_BYTES:  # noqa: PTH116
+        raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+    try:
+        rows = np.array(Path(index).read_bytes().split(), np.int64).reshape(-1, 2)
+    except (ValueError, OverflowError):
+        raise DataError(f"{index}: is no index of DALI's: a line is the offset and the size of a record") from None
+    offsets, sizes = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
+    wrong = (offsets < 0) | (sizes < _HEADER + _FOOTER) | (offsets > size) | (sizes > size - offsets)
+    if wrong.any():
+        row = int(wrong.argmax())
+        text = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
+        raise DataError(f"{index}: line {row + 1}: {text}: make it anew")
+    return offsets, sizes, None
+
+
+def _example(data: memoryview) -> dict[str, memoryview]:
+    """The features of an Example by name, each a message of its own."""
+    found = {}
+    for features in wire.read(data, _EXAMPLE)[1]:
+        for entry in features[1]:
+            if entry[1] and entry[2]:
+                found[entry[1][-1]] = entry[2][-1]
+    return found
+
+
+def _values(features: Mapping[str, memoryview], name: str) -> list[Any]:
+    """The values of a feature: whole numbers, floats, or memoryviews."""
+    if name not in features:
+        known = ", ".join(map(repr, sorted(features)[:20])) or "none"
+        raise ImageError("BAD_RECORD", f"has no feature {name!r}; there are {known}")
+    lists = wire.read(features[name], _FEATURE)
+    return [value for kind in _KINDS for values in lists[kind] for value in values[1]]
+
+
+def _whole(features: Mapping[str, memoryview], name: str) -> int:
+    values = _values(features, name)
+    if len(values) != 1 or not isinstance(values[0], int):
+        raise ImageError("BAD_RECORD", f"its {name!r} is no whole number")
+    return values[0]
+
+
+def _array(values: list[Any]) -> Any:
+    if values and isinstance(values[0], memoryview):
+        return [bytes(value) for value in values]
+    return np.array(values, np.float32 if values and isinstance(values[0], float) else np.int64)
+
+
+def _single(field: str, value: Any, feature: str) -> Any:
+    """A field of one value: the image is a piece of the record, a name is text, other bytes are a copy."""
+    if field in ("image", "name") and not isinstance(value, memoryview):
+        raise ImageError("BAD_RECORD", f"its {feature!r} is a number")
+    if field == "name":
+        return str(value, "utf-8", "replace")
+    return bytes(value) if isinstance(value, memoryview) and field != "image" else value

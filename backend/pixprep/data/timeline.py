@@ -1,0 +1,111 @@
+"""What an epoch's time went to: for ``Loader.stats`` in words, for ``Loader.trace`` as a file for Perfetto."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+EVENTS = 50_000
+"""The last ones are kept: of an hour, or of a few epochs. They take 15 MB."""
+
+
+class Timeline:
+    """Spans of time, each on the track of its thread. Any thread may write to it."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[str, str, float, float, dict[str, Any]]] = deque(maxlen=EVENTS)
+        self._begin = perf_counter()
+
+    @contextmanager
+    def span(self, name: str, **facts: Any) -> Iterator[None]:
+        """Everything inside is one span."""
+        begin = perf_counter()
+        try:
+            yield
+        finally:
+            track = threading.current_thread().name
+            self._events.append((track, name, begin, perf_counter() - begin, facts))
+
+    def save(self, path: str | Path) -> None:
+        """Write the events in the JSON of Chrome's traces, which ui.perfetto.dev opens."""
+        events, process = list(self._events), os.getpid()
+        numbers = {track: number for number, track in enumerate(dict.fromkeys(track for track, *_ in events), 1)}
+        rows: list[dict[str, Any]] = [
+            {"ph": "M", "name": "thread_name", "pid": process, "tid": number, "args": {"name": track}}
+            for track, number in numbers.items()
+        ]
+        rows += [
+            {"ph": "X", "name": name, "pid": process, "tid": numbers[track], "args": facts}
+            | {"ts": (begin - self._begin) * 1e6, "dur": seconds * 1e6}  # microseconds
+            for track, name, begin, seconds, facts in events
+        ]
+        Path(path).write_text(json.dumps({"traceEvents": rows, "displayTimeUnit": "ms"}), encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats:
+    """Who waited for whom; ``str`` says it in words.
+
+    Attributes:
+        batches, samples: delivered so far.
+        broken: samples that were left out or replaced, in all epochs.
+        cached: samples whose pixels are kept.
+        total_s: from each ``iter`` to the end of its epoch, in seconds; the following are parts of it.
+        starved_s: the training loop waited for a batch.
+        reading_s: the Loader waited for files.
+        working_s: the engine decoded and transformed.
+        blocked_s: the Loader waited for the training loop, with batches that were ready.
+        decode_s, transform_s: of all threads together, decoding, and resizing with what follows.
+        threads: that work at once.
+    """
+
+    batches: int
+    samples: int
+    broken: int
+    cached: int
+    total_s: float
+    starved_s: float
+    reading_s: float
+    working_s: float
+    blocked_s: float
+    decode_s: float
+    transform_s: float
+    threads: int
+
+    def __str__(self) -> str:
+        if not self.batches:
+            return "no batch has been delivered yet"
+        total = self.total_s or 1e-9
+        lines = [
+            f"{self.batches:,} batches, {self.samples:,} samples in {self.total_s:.1f} s: "
+            f"{self.samples / total:,.0f} samples a second",
+            f"the training loop waited for batches for {self.starved_s / total:.0%} of the time: {self._verdict()}",
+            f"the Loader read for {self.reading_s / total:.0%} of the time, decoded and transformed for "
+            f"{self.working_s / total:.0%}, and waited for the training loop for {self.blocked_s / total:.0%}",
+        ]
+        busy = self.decode_s + self.transform_s
+        if busy:
+            lines.append(
+                f"of the work on {self.threads} thread{'s' * (self.threads > 1)}, {self.decode_s / busy:.0%} was "
+                f"decoding, {self.transform_s / busy:.0%} resizing and arithmetic"
+            )
+        if self.cached:
+            lines.append(f"the pixels of {self.cached:,} samples are kept")
+        if self.broken:
+            lines.append(f"{self.broken:,} samples are broken: see loader.errors")
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        if self.starved_s < 0.1 * self.total_s:
+            return "the Loader keeps up"
+        if self.reading_s > self.working_s:
+            return "it waits for files; a faster disk, or files in fewer and larger pieces, would help"
+        return 'it waits for decoding and resizing; more cores, a GPU, or cache="pixels" would help'

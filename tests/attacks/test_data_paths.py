@@ -1,0 +1,110 @@
+"""Attack: an annotation, a table or an archive that names files of the machine: absolute, by "..", or by a link.
+
+Defence: a name that an annotation gives is joined to the folder that the user gives, and may not leave it. VOC's
+``<filename>`` is not read. Nothing of an archive is ever written, its links are not followed, and a key that would lead
+out is refused, as who uses it to name results would write there.
+Outcome: the sample is refused and named; no such file is opened.
+"""
+
+import json
+import tarfile
+
+import pytest
+
+import pixprep as pp
+from pixprep import read
+from records import coco_annotations, tar_bytes, write_voc
+
+NAMES = [
+    "/etc/passwd",
+    "../secret.jpg",
+    "../../secret.jpg",
+    "a/../../secret.jpg",
+    "./../secret.jpg",
+    "a/b/../../../secret.jpg",
+    "//etc/passwd",
+    "/proc/self/environ",
+    "..",
+    ".",
+    "",
+    "../images-of-another/a.jpg",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "secret.jpg").write_bytes(b"secret")
+    (tmp_path / "images-of-another").mkdir()
+    (tmp_path / "images").mkdir()
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_in_coco_does_not_leave_its_folder(folder, name):
+    content = coco_annotations(2)
+    content["images"][1]["file_name"] = name
+    (folder / "i.json").write_text(json.dumps(content))
+    source = read.coco(folder, folder / "i.json")
+    assert source[0]["image"] == folder / "0.jpg"
+    refused_or_inside(source, 1, folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_in_a_table_does_not_leave_its_folder(folder, name):
+    (folder / "t.csv").write_text(f"image,label\na.jpg,x\n{name},y\n")
+    refused_or_inside(read.table(folder / "t.csv"), 1, folder)
+
+
+def refused_or_inside(source, index, folder):
+    """``.`` alone is the folder itself, which is no regular file."""
+    try:
+        path = source[index]["image"]
+    except pp.ImageError as error:
+        assert error.reason == "BAD_RECORD"  # noqa: PT017  (or else it lies inside)
+        assert "is not inside" in error.detail  # noqa: PT017
+    else:
+        assert path.resolve() in (folder, *folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "a/b", ".."])
+def test_a_name_in_a_list_of_vocs_is_no_path(tmp_path, name):
+    write_voc(tmp_path, 2)
+    (tmp_path / "ImageSets" / "Main" / "x.txt").write_text(f"0\n{name}\n")
+    with pytest.raises(pp.DataError, match="is no name of an image"):
+        read.voc(tmp_path, "x")
+
+
+def test_the_file_name_in_an_xml_file_is_not_read(tmp_path):
+    write_voc(tmp_path, 2)  # they say ../../0.jpg
+    assert read.voc(tmp_path)[0]["image"] == tmp_path / "JPEGImages" / "0.jpg"
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "a/..", "//x"])
+def test_a_key_that_leads_out_of_an_archive_is_refused(tmp_path, name):
+    members = [("a.jpg", b"1"), ("a.cls", b"1"), (f"{name}.jpg", b"2"), (f"{name}.cls", b"2")]
+    (tmp_path / "t.tar").write_bytes(tar_bytes(members))
+    source = read.tar(tmp_path / "t.tar")
+    assert source[0]["image"] == b"1"
+    if len(source) == 1:  # "a/..": a hidden file
+        assert source.notes
+        return
+    with pytest.raises(pp.ImageError, match="its name leads out of where it would be unpacked"):
+        source[1]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_a_link_or_a_device_in_an_archive_is_not_followed(tmp_path, kind):
+    members = [
+        ("a.jpg", b"1"),
+        ("a.cls", b"1"),
+        ("b.jpg", {"type": kind, "linkname": "/etc/passwd", "size": 600}),
+        ("b.cls", b"2"),
+        ("c.jpg", b"3"),
+        ("c.cls", b"3"),
+    ]
+    (tmp_path / "t.tar").write_bytes(tar_bytes(members))
+    source = read.tar(tmp_path / "t.tar")
+    with pytest.raises(pp.ImageError, match=r"its .jpg is a (link|special file)"):
+        source[1]
+    assert source[2]["image"] == b"3"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.tar"]

@@ -1,0 +1,36 @@
+"""Attack: an image of a data set that is a FIFO, a device, a link to one, a folder, or gigabytes.
+
+Defence: a file is opened without waiting, must be regular, and is measured before it is read.
+Outcome: the sample is refused by name, at once.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from attacks.repositories import patience, sparse
+from pixprep import read
+from pixprep.data.sources import read_image
+
+MAKERS = {
+    "a FIFO": (os.mkfifo, "UNREADABLE", "is no regular file"),
+    "a folder": (Path.mkdir, "UNREADABLE", "is no regular file"),
+    "a link to /dev/zero": (lambda path: path.symlink_to("/dev/zero"), "UNREADABLE", "is no regular file"),
+    "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "UNREADABLE", "No such file or directory"),
+    "a link to itself": (lambda path: path.symlink_to(path), "UNREADABLE", "Too many levels of symbolic links"),
+    "4 GiB": (sparse(4 << 30), "TOO_LARGE_BYTES", "(parameter max_image_bytes)"),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
+    make, reason, words = MAKERS[name]
+    make(tmp_path / "x.jpg")
+    source = read.files([tmp_path / "x.jpg"])
+    with patience(), pytest.raises(pp.ImageError) as caught:
+        read_image(source[0], pp.Limits())
+    assert caught.value.reason == reason
+    assert caught.value.detail.startswith("x.jpg: ")
+    assert caught.value.detail.endswith(words)

@@ -1,0 +1,129 @@
+"""Attack: a tar file that lies: members of exabytes or of negative size, names of gigabytes, headers of headers without
+an end, sparse maps in a circle, sparse bombs, bytes changed anywhere.
+
+Defence: a size is compared with what is left of the file; each step goes forward by a block at least; a header for
+another one has at most 1 MiB, and a name 4,096 letters. A sparse file's holes are never made.
+Outcome: refused by name, in little time and memory.
+"""
+
+import tarfile
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pixprep as pp
+from attacks.repositories import patience
+from pixprep import read
+from records import tar_bytes
+
+PAIR = [("a.jpg", b"image"), ("a.cls", b"1")]
+GOOD = tar_bytes(PAIR)[:2048]
+END = bytes(1024)
+
+
+def header(name="b.jpg", size=b"00000000005\0", kind=b"0", **parts):
+    """A header with a right checksum, whatever it says."""
+    block = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    block[124:136], block[156:157] = size, kind
+    for at, data in parts.items():
+        block[int(at[1:]) : int(at[1:]) + len(data)] = data
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def padded(data):
+    return data + bytes(-len(data) % 512)
+
+
+def pax(**fields):
+    """A pax header that says so of the next member."""
+    text = b""
+    for name, value in fields.items():
+        line = f" {name.replace('__', '.')}={value}\n".encode()
+        length = len(line) + 1
+        while len(str(length)) + len(line) != length:
+            length += 1
+        text += str(length).encode() + line
+    return header("x", b"%011o\0" % len(text), b"x") + padded(text)
+
+
+FILES = {
+    "a size of 8 EiB": GOOD + header(size=b"\x80" + b"\0" * 3 + b"\x7f" + b"\xff" * 7) + bytes(512) + END,
+    "a negative size": GOOD + header(size=b"\xff" * 12) + bytes(512) + END,
+    "a size of letters": GOOD + header(size=b"0000000000x\0") + bytes(512) + END,
+    "a size of eights": GOOD + header(size=b"00000000088\0") + bytes(512) + END,
+    "pax: a size of 19 digits": GOOD + pax(size="9" * 18) + header() + padded(b"image") + END,
+    "pax: a negative size": GOOD + pax(size="-512") + header() + padded(b"image") + END,
+    "pax: a size of a million digits": GOOD + pax(size="9" * 999_000) + header() + padded(b"image") + END,
+    "pax: a record longer than all": GOOD + header("x", b"%011o\0" % 512, b"x") + padded(b"999999 a=b\n") + END,
+    "pax: a record of no length": GOOD + header("x", b"%011o\0" % 512, b"x") + padded(b"0 a=b\n") + END,
+    "pax of 2 GiB": GOOD + header("x", b"%011o\0" % (1 << 31), b"x") + bytes(512) + END,
+    "a long name of 2 GiB": GOOD + header("x", b"%011o\0" % (1 << 31), b"L") + bytes(512) + END,
+    "a long name of 1 MiB": GOOD
+    + header("x", b"%011o\0" % (1 << 20), b"L")
+    + b"n" * ((1 << 20) - 4)
+    + b".jpg"
+    + header()
+    + END,
+    "a sparse file of 8 EiB": GOOD + header(kind=b"S", _483=b"\x80" + b"\x7f" * 11) + padded(b"image") + END,
+    "sparse maps without an end": GOOD + header(kind=b"S", _482=b"\1") + (bytes(504) + b"\1" + bytes(7)) * 999,
+    "pax: a sparse bomb": GOOD + pax(GNU__sparse__size="9" * 18) + header() + padded(b"image") + END,
+    "a path with a NUL": GOOD + pax(path="../\0b.jpg") + header() + padded(b"image") + END,
+    "a control sequence": GOOD + pax(path="\x1b[31m/b.jpg") + header() + padded(b"image") + END,
+    "20,000 headers for nothing": GOOD + pax(a="b") * 20_000 + END,
+    "20,000 links": GOOD + header(kind=b"2") * 20_000 + END,
+}
+
+
+def refusals(source):
+    errors = []
+    for index in range(len(source)):
+        try:
+            source[index]
+        except pp.ImageError as error:
+            errors.append(str(error))
+    return errors
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_tar_that_lies_costs_what_it_lies_about(tmp_path, name):
+    (tmp_path / "t.tar").write_bytes(FILES[name])
+    tracemalloc.start()
+    with patience(20):
+        source = read.tar(tmp_path / "t.tar")
+        errors = refusals(source)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert source[0]["image"] == b"image"
+    assert all(text.startswith("[") and len(text) < 9000 for text in errors)
+    assert errors or name in ("20,000 headers for nothing", "a path with a NUL")
+    assert peak < 32 << 20
+
+
+def test_links_have_no_data_whatever_they_say(tmp_path):
+    hidden = header("c.jpg") + padded(b"hello")
+    data = GOOD + header(size=b"%011o\0" % len(hidden), kind=b"2") + hidden + END
+    (tmp_path / "t.tar").write_bytes(data)
+    with tarfile.open(tmp_path / "t.tar") as archive:
+        names = archive.getnames()
+    assert names == ["a.jpg", "a.cls", "b.jpg", "c.jpg"]
+    assert len(read.tar(tmp_path / "t.tar")) == 3  # the same members as tarfile sees
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=4), st.integers(1, 6144))
+def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, size):
+    data = bytearray(tar_bytes([*PAIR, ("b.jpg", b"image"), ("b.cls", b"2")]))
+    for at, value in changes:
+        data[at] = value
+    path = tmp_path_factory.mktemp("fuzz") / "t.tar"
+    path.write_bytes(data[:size])
+    try:
+        source = read.tar(path)
+    except pp.DataError as error:
+        assert str(path) in str(error)  # noqa: PT017  (or else there is a source)
+        return
+    assert all(text.startswith("[") for text in refusals(source))

@@ -1,0 +1,43 @@
+"""A Loader over small photos, for every library."""
+
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+from loading import DETECTION, TRAINING, samples
+
+
+@pytest.fixture
+def loader():
+    """40 photos of three classes, 8 a batch."""
+    with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=2) as ours:
+        yield ours
+
+
+@pytest.fixture
+def again():
+    """The same once more, for what is expected."""
+    with pp.Loader(samples(), TRAINING, batch_size=8, shuffle=True, seed=5, threads=1) as ours:
+        yield ours
+
+
+@pytest.fixture
+def detection():
+    """16 photos with 0 to 3 boxes."""
+    source = samples(16)
+    for index, sample in enumerate(source):
+        corners = [[2 + n, 3, 20 + n, 25] for n in range(index % 4)]
+        sample |= {"boxes": corners, "labels": list(range(index % 4))}
+    with pp.Loader(source, DETECTION, batch_size=4, threads=2) as ours:
+        yield ours
+
+
+@pytest.fixture
+def learnable():
+    """40 photos, of which every other one is a negative."""
+    photos = [scene(40, 40, seed) for seed in range(40)]
+    source = [
+        {"image": jpeg(255 - photo if seed % 2 else photo), "label": seed % 2} for seed, photo in enumerate(photos)
+    ]
+    with pp.Loader(source, TRAINING, batch_size=8, shuffle=True, threads=2) as ours:
+        yield ours

@@ -1,0 +1,123 @@
+"""The Loader in TensorFlow and Keras."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import TRAINING, samples
+
+tf = pytest.importorskip("tensorflow", reason="NO TENSORFLOW: make parity-tensorflow makes its environment")
+keras = pytest.importorskip("keras", reason="NO KERAS: make parity-tensorflow makes its environment")
+
+
+def network():
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Permute((2, 3, 1)), keras.layers.Conv2D(4, 5, strides=4, activation="relu")]
+    model = keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile(keras.optimizers.SGD(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def place(tensor):
+    """Where a tensor's memory begins; ``numpy()`` would be a copy."""
+    return np.asarray(memoryview(tensor)).ctypes.data
+
+
+def test_tensors_share_the_memory_of_the_batch(loader, again):
+    kept = []
+    for batch in loader:
+        images, labels, names = batch.tf("tensor", "label", "name")
+        assert (images.dtype, images.shape, labels.dtype, names.dtype) == (
+            tf.float32,
+            (8, 3, 24, 24),
+            tf.int64,
+            tf.string,
+        )
+        assert place(images) == batch["tensor"].ctypes.data
+        assert names.numpy()[0].decode() == batch["name"][0]
+        kept.append(images)
+        del batch
+    gc.collect()
+    for images, batch in zip(kept, again, strict=True):
+        assert np.array_equal(images.numpy(), batch["tensor"])
+
+
+def test_memory_of_tensors_that_are_dropped_is_used_again(loader):
+    places = {place(batch.tf("tensor")) for _ in range(4) for batch in loader}
+    assert len(places) < 20
+
+
+def test_arrays_anywhere_in_memory_are_copied_for_tensorflow():
+    """TensorFlow 2.21 ends the process when it reads shared memory that does not begin at a multiple of 64."""
+    array = np.arange(64, dtype=np.float32)[3:]
+    assert array.ctypes.data % 64
+    batch = pp.Batch(outputs={"tensor": array}, errors=[None], decode_s=[0], transform_s=[0])
+    assert tf.reduce_sum(batch.tf("tensor")[1:]).numpy() == array[1:].sum()
+
+
+def test_the_dataset_has_the_types_of_the_pipeline_and_an_epoch_for_each_iteration(loader, again):
+    dataset = loader.tf("tensor", "label", "name")
+    images, labels, names = dataset.element_spec
+    assert (images.shape, images.dtype) == ((8, 3, 24, 24), tf.float32)
+    assert (labels.shape, labels.dtype) == ((8,), tf.int64)
+    assert (names.shape, names.dtype) == ((8,), tf.string)
+    for _ in range(2):
+        for (images, labels, names), batch in zip(dataset, again, strict=True):
+            assert np.array_equal(images.numpy(), batch["tensor"])
+            assert np.array_equal(labels.numpy(), batch["label"])
+            assert [name.decode() for name in names.numpy()] == batch["name"]
+
+
+def test_a_dataset_of_short_batches_leaves_their_size_open():
+    with pp.Loader(samples(11), TRAINING, batch_size=8, last="short") as ours:
+        dataset = ours.tf("tensor")
+        assert dataset.element_spec.shape.as_list() == [None, 3, 24, 24]
+        assert [len(images) for images in dataset] == [8, 3]
+
+
+def test_without_names_a_dataset_has_all_that_is_a_tensor():
+    source = [sample | {"extra": {"a": 1}} for sample in samples(8)]
+    with pp.Loader(source, TRAINING, batch_size=8) as ours:
+        assert set(ours.tf().element_spec) == {"tensor", "label", "name", "index", "attempt", "is_padding"}
+        with pytest.raises(pp.DataError, match='the field "extra" is no tensor, but dict'):
+            ours.tf("extra")
+
+
+def test_boxes_are_ragged(detection):
+    dataset = detection.tf("tensor", "boxes", "labels")
+    assert isinstance(dataset.element_spec[1], tf.RaggedTensorSpec)
+    batches = list(dataset)
+    assert len(batches) == 4
+    for _, boxes, labels in batches:
+        assert boxes.row_lengths().numpy().tolist() == labels.row_lengths().numpy().tolist() == [0, 1, 2, 3]
+        assert boxes.to_tensor().shape == (4, 3, 4)
+
+
+def test_a_dataset_that_is_left_lets_the_next_epoch_begin(loader):
+    for _ in loader.tf("tensor").take(2):
+        pass
+    gc.collect()
+    assert len(list(loader)) == 5
+
+
+@pytest.mark.filterwarnings("ignore")  # Keras's own
+@pytest.mark.parametrize("kind", ["tf", "keras"])
+def test_keras_trains(loader, again, kind):
+    model, expected = network(), network()
+    history = model.fit(getattr(loader, kind)("tensor", "label"), epochs=3, verbose=0)
+    for _ in range(3):
+        for batch in again:
+            expected.train_on_batch(batch["tensor"], batch["label"])
+    assert len(history.history["loss"]) == 3
+    for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
+        assert np.allclose(ours, theirs, atol=1e-5)
+    assert loader.state_dict()["epoch"] == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_keras_evaluates_every_sample_once():
+    with pp.Loader(samples(11), TRAINING.for_serving(), batch_size=4, last="short") as ours:
+        predicted = network().predict(ours.keras("tensor"), verbose=0)
+    assert predicted.shape == (11, 3)

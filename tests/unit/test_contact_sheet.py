@@ -1,0 +1,147 @@
+"""``pixprep preview``: the tensors in true colours, the boxes where they are, the draws in words."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from broken_data import make
+from pixprep.cli import main
+from pixprep.data.contact_sheet import contact_sheet, panels
+from pixprep.pictures import CROP
+from records import coco_annotations, write_coco, write_folder
+
+ORANGE = tuple(int(CROP[at : at + 2], 16) for at in (1, 3, 5))
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def batch_of(source, pipeline, **options):
+    with pp.Loader(source, pipeline, batch_size=len(source), shard=(0, 1), **options) as loader:
+        return next(iter(loader))
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "hwc"}, {"dtype": "float16"}, {"color": "bgr"}])
+def test_a_panel_has_the_colours_of_the_photo_and_the_words_of_the_draws(tmp_path, options):
+    write_folder(tmp_path)
+    source = pp.read.files(tmp_path)
+    color = options.pop("color", "rgb")
+    ops = [pp.decode(color=color), pp.random_resized_crop(height=256, width=256), pp.random_flip(), *_twin(256)]
+    normalize = pp.normalize(mean=MEAN[:: -1 if color == "bgr" else 1], std=STD)
+    training = pp.Pipeline([*ops, normalize, pp.tensor(**options)]).for_training()
+    levels = pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc")]).for_training()
+    batch, expected = batch_of(source, training), batch_of(source, levels)["tensor"]
+    shown = panels(training, batch, source.classes)
+    for row, panel in enumerate(shown):
+        pixels = expected[row][:, :, ::-1] if color == "bgr" else expected[row]
+        assert np.array_equal(panel.pixels, pixels.repeat(2, axis=0).repeat(2, axis=1))
+        crop = batch.placed[row].draws["random_resized_crop#0"]
+        assert panel.words[0] == (
+            "random_resized_crop#0: top {top}, left {left}, height {height}, width {width}".format(**crop)
+        )
+        assert panel.words[1] == f"random_flip#0: flip {batch.placed[row].draws['random_flip#0']['flip']}"
+        assert panel.title == source[row]["name"]
+        assert panel.line.startswith(f"label {('china', 'flower')[source[row]['label']]}, 90 x 120, sample {row}")
+
+
+def frames(panel):
+    """Where the panel is orange."""
+    return (panel.pixels == ORANGE).all(axis=2)
+
+
+@pytest.fixture
+def objects(tmp_path):
+    content = coco_annotations(3)
+    write_coco(tmp_path, 3, content)
+    return pp.read.coco(tmp_path / "images", tmp_path / "instances.json")
+
+
+def detection(*first, **boxes):
+    """A pipeline with the op boxes before or after the resize."""
+    resize = pp.resize(height=256, width=256)
+    middle = [pp.boxes(**boxes), resize] if first else [resize, pp.boxes(**boxes)]
+    return pp.Pipeline([pp.decode(), *middle, pp.tensor()]).for_training()
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        {"format": "xywh"},
+        {"format": "cxcywh"},
+        {"normalized": True},
+        {"format": "cxcywh", "normalized": True},
+        {"pad": 7},
+    ],
+)
+@pytest.mark.parametrize("first", [(), (True,)])
+def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first):
+    plain, other = detection(), detection(*first, **boxes)
+    expected = panels(plain, batch_of(objects, plain), objects.classes)
+    found = panels(other, batch_of(objects, other), objects.classes)
+    assert not frames(expected[0]).any()
+    for ours, theirs in zip(found, expected, strict=True):
+        assert np.array_equal(ours.pixels, theirs.pixels)
+    # the one box of sample 1: 0.5, 2.25 to 10.5, 22.375 of 120 x 90, twice as large as in 256 x 256
+    rows, columns = np.nonzero(frames(expected[1]))
+    bottom, right = 22.375 / 90 * 512, 10.5 / 120 * 512
+    assert abs(rows.max() + 1 - bottom) <= 1
+    assert abs(columns.min() - 0.5 / 120 * 512) <= 1
+    assert abs(columns[rows == rows.max()].max() + 1 - right) <= 1
+
+
+def test_a_sheet_has_all_samples_and_names_the_broken(tmp_path):
+    broken = make(tmp_path, 32)
+    source = pp.read.files(tmp_path)
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(64), pp.tensor()]).for_training()
+    sheet = contact_sheet(source, pipeline, count=32, seed=1)
+    whole = pp.read.files(sorted(path for path in tmp_path.rglob("*.jpg") if "-" not in path.name))
+    heights = [contact_sheet(whole, pipeline, count=count).height for count in (21, 24)]
+    row = heights[1] - heights[0]
+    assert sheet.height == heights[1] + 3 * row + len(broken) * 23  # 8 + 3 rows of three, and a line for each
+
+
+def test_the_same_seed_and_epoch_give_the_same_sheet(tmp_path):
+    write_folder(tmp_path)
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.random_resized_crop(height=64, width=64), *_twin(64), pp.tensor()]
+    ).for_training()
+    sheets = [
+        np.asarray(contact_sheet(pp.read.files(tmp_path), pipeline, count=6, seed=seed, epoch=epoch))
+        for seed, epoch in ((1, 0), (1, 0), (1, 1), (2, 0))
+    ]
+    assert np.array_equal(sheets[0], sheets[1])
+    assert not any(np.array_equal(sheets[0], other) for other in sheets[2:])
+
+
+def test_the_command_writes_either_side(tmp_path, capsys):
+    write_folder(tmp_path / "data")
+    ops = [pp.decode(), pp.random_resized_crop(height=64, width=64), *_twin(64), pp.tensor()]
+    pp.Pipeline(ops).save(tmp_path / "p.json")
+    words = ["preview", str(tmp_path / "p.json"), str(tmp_path / "data"), "--count", "4", "--output"]
+    assert main([*words, str(tmp_path / "s.png")]) == 0
+    assert capsys.readouterr().err == f"{tmp_path / 's.png'}: what training sees\n"
+    assert main([*words, str(tmp_path / "t.png"), "--serving"]) == 0
+    assert capsys.readouterr().err == f"{tmp_path / 't.png'}: what serving sees\n"
+    with Image.open(tmp_path / "s.png") as training, Image.open(tmp_path / "t.png") as serving:
+        assert training.width == serving.width == 1696
+        assert training.tobytes() != serving.tobytes()
+
+
+def _twin(side):
+    """What serving does in place of a random_resized_crop."""
+    return [pp.resize(side, only="serving"), pp.center_crop(side, only="serving")]
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("s.jpg", "s.jpg: the picture is a PNG file: name it .png"),
+        ("data/s.png", "data/s.png: would be one of the samples: name a file outside data"),
+    ],
+)
+def test_what_should_not_be_written_is_refused(tmp_path, monkeypatch, capsys, output, text):
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "data")
+    pp.Pipeline([pp.decode(), pp.center_crop(64), pp.tensor()]).save(tmp_path / "p.json")
+    assert main(["preview", "p.json", "data", "--output", output]) == 1
+    assert capsys.readouterr().err == f"pixprep: {text}\n"
+    assert not (tmp_path / output).exists()

@@ -1,0 +1,143 @@
+"""``pixprep data check``: which source is meant, what is said of it, the exit code."""
+
+import json
+
+import pytest
+
+import pixprep as pp
+from broken_data import make
+from images import with_exif
+from pixprep.cli import main
+from records import (
+    coco_annotations,
+    tar_bytes,
+    tar_members,
+    write_coco,
+    write_folder,
+    write_table,
+    write_tfrecord,
+    write_voc,
+)
+
+
+def check(capsys, *words):
+    """The exit code, the lines of stdout, and those of stderr."""
+    code = main(["data", "check", *map(str, words)])
+    out, err = capsys.readouterr()
+    return code, out.splitlines(), err.splitlines()
+
+
+def test_all_that_is_broken_is_named_and_counted(tmp_path, capsys):
+    broken = make(tmp_path, 160)
+    code, lines, errors = check(capsys, tmp_path)
+    assert (code, errors) == (1, [])
+    found = {line.split("] ")[1].split(": ")[0]: line[1 : line.index("]")] for line in lines[:-1]}
+    assert found == broken
+    assert lines[-1].startswith(f"{tmp_path}: 160 samples, 8 broken: ")
+    assert all(f"{reason} 1" in lines[-1] for reason in broken.values())
+
+
+def test_json_has_the_same(tmp_path, capsys):
+    broken = make(tmp_path, 160)
+    assert main(["data", "check", str(tmp_path), "--json", "--threads", "1"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["samples"], found["notes"]) == (160, [])
+    assert {row["detail"].split(": ")[0]: row["reason"] for row in found["broken"]} == broken
+    names = [sample["name"] for sample in pp.read.files(tmp_path)]
+    assert all(row["detail"].startswith(names[row["index"]]) for row in found["broken"])
+
+
+def test_a_whole_data_set_is_said_to_be_whole(tmp_path, capsys):
+    write_folder(tmp_path)
+    assert check(capsys, tmp_path) == (0, [f"{tmp_path}: 6 samples, all whole"], [])
+
+
+def test_what_was_passed_over_is_a_note(tmp_path, capsys):
+    write_folder(tmp_path)
+    (tmp_path / "china" / "x\n.txt").write_text("")
+    code, lines, errors = check(capsys, tmp_path)
+    assert (code, lines) == (0, [f"{tmp_path}: 6 samples, all whole"])
+    assert errors == ["note: china/x\\n.txt passed over, as no image by name"]
+
+
+def _tfrecord(path):
+    write_tfrecord(path / "a-00000-of-00001.tfrecord")
+    return path / "*.tfrecord*"
+
+
+def _coco(path):
+    write_coco(path)
+    return path / "instances.json"
+
+
+def _table(path):
+    write_table(path / "t.csv")
+    return path / "t.csv"
+
+
+def _tar(path):
+    (path / "a.tar").write_bytes(tar_bytes(tar_members()))
+    return path / "a.tar"
+
+
+def _voc(path):
+    write_voc(path)
+    return path
+
+
+def _files(path):
+    write_folder(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "make_", "option"),
+    [
+        ("files", _files, None),
+        ("table", _table, None),
+        ("tfrecord", _tfrecord, "checksums=false"),
+        ("coco", _coco, "images={}/images"),
+        ("voc", _voc, None),
+        ("tar", _tar, None),
+    ],
+)
+def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, option):
+    path = make_(tmp_path)
+    options = ["--option", option.format(tmp_path)] if option else []
+    for text in (path, f"{kind}:{path}"):
+        assert check(capsys, text, *options) == (0, [f"{text}: 6 samples, all whole"], [])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["gone"], "gone: no such file or folder"),
+        (["gone.csv"], "gone.csv: cannot be read: No such file or directory"),
+        (["gone-*.tar"], "gone-*.tar: no such file, and no file of such a name"),
+        (["x.bin"], "x.bin: say what it is: files:, table:, tfrecord:, coco:, voc:, tar: before the path"),
+        (["i.json"], "i.json: say where the images are: --option images=FOLDER"),
+        (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),
+        (["i.json", "--option", "image=x"], "coco has no option 'image'; it has images, keypoints"),
+    ],
+)
+def test_what_cannot_be_opened_is_one_line(tmp_path, monkeypatch, capsys, words, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.bin").write_bytes(b"x")
+    (tmp_path / "i.json").write_text(json.dumps(coco_annotations()))
+    assert check(capsys, *words) == (1, [], [f"pixprep: {text}"])
+
+
+def test_samples_go_through_the_pipeline_that_is_given(tmp_path, capsys):
+    content = coco_annotations(1)
+    content["images"][0] |= {"height": 24, "width": 40}
+    write_coco(tmp_path, 1, content)
+    (tmp_path / "images" / "0.jpg").write_bytes(with_exif(6))
+    words = [tmp_path / "instances.json", "--option", f"images={tmp_path / 'images'}"]
+    code, lines, _ = check(capsys, *words)
+    assert code == 1
+    assert lines[0].startswith("[BAD_RECORD] 0.jpg: 40 x 24 pixels, ")
+    assert "annotated as 24 x 40: " in lines[0]
+    assert "apply_exif_orientation" in lines[0]
+    ops = [pp.decode(apply_exif_orientation=False), pp.center_crop(8), pp.tensor()]
+    pp.Pipeline(ops).save(tmp_path / "p.json")
+    assert check(capsys, *words, "--pipeline", tmp_path / "p.json")[0] == 0

@@ -1,0 +1,181 @@
+"""Which samples a batch holds: every sample once an epoch, on any number of shards, after any resume."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import pixprep as pp
+from pixprep.data import order
+from pixprep.data.order import Order, shard_of
+
+SAMPLES = st.integers(1, 700)
+SHUFFLES = st.sampled_from([False, True, "blocks"])
+SEEDS = st.integers(0, (1 << 32) - 1)
+EPOCHS = st.integers(0, 1000)
+FIELDS = st.fixed_dictionaries(
+    {"samples": SAMPLES, "batch_size": st.integers(1, 40), "shuffle": SHUFFLES, "seed": SEEDS}
+)
+
+
+def parts(position=0, epoch=0, **fields):
+    return list(Order(**fields).parts(epoch, position))
+
+
+def taken(found):
+    """The indices of parts, but for those that only fill a batch up."""
+    return [index for part in found for index in part.indices[~part.is_padding].tolist()]
+
+
+@given(fields=FIELDS, epoch=EPOCHS)
+@pytest.mark.parametrize("last", ["short", "pad"])
+def test_every_sample_comes_exactly_once_an_epoch(fields, epoch, last):
+    assert sorted(taken(parts(epoch=epoch, last=last, **fields))) == list(range(fields["samples"]))
+
+
+@given(fields=FIELDS, epoch=EPOCHS)
+def test_drop_leaves_out_less_than_a_batch_and_repeats_nothing(fields, epoch):
+    samples, batch_size = fields["samples"], fields["batch_size"]
+    assume(samples >= batch_size)
+    found = parts(epoch=epoch, **fields)
+    indices = taken(found)
+    assert len(set(indices)) == len(indices) == samples // batch_size * batch_size
+    assert {len(part.indices) for part in found} == {batch_size}
+
+
+@given(
+    samples=SAMPLES,
+    eighth=st.integers(1, 6),
+    shuffle=SHUFFLES,
+    seed=SEEDS,
+    last=st.sampled_from(["drop", "short", "pad"]),
+)
+def test_1_2_4_and_8_shards_have_the_same_global_batches(samples, eighth, shuffle, seed, last):
+    fields = {"samples": samples, "shuffle": shuffle, "seed": seed, "last": last}
+    rest = samples % (8 * eighth)
+    assume(samples >= 8 * eighth if last == "drop" else last == "pad" or rest == 0 or rest >= 8)
+    alone = parts(batch_size=8 * eighth, **fields)
+    for world in (2, 4, 8):
+        shards = [parts(batch_size=8 * eighth // world, shard=(rank, world), **fields) for rank in range(world)]
+        assert {len(shard) for shard in shards} == {len(alone)}
+        for whole, *pieces in zip(alone, *shards, strict=True):
+            assert np.array_equal(np.concatenate([piece.indices for piece in pieces]), whole.indices)
+            assert np.array_equal(np.concatenate([piece.is_padding for piece in pieces]), whole.is_padding)
+            assert {piece.end for piece in pieces} == {whole.end}
+            sizes = {len(piece.indices) for piece in pieces}
+            assert max(sizes) - min(sizes) <= (1 if last == "short" else 0)
+
+
+@given(fields=FIELDS, data=st.data())
+@pytest.mark.parametrize("last", ["drop", "short", "pad"])
+def test_a_resume_at_any_batch_gives_the_rest(fields, last, data):
+    assume(last != "drop" or fields["samples"] >= fields["batch_size"])
+    fields = fields | {"last": last}
+    whole = parts(epoch=7, **fields)
+    done = data.draw(st.integers(0, len(whole)))
+    rest = parts(whole[done - 1].end if done else 0, epoch=7, **fields)
+    assert [part.indices.tolist() for part in rest] == [part.indices.tolist() for part in whole[done:]]
+    assert len(rest) == Order(**fields).batches(whole[done - 1].end if done else 0)
+
+
+@given(samples=st.integers(40, 700), before=st.integers(1, 8), after=st.integers(1, 8), seed=SEEDS, data=st.data())
+def test_a_resume_with_another_world_and_batch_size_still_takes_every_sample_once(samples, before, after, seed, data):
+    fields = {"samples": samples, "shuffle": True, "seed": seed, "last": "pad"}
+    first = [parts(batch_size=5, shard=(rank, before), **fields) for rank in range(before)]
+    done = data.draw(st.integers(0, len(first[0])))
+    position = first[0][done - 1].end if done else 0
+    second = [parts(position, batch_size=3, shard=(rank, after), **fields) for rank in range(after)]
+    indices = [index for shard in first for index in taken(shard[:done])]
+    indices += [index for shard in second for index in taken(shard)]
+    assert sorted(indices) == list(range(samples))
+
+
+def test_the_order_of_a_seed_never_changes():
+    fields = {"samples": 12, "batch_size": 4, "seed": 7}
+    assert Order(shuffle=True, **fields).order(3).tolist() == [2, 5, 9, 7, 3, 0, 6, 8, 4, 1, 11, 10]
+    assert Order(shuffle="blocks", **fields).order(3).tolist() == [1, 4, 8, 6, 2, 5, 11, 7, 3, 0, 10, 9]
+    assert Order(samples=1000, batch_size=64, seed=5).replacement(2, 17, 1) == 327
+
+
+def test_it_is_an_argsort_of_philox():
+    words = np.random.Philox(key=np.array([7, 3], np.uint64)).random_raw(5000)
+    found = Order(samples=5000, batch_size=4, shuffle=True, seed=7).order(3)
+    assert np.array_equal(found, np.argsort(words, kind="stable"))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    orders = [
+        Order(samples=500, batch_size=4, shuffle=True, seed=seed).order(epoch) for seed in (0, 1) for epoch in (0, 1)
+    ]
+    for index, each in enumerate(orders):
+        for other in orders[:index]:
+            assert np.mean(each == other) < 0.03
+
+
+def test_every_place_is_as_likely_for_every_sample():
+    counts = np.zeros((6, 6))
+    for seed in range(3000):
+        counts[Order(samples=6, batch_size=6, shuffle=True, seed=seed).order(0), range(6)] += 1
+    expected = 3000 / 6
+    assert (
+        (counts - expected) ** 2 / expected
+    ).sum() < 53  # chi-square, 25 degrees: one seed set in a thousand is over
+
+
+def test_blocks_stay_together():
+    samples = 40 * order.BLOCK + 17
+    found = Order(samples=samples, batch_size=4, shuffle="blocks", seed=3).order(0)
+    pool = order.POOL * order.BLOCK
+    for first in range(0, samples, pool):
+        blocks = set((found[first : first + pool] // order.BLOCK).tolist())
+        assert len(blocks) <= order.POOL + 1  # one block is shorter, and shifts the others
+    assert np.mean(np.diff(found) == 1) < 0.01  # and in a pool nothing is where it was
+
+
+def test_a_replacement_is_the_same_for_everybody_and_another_at_each_attempt():
+    alone = Order(samples=1000, batch_size=64, shuffle=True, seed=5)
+    shard = Order(samples=1000, batch_size=8, shuffle=True, seed=5, shard=(3, 8))
+    found = [[each.replacement(2, 17, attempt) for attempt in range(1, 20)] for each in (alone, shard)]
+    assert found[0] == found[1]
+    assert len(set(found[0])) > 15
+    assert all(0 <= index < 1000 for index in found[0])
+    assert alone.replacement(3, 17, 1) != alone.replacement(2, 17, 1) != alone.replacement(2, 18, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"samples": 0}, "the source has no samples"),
+        ({"batch_size": 0}, "batch_size is a number of samples, 1 at least, not 0"),
+        ({"batch_size": 2.0}, "batch_size is a number of samples, 1 at least, not 2.0"),
+        ({"shuffle": "yes"}, "shuffle is False, True or \"blocks\", not 'yes'"),
+        ({"seed": -1}, "seed is a whole number from 0 to 2**32 - 1, not -1"),
+        ({"last": "keep"}, "last is one of drop, short, pad, not 'keep'"),
+        ({"shard": (2, 2)}, "shard is (rank, world), such as (0, 8) to (7, 8), not (2, 2)"),
+        ({"shard": 3}, "shard is (rank, world), such as (0, 8) to (7, 8), not 3"),
+        (
+            {"samples": 9, "batch_size": 5, "shard": (0, 2)},
+            "the source has 9 samples, fewer than one batch: batch_size 5 times 2 shards: "
+            'take a smaller batch_size, or last="short" or "pad"',
+        ),
+        (
+            {"samples": 17, "batch_size": 2, "shard": (0, 4), "last": "short"},
+            'last="short": the last batch has 1 sample for 4 shards, and one of them would have none: '
+            'take last="pad" or "drop", or another batch_size',
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(fields, words):
+    with pytest.raises(pp.PipelineError) as caught:
+        Order(**{"samples": 100, "batch_size": 5} | fields)
+    assert str(caught.value) == words
+
+
+def test_several_processes_without_a_shard_are_refused():
+    assert shard_of({}) == shard_of({"WORLD_SIZE": "1", "RANK": "0"}) == (0, 1)
+    with pytest.raises(pp.PipelineError) as caught:
+        shard_of({"WORLD_SIZE": "4", "RANK": "2"})
+    assert str(caught.value) == (
+        "shard: WORLD_SIZE is 4, and no shard is given: take shard=(rank, world), here (2, 4), "
+        "or shard=(0, 1) if each process is to see all samples"
+    )

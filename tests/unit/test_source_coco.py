@@ -1,0 +1,186 @@
+"""``read.coco``: images in the order of their numbers, boxes as corners, broken annotations by name."""
+
+import json
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep import read
+from records import coco_annotations, write_coco
+
+
+def coco(folder, content, **options):
+    (folder / "i.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return read.coco(folder, folder / "i.json", **options)
+
+
+def refusals(source):
+    found = {}
+    for index in range(len(source)):
+        try:
+            source[index]
+        except pp.ImageError as error:
+            found[index] = str(error)
+    return found
+
+
+def test_boxes_are_corners_and_labels_count_without_gaps(tmp_path):
+    write_coco(tmp_path)
+    source = read.coco(tmp_path / "images", tmp_path / "instances.json")
+    assert (source.classes, source.category_ids, source.notes) == (("china", "flower"), (3, 7), ())
+    assert [len(sample["boxes"]) for sample in source] == [0, 1, 2, 3, 4, 5]
+    sample = source[3]
+    assert (sample["image"], sample["name"]) == (tmp_path / "images" / "3.jpg", "3.jpg")
+    assert (sample["id"], sample["size"]) == (130, (90, 120))
+    assert sample["boxes"].tolist() == [[0.5, 2.25, 10.5, 22.375], [1.5, 2.25, 12.5, 22.375], [2.5, 2.25, 14.5, 22.375]]
+    assert sample["labels"].tolist() == [0, 1, 0]
+    assert sample["ids"].tolist() == [3000, 3001, 3002]
+    assert sample["iscrowd"].tolist() == [False, False, True]
+    assert sample["area"].tolist() == [200.5] * 3
+
+
+def test_images_come_in_the_order_of_their_numbers_and_annotations_in_the_files(tmp_path):
+    content = coco_annotations(4)
+    content["images"].reverse()
+    content["annotations"].reverse()
+    source = coco(tmp_path, content)
+    assert [sample["id"] for sample in source] == [100, 110, 120, 130]
+    assert source[3]["ids"].tolist() == [3002, 3001, 3000]
+
+
+def change(content, **fields):
+    """Change the second annotation of image 130."""
+    (each,) = (each for each in content["annotations"] if each["id"] == 3001)
+    each.update(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"bbox": [1, 2, -3, 4]}, "annotation 3001: its box is [1.0, 2.0, -3.0, 4.0]"),
+        ({"bbox": [1, 2, 3]}, "annotations[4]: Expected `array` of length 4 - at `$.bbox`"),
+        ({"bbox": "1 2 3 4"}, "annotations[4]: Expected `array`, got `str` - at `$.bbox`"),
+        ({"bbox": [1e300, 2, 3, 4]}, "annotation 3001: its box is [1e+300, 2.0, 3.0, 4.0]"),
+        ({"bbox": None}, "annotations[4]: Expected `array`, got `null` - at `$.bbox`"),
+        ({"category_id": 5}, "annotation 3001: there is no category 5"),
+        ({"category_id": "7"}, "annotations[4]: Expected `int`, got `str` - at `$.category_id`"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_broken_annotation_costs_its_image(tmp_path, fields, text):
+    content = coco_annotations()
+    change(content, **fields)
+    source = coco(tmp_path, content)
+    assert refusals(source) == {3: f"[BAD_RECORD] i.json, image 130: {text}"}
+    assert source.notes == (f"i.json, image 130: {text}",)
+
+
+def test_annotations_of_no_image_are_noted(tmp_path):
+    content = coco_annotations()
+    change(content, image_id=99)
+    content["annotations"] += [{"id": 1}, 5, {**content["annotations"][0], "id": 12, "image_id": 98}]
+    source = coco(tmp_path, content)
+    assert refusals(source) == {}
+    assert source.notes == (
+        "annotations[15]: Object missing required field `image_id`",
+        "annotations[16]: Expected `object`, got `int`",
+        "2 annotations of images that are not there, such as 3001 of 99",
+    )
+    assert source[3]["ids"].tolist() == [3000, 3002]
+
+
+def test_broken_images_are_named_and_the_others_are_there(tmp_path):
+    content = coco_annotations(4)
+    content["images"][0]["height"] = -5
+    content["images"][1]["file_name"] = "../../etc/passwd"
+    content["images"][2] = {"id": "120", "file_name": "2.jpg"}
+    content["images"] += [{"id": 200, "file_name": "a\0b"}, {"id": 300, "file_name": "/etc/passwd"}]
+    source = coco(tmp_path, content)
+    assert refusals(source) == {
+        0: "[BAD_RECORD] i.json, image 100: its size is -5 x 120",
+        1: f"[BAD_RECORD] image 110: its file '../../etc/passwd' is not inside {tmp_path}",
+        3: f"[BAD_RECORD] image 300: its file '/etc/passwd' is not inside {tmp_path}",
+        4: "[BAD_RECORD] i.json, images[2]: Expected `int`, got `str` - at `$.id`",
+        5: "[BAD_RECORD] i.json, images[4]: a name with a NUL",
+    }
+    assert source[2]["ids"].tolist() == [3000, 3001, 3002]
+
+
+def test_two_images_of_one_number_are_both_refused(tmp_path):
+    content = coco_annotations(3)
+    content["images"].append({"id": 110, "file_name": "x.jpg"})
+    assert refusals(coco(tmp_path, content)) == {
+        1: "[BAD_RECORD] i.json, image 110: two images have this id",
+        2: "[BAD_RECORD] i.json, image 110: two images have this id",
+    }
+
+
+def test_an_image_without_a_size_has_none(tmp_path):
+    content = coco_annotations(2)
+    del content["images"][0]["height"], content["images"][1]["width"]
+    assert all("size" not in sample for sample in coco(tmp_path, content))
+
+
+def test_keypoints_are_points(tmp_path):
+    content = coco_annotations(3)
+    for category in content["categories"]:
+        category["keypoints"] = ["nose", "tail"]
+    for number, each in enumerate(content["annotations"][1:]):
+        each["keypoints"] = [number, 2.5, 2, 0, 0, 0]
+    sample = coco(tmp_path, content, keypoints=True)[2]
+    assert sample["points"].tolist() == [[[0, 2.5], [0, 0]], [[1, 2.5], [0, 0]]]
+    assert sample["visible"].tolist() == [[2, 0], [2, 0]]
+    assert (sample["points"].dtype, sample["visible"].dtype) == (np.float32, np.uint8)
+    content["annotations"][2]["keypoints"].pop()
+    source = coco(tmp_path, content, keypoints=True)
+    assert refusals(source) == {2: "[BAD_RECORD] i.json, image 120: annotations[2]: 5 numbers for 2 keypoints"}
+    assert coco(tmp_path, content, keypoints=True)[1]["visible"].tolist() == [[0, 0]]
+    with pytest.raises(pp.DataError, match=r"its categories name \[0\] keypoints"):
+        coco(tmp_path, coco_annotations(2), keypoints=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "is not JSON: Input data was truncated"),
+        ('{"images": [', "is not JSON: Input data was truncated"),
+        ('{"images": [NaN]}', "is not JSON: JSON is malformed"),
+        ("[]", "is no file of COCO's annotations: Expected `object`, got `array`"),
+        ('{"images": []}', "is no file of COCO's annotations: Object missing required field `categories`"),
+        ('{"images": [], "annotations": [], "categories": []}', "has no images"),
+        (
+            '{"images": [{"id": 1, "file_name": "a"}], "annotations": [], "categories": [{"id": 1}]}',
+            "is no file of COCO's annotations: Object missing required field `name`",
+        ),
+        (
+            '{"images": [1], "annotations": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
+            "two categories have one id",
+        ),
+    ],
+)
+def test_a_file_of_something_else_is_one_error(tmp_path, content, text):
+    with pytest.raises(pp.DataError) as caught:
+        coco(tmp_path, content)
+    assert str(caught.value).startswith(f"{tmp_path}/i.json: {text}")
+
+
+def test_a_file_that_is_not_there_is_one_error(tmp_path):
+    with pytest.raises(pp.DataError, match=r"no.json: cannot be read: No such file"):
+        read.coco(tmp_path, tmp_path / "no.json")
+
+
+def test_folder_and_file_in_the_wrong_order_are_said_to_be(tmp_path):
+    write_coco(tmp_path, 2)
+    with pytest.raises(pp.DataError, match=r"instances.json: is a file, and no folder"):
+        read.coco(tmp_path / "instances.json", tmp_path / "images")
+    with pytest.raises(pp.DataError, match="gone: no such folder"):
+        read.coco(tmp_path / "gone", tmp_path / "instances.json")
+
+
+def test_no_annotations_and_no_good_image_are_read(tmp_path):
+    content = {"images": [{"id": 5, "file_name": "a.jpg"}], "annotations": [], "categories": []}
+    assert coco(tmp_path, content)[0]["boxes"].shape == (0, 4)
+    annotation = {"image_id": 5, "category_id": 1, "bbox": [1, 1, 1, 1]}
+    content = {"images": [{"id": "5"}], "annotations": [annotation], "categories": [{"id": 1, "name": "a"}]}
+    assert list(refusals(coco(tmp_path, content))) == [0]

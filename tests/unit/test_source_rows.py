@@ -1,0 +1,66 @@
+"""``read.rows``: any sequence, as it is."""
+
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from pixprep import read
+
+
+def test_rows_are_mappings_or_tuples():
+    source = read.rows([{"jpg": b"a", "y": 3}, {"jpg": bytearray(b"b"), "y": 4}], image="jpg", label="y")
+    assert source[1] == {"name": "row 1", "image": bytearray(b"b"), "label": 4}
+    source = read.rows([("x/a.jpg", 0), (Path("b.jpg"), 1)], image=0, label=1)
+    assert source[0] == {"name": "row 0, x/a.jpg", "image": Path("x/a.jpg"), "label": 0}
+
+
+def test_what_hugging_face_stores_is_an_image():
+    source = read.rows([{"image": {"bytes": b"a", "path": "a.jpg"}}, {"image": {"bytes": None, "path": "/b.jpg"}}])
+    assert source[0] == {"name": "row 0, a.jpg", "image": b"a"}
+    assert source[1]["image"] == Path("/b.jpg")
+
+
+class Raising:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        if index:
+            raise RuntimeError("the disk is gone")
+        return {"image": b"x"}
+
+
+def test_a_row_that_cannot_be_had_costs_itself():
+    source = read.rows(Raising())
+    assert source[0]["image"] == b"x"
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] row 1: RuntimeError: the disk is gone"):
+        source[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"picture": b"x"}, "row 0: has no 'image': there are 'picture'"),
+        ((b"x", 1), "row 0: has no 'image': it is builtins.tuple"),
+        ({"image": 5}, "row 0: its image is builtins.int: give the encoded bytes or a path"),
+        ({"image": None}, "row 0: its image is builtins.NoneType"),
+        ({"image": {"bytes": None, "path": None}}, "row 0: its image is builtins.NoneType"),
+    ],
+)
+def test_a_row_without_an_encoded_image_costs_itself(row, text):
+    with pytest.raises(pp.ImageError) as caught:
+        read.rows([row])[0]
+    assert caught.value.detail.startswith(text)
+    assert caught.value.reason == "BAD_RECORD"
+
+
+def test_what_has_no_numbers_is_one_error():
+    with pytest.raises(pp.DataError, match=r"rows need a length and numbers, which builtins.generator lacks"):
+        read.rows(iter_ for iter_ in [])
+    with pytest.raises(pp.DataError, match="there are no rows"):
+        read.rows([])
+
+
+def test_a_tag_tells_rows_from_others():
+    assert read.rows([{"image": b"x"}], tag="a").fingerprint != read.rows([{"image": b"x"}], tag="b").fingerprint

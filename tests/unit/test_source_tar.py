@@ -1,0 +1,154 @@
+"""``read.tar``: WebDataset's keys and suffixes, whatever wrote the archive."""
+
+import gzip
+import tarfile
+
+import pytest
+
+import pixprep as pp
+from broken_data import small_jpeg
+from pixprep import read
+from records import tar_bytes, tar_members
+
+
+def refusals(source):
+    found = {}
+    for index in range(len(source)):
+        try:
+            source[index]
+        except pp.ImageError as error:
+            found[index] = str(error)
+    return found
+
+
+def write(path, *members, **options):
+    path.write_bytes(tar_bytes(members, **options))
+    return path
+
+
+def test_a_sample_is_its_members_by_their_suffixes(tmp_path):
+    source = read.tar(write(tmp_path / "a.tar", *tar_members(3)), about="json", text="txt", raw="jpg")
+    assert source[2] == {
+        "name": "a.tar, some/0002",
+        "key": "some/0002",
+        "image": small_jpeg(2),
+        "label": 0,
+        "about": {"index": 2},
+        "text": "photo 2 é",
+        "raw": small_jpeg(2),
+    }
+
+
+def test_files_come_one_after_the_other(tmp_path):
+    write(tmp_path / "1.tar", *tar_members(2, 3))
+    write(tmp_path / "0.tar", *tar_members(3))
+    assert [sample["key"] for sample in read.tar(tmp_path / "*.tar")] == [f"some/{n:04}" for n in range(5)]
+
+
+@pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_kind_of_tar_is_read_with_long_and_foreign_names(tmp_path, kind):
+    folder = "/".join(["a" * 40] * 4) if kind == tarfile.USTAR_FORMAT else "é" * 30 + "/" + "b" * 200
+    members = [(f"{folder}/{n}.JPG", small_jpeg(n)) for n in range(3)]
+    source = read.tar(write(tmp_path / "a.tar", ("d/", {"type": tarfile.DIRTYPE}), *members, format=kind), label=None)
+    assert [(sample["key"], sample["image"]) for sample in source] == [
+        (f"{folder}/{n}", small_jpeg(n)) for n in range(3)
+    ]
+
+
+def test_a_key_ends_at_the_first_dot_of_the_base_name(tmp_path):
+    members = [("v1.0/x.left.jpg", b"L"), ("v1.0/x.right.jpg", b"R"), ("v1.0/x.cls", b" 7\n")]
+    source = read.tar(write(tmp_path / "a.tar", *members), image="left.jpg", right="right.jpg")
+    assert source[0] == {"name": "a.tar, v1.0/x", "key": "v1.0/x", "image": b"L", "right": b"R", "label": 7}
+
+
+def test_members_without_a_suffix_and_hidden_ones_are_passed_over(tmp_path):
+    members = [("README", b"x"), (".DS_Store", b"x"), ("a.jpg", b"x"), ("x/._a.jpg", b"x")]
+    source = read.tar(write(tmp_path / "a.tar", *members), label=None)
+    assert [sample["key"] for sample in source] == ["a"]
+    assert source.notes == ("a.tar: 3 members passed over: they have no suffix, or begin with a dot",)
+
+
+def test_any_of_several_suffixes_is_the_image(tmp_path):
+    source = read.tar(write(tmp_path / "a.tar", ("a.png", b"1"), ("b.JPEG", b"2")), label=None)
+    assert [sample["image"] for sample in source] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ([("b.jpg", b"x")], "has no member .cls"),
+        ([("b.cls", b"1")], "has no member .jpg or .jpeg or .png or .webp"),
+        ([("b.jpg", b"x"), ("b.jpg", b"y"), ("b.cls", b"1")], "has two members .jpg"),
+        ([("b.jpg", b"x"), ("b.png", b"y"), ("b.cls", b"1")], "has another image or field .png"),
+        ([("b.jpg", b"x"), ("b.cls", b"one")], "its .cls is broken: invalid literal"),
+        ([("b.jpg", b"x"), ("b.cls", b"1" * 99)], "its .cls is broken: a number of 99 bytes"),
+        ([("b.jpg", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}), ("b.cls", b"1")], "its .jpg is a link"),
+        ([("b.jpg", {"type": tarfile.LNKTYPE, "linkname": "a.jpg"}), ("b.cls", b"1")], "its .jpg is a link"),
+        ([("b.jpg", {"type": tarfile.FIFOTYPE}), ("b.cls", b"1")], "its .jpg is a special file"),
+        ([("../b.jpg", b"x"), ("../b.cls", b"1")], "its name leads out"),
+        ([("/b.jpg", b"x"), ("/b.cls", b"1")], "its name leads out"),
+    ],
+)
+def test_a_sample_that_makes_no_sense_costs_itself(tmp_path, members, text):
+    good = [[(f"{name}.jpg", b"x"), (f"{name}.cls", b"1")] for name in "ac"]
+    source = read.tar(write(tmp_path / "t.tar", *good[0], *members, *good[1]))
+    (found,) = refusals(source).values()
+    assert text in found
+    assert found.startswith("[BAD_RECORD] t.tar, ")
+    assert (len(source), source[2]["key"]) == (3, "c")
+
+
+def test_members_that_are_not_next_to_each_other_cost_their_sample(tmp_path):
+    members = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3"), ("b.cls", b"4"), ("c.jpg", b"5"), ("c.cls", b"6")]
+    source = read.tar(write(tmp_path / "t.tar", *members))
+    found = refusals(source)
+    assert list(found) == [0, 1, 2, 3]
+    assert all("its members are not next to each other" in text for text in found.values())
+    assert source[4]["label"] == 6
+
+
+@pytest.mark.parametrize("left", [100, 512, 700])
+def test_a_file_that_ends_early_costs_its_last_sample(tmp_path, left):
+    members = list(tar_members(2))
+    start = len(tar_bytes(members[:4])) // 10240 and sum(512 + -(-len(data) // 512) * 512 for _, data in members[:4])
+    data = tar_bytes(members)
+    (tmp_path / "t.tar").write_bytes(data[: start + left])
+    source = read.tar(tmp_path / "t.tar")
+    (text,) = refusals(source).values()
+    assert text.startswith("[TRUNCATED] t.tar, ") if left != 512 else "[TRUNCATED]" in text
+    assert len(source) == 2
+    assert source.notes
+
+
+def test_a_broken_header_costs_what_follows_and_is_noted(tmp_path):
+    data = bytearray(tar_bytes(list(tar_members(3))))
+    first = sum(512 + -(-len(content) // 512) * 512 for _, content in tar_members(1))
+    data[first + 3] ^= 1
+    (tmp_path / "t.tar").write_bytes(data)
+    source = read.tar(tmp_path / "t.tar")
+    text = f"a broken header at byte {first:,}: the {len(data) - first:,} bytes from there are lost"
+    assert refusals(source) == {1: f"[CORRUPT] t.tar, byte-{first}: {text}"}
+    assert source.notes == (f"t.tar: {text}",)
+
+
+def test_an_archive_behind_an_archive_is_noted(tmp_path):
+    one = tar_bytes(list(tar_members(1)))
+    (tmp_path / "t.tar").write_bytes(one + one)
+    (note,) = read.tar(tmp_path / "t.tar").notes
+    assert "data behind the end of the archive" in note
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"nothing of the kind" * 99, "is no tar file"),
+        (b"", "no sample in it"),
+        (tar_bytes([]), "no sample in it"),
+        (gzip.compress(tar_bytes(list(tar_members(1)))), "is compressed: unpack it first: gunzip t.tar"),
+    ],
+)
+def test_a_file_that_is_no_tar_is_one_error(tmp_path, content, text):
+    (tmp_path / "t.tar").write_bytes(content)
+    with pytest.raises(pp.DataError) as caught:
+        read.tar(tmp_path / "t.tar")
+    assert str(caught.value).startswith(f"{tmp_path}/t.tar: {text}")

@@ -1,0 +1,98 @@
+"""``read.voc``: VOC's boxes as corners from 0, and what is wrong with an XML file."""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep import read
+from records import voc_xml, write_voc
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_voc(tmp_path)
+    return tmp_path
+
+
+def test_boxes_count_from_0_and_end_where_the_last_pixel_does(folder):
+    source = read.voc(folder)
+    assert len(source) == 6
+    sample = source[1]
+    assert (sample["image"], sample["name"], sample["size"]) == (folder / "JPEGImages" / "1.jpg", "1.jpg", (90, 120))
+    assert sample["boxes"].tolist() == [[0, 0, 120, 90], [7, 11, 52.5, 60]]  # the whole photo, and a part
+    assert [source.classes[label] for label in sample["labels"]] == ["cat", "dog"]
+    assert sample["difficult"].tolist() == [False, True]
+    assert sample["truncated"].tolist() == [True, True]
+    assert (sample["boxes"].dtype, sample["labels"].dtype) == (np.float32, np.int64)
+
+
+def test_a_split_is_a_list_of_names_in_its_order(folder):
+    assert [sample["name"] for sample in read.voc(folder, "train")] == [f"{n}.jpg" for n in range(1, 6)]
+    (folder / "ImageSets" / "Main" / "cat_val.txt").write_text("4  1\n\n2 -1\n")
+    assert [sample["name"] for sample in read.voc(folder, "cat_val")] == ["4.jpg", "2.jpg"]
+
+
+def test_classes_are_those_that_are_given(folder):
+    source = read.voc(folder, classes=["dog", "cat"])
+    assert source[1]["labels"].tolist() == [1, 0]
+    with pytest.raises(pp.ImageError, match=r"1.xml: object 1: 'dog' is none of the classes: give classes="):
+        read.voc(folder, classes=["cat"])[1]
+
+
+@pytest.mark.parametrize(
+    ("xml", "text"),
+    [
+        ("", "is no XML: no element found"),
+        ("<annotation><object>", "is no XML: no element found"),
+        ("<html><body>404", "is no XML: no element found"),
+        (voc_xml(0, [("cat", (9, 9, 5, 20))]), "object 0: its box ends before it begins"),
+        (voc_xml(0, [("cat", (1, 1, 5, 5)), ("cat", (1, "x", 5, 20))]), "object 1: its bndbox/ymin is 'x'"),
+        (voc_xml(0, [("cat", (1, "nan", 5, 20))]), "object 0: its bndbox/ymin is 'nan'"),
+        (voc_xml(0, [("cat", (1, 1, "inf", 20))]), "object 0: its bndbox/xmax is 'inf'"),
+        (voc_xml(0, [("", (1, 1, 5, 5))]), "object 0: '' is none of the classes"),
+        (voc_xml(0).replace("<xmin>1</xmin>", ""), "object 0: its bndbox/xmin is ''"),
+    ],
+)
+def test_an_annotation_that_makes_no_sense_costs_its_image(folder, xml, text):
+    (folder / "Annotations" / "2.xml").write_text(xml)
+    source = read.voc(folder)
+    found = {}
+    for index in range(6):
+        try:
+            source[index]
+        except pp.ImageError as error:
+            found[index] = str(error)
+    assert list(found) == [2]
+    assert found[2].startswith(f"[BAD_RECORD] Annotations/2.xml: {text}")
+
+
+def test_an_image_or_an_annotation_that_is_not_there_costs_itself(folder):
+    source = read.voc(folder)
+    (folder / "Annotations" / "1.xml").unlink()
+    (folder / "JPEGImages" / "3.jpg").unlink()
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/1.xml: cannot be read: No such file"):
+        source[1]
+    source = read.voc(folder, "train")
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/3.xml: there is no such image in JPEGImages"):
+        source[2]
+    assert source.notes == ("1 annotated images are not in JPEGImages, such as 3",)
+
+
+def test_a_photo_without_objects_has_no_boxes_and_one_without_a_size_has_none(folder):
+    (folder / "Annotations" / "0.xml").write_text("<annotation><size><width>0</width></size></annotation>")
+    sample = read.voc(folder)[0]
+    assert (sample["boxes"].shape, sample["labels"].shape) == ((0, 4), (0,))
+    assert "size" not in sample
+
+
+def test_a_folder_that_is_none_is_one_error(folder, tmp_path):
+    with pytest.raises(pp.DataError, match="gone/JPEGImages: cannot be read: No such file"):
+        read.voc(tmp_path / "gone")
+    with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read: No such file"):
+        read.voc(folder, "test")
+    (folder / "ImageSets" / "Main" / "none.txt").write_text("")
+    with pytest.raises(pp.DataError, match="no image is annotated"):
+        read.voc(folder, "none")
+    (folder / "ImageSets" / "Main" / "others.txt").write_text("x\ny\n")
+    with pytest.raises(pp.DataError, match="none of the 2 annotated images is in JPEGImages"):
+        read.voc(folder, "others")

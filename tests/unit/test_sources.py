@@ -1,0 +1,170 @@
+"""What every source does: numbers, names, threads, pickles, fingerprints."""
+
+import operator
+import pickle
+import re
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from broken_data import small_jpeg
+from pixprep import read
+from pixprep.data.sources import read_image
+from records import (
+    tar_bytes,
+    tar_members,
+    write_coco,
+    write_folder,
+    write_table,
+    write_tfrecord,
+    write_voc,
+)
+
+COUNT = 6
+CHECKSUMS = find_spec("google_crc32c") is not None
+
+
+def _folder(path, count):
+    write_folder(path, count)
+    return read.files(path)
+
+
+def _list(path, count):
+    write_folder(path, count)
+    return read.files([path / ("china", "flower")[n % 2] / f"{n}.jpg" for n in range(count)], labels=range(count))
+
+
+def _table(path, count):
+    write_table(path / "t.csv", count)
+    return read.table(path / "t.csv")
+
+
+def _tfrecord(path, count):
+    write_tfrecord(path / "0.tfrecord", 2)
+    write_tfrecord(path / "1.tfrecord", count - 2, 2)
+    return read.tfrecord(path / "*.tfrecord", label="image/class/label", checksums=CHECKSUMS)
+
+
+def _coco(path, count):
+    write_coco(path, count)
+    return read.coco(path / "images", path / "instances.json")
+
+
+def _voc(path, count):
+    write_voc(path, count)
+    return read.voc(path)
+
+
+def _tar(path, count):
+    (path / "0.tar").write_bytes(tar_bytes(tar_members(2)))
+    (path / "1.tar").write_bytes(tar_bytes(tar_members(count - 2, 2)))
+    return read.tar([path / "0.tar", path / "1.tar"], about="json")
+
+
+def _rows(_, count):
+    return read.rows([{"image": small_jpeg(n), "label": n} for n in range(count)], label="label")
+
+
+MAKERS = {
+    "folder": _folder,
+    "list": _list,
+    "table": _table,
+    "tfrecord": _tfrecord,
+    "coco": _coco,
+    "voc": _voc,
+    "tar": _tar,
+    "rows": _rows,
+}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request, tmp_path):
+    """A function from a count of samples to a source of them, in a folder of its own."""
+
+    def made(count=COUNT, folder="a"):
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        return MAKERS[request.param](path, count)
+
+    return made
+
+
+def comparable(sample):
+    """A sample as values that == compares."""
+    return {
+        key: (str(value.dtype), value.tolist())
+        if isinstance(value, np.ndarray)
+        else bytes(value)
+        if isinstance(value, memoryview)
+        else value
+        for key, value in sample.items()
+    }
+
+
+def test_samples_are_had_by_their_numbers_as_from_a_list(make):
+    source = make()
+    assert len(source) == COUNT
+    samples = [comparable(source[index]) for index in range(COUNT)]
+    assert [comparable(sample) for sample in source] == samples
+    assert comparable(source[-1]) == samples[-1]
+    assert comparable(source[np.int64(2)]) == samples[2]
+    assert len({sample["name"] for sample in samples}) == COUNT
+    for index in (COUNT, -COUNT - 1):
+        with pytest.raises(IndexError, match=f"no sample {index}: there are 6"):
+            source[index]
+    with pytest.raises(TypeError):
+        source["1"]
+
+
+def test_the_images_are_those_that_were_written(make):
+    source = make()
+    found = {bytes(read_image(sample, pp.Limits())) for sample in source}
+    assert found == {small_jpeg(index) for index in range(COUNT)}
+
+
+def test_eight_threads_read_what_one_reads(make):
+    source = make()
+    expected = [comparable(source[index]) for index in range(COUNT)]
+    fresh = pickle.loads(pickle.dumps(source))  # noqa: S301  (ours; and its files are not open yet)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda index: comparable(fresh[index % COUNT]), range(50 * COUNT)))
+    assert found == expected * 50
+
+
+def test_a_pickled_source_is_the_same_one(make):
+    source = make()
+    source[0]
+    again = pickle.loads(pickle.dumps(source))  # noqa: S301
+    assert again.fingerprint == source.fingerprint
+    assert (again.classes, again.notes) == (source.classes, source.notes)
+    assert comparable(again[3]) == comparable(source[3])
+
+
+def test_a_fingerprint_is_of_the_samples_and_not_of_the_folder(make):
+    prints = [make().fingerprint, make(folder="a").fingerprint, make(COUNT - 1, "c").fingerprint]
+    assert all(re.fullmatch(r"[0-9a-f]{32}", text) for text in prints)
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_labels_are_whole_numbers_and_boxes_have_theirs(make):
+    for sample in make():
+        if "label" in sample:
+            assert operator.index(sample["label"]) >= 0
+        if "boxes" in sample:
+            assert sample["boxes"].dtype == np.float32
+            assert sample["labels"].dtype == np.int64
+            lengths = {len(value) for value in sample.values() if isinstance(value, np.ndarray)}
+            assert lengths == {len(sample["boxes"])}
+            assert sample["boxes"].shape[1:] == (4,)
+            sample["boxes"][:] = 7  # a sample is its owner's
+
+
+def test_every_sample_goes_through_the_engine(make):
+    pipeline = pp.Pipeline([pp.decode(), pp.original_size(), pp.center_crop(8), pp.tensor(dtype="uint8")])
+    with pp.Engine(pipeline, threads=1) as engine:
+        batch = engine.run_batch([read_image(sample, pp.Limits()) for sample in make()])
+    assert batch.errors == [None] * COUNT
+    assert batch.outputs["original_size"].tolist() == [[90, 120]] * COUNT
