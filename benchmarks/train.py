@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import measure
-import numpy as np
 from loaders import BATCH, SIDE
 from measure import say
 from workloads import MIXED, WORKLOADS, Workload, make, real_photos
@@ -47,7 +46,7 @@ class AbsentError(Exception):
 class Group:
     """A contender's processes, which run only while they are asked."""
 
-    def __init__(self, python: Path, name: str, folder: Path, threads: int, workers: int, log: IO[str]) -> None:
+    def __init__(self, python: Path, name: str, folder: Path, threads: int, *, workers: int, log: IO[str]) -> None:
         self._log = log
         self._process = subprocess.Popen(
             [str(python), str(FOLDER / "train_worker.py"), name, str(folder), str(threads), str(workers)],
@@ -155,7 +154,7 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
     groups: list[tuple[float, Group]] = []
     for workers in variants:
         log = (folder / f"{name}-{workers}.log").open("w+", encoding="utf-8")
-        group = Group(python, name, folder, threads, workers, stack.enter_context(log))
+        group = Group(python, name, folder, threads, workers=workers, log=stack.enter_context(log))
         stack.callback(group.stop)
         group.take(WARM_UP)
         seconds = sum(group.take(TRIED)["taken"]) if len(variants) > 1 else 0.0

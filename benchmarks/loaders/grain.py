@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import contenders.torchvision  # noqa: F401
+import numpy as np
 import torch
+from grain import MapDataset, ReadOptions
 from torchvision.datasets import ImageFolder
 
-from grain import MapDataset, ReadOptions
 from loaders import BATCH, torch_pil
 
 PACKAGES = ("grain", *torch_pil.PACKAGES)
