@@ -1,0 +1,51 @@
+"""DALI on the CPU, as its ImageNet example writes it: decode, then crop and resize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from nvidia.dali import fn, pipeline_def, types
+
+from loaders import AREA, ASPECT, BATCH, MEAN, SIDE, STD
+
+PACKAGES = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
+WORKERS = ()
+
+
+def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+    """Batches of a pipeline; ``images`` makes (224, 224) of what is encoded. DALI's own queue of two."""
+
+    @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)
+    def definition() -> Any:
+        encoded, labels = fn.readers.file(file_root=str(folder / "files"), random_shuffle=True, initial_fill=1024)
+        tensors = fn.crop_mirror_normalize(
+            images(encoded),
+            dtype=types.FLOAT,
+            output_layout="CHW",
+            mirror=fn.random.coin_flip(),
+            mean=[255 * mean for mean in MEAN],
+            std=[255 * std for std in STD],
+        )
+        return tensors, labels
+
+    pipeline = definition()
+    pipeline.build()
+    while True:
+        tensors, labels = pipeline.run()
+        yield tensors.as_array(), labels.as_array()
+
+
+def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+    """See ``loaders``."""
+    del workers
+
+    def images(encoded: Any) -> Any:
+        decoded = fn.decoders.image(encoded, output_type=types.RGB, jpeg_fancy_upsampling=True)
+        crop = {"random_area": AREA, "random_aspect_ratio": ASPECT}
+        return fn.random_resized_crop(
+            decoded, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True, **crop
+        )
+
+    return endless(folder, threads, images)

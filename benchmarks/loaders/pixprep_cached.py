@@ -1,0 +1,18 @@
+"""pixprep's Loader with the decoded pixels kept in memory: what every epoch after the first costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from loaders import pixprep_loader
+
+PACKAGES = pixprep_loader.PACKAGES
+WORKERS = ()
+
+
+def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+    """See ``loaders``."""
+    del workers
+    return pixprep_loader.endless(folder, threads, cache="pixels")

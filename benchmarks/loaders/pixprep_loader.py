@@ -1,0 +1,39 @@
+"""pixprep's Loader over files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pixprep as pp
+from loaders import AREA, ASPECT, BATCH, MEAN, SIDE, STD
+
+PACKAGES = ("pixprep", "numpy", "simplejpeg", "llvmlite")
+WORKERS = ()
+PIPELINE = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.random_resized_crop(height=SIDE, width=SIDE, scale=AREA, ratio=ASPECT),
+        pp.random_flip(),
+        pp.resize(256, only="serving"),
+        pp.center_crop(SIDE, only="serving"),
+        pp.normalize(mean=MEAN, std=STD),
+        pp.tensor(),
+    ]
+).for_training()
+
+
+def endless(folder: Path, threads: int, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Epochs of a Loader."""
+    source = pp.read.files(folder / "files")
+    loader = pp.Loader(source, PIPELINE, batch_size=BATCH, shuffle=True, threads=threads, **options)
+    while True:
+        for batch in loader:
+            yield batch["tensor"], batch["label"]
+
+
+def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+    """See ``loaders``."""
+    del workers
+    return endless(folder, threads)

@@ -1,0 +1,18 @@
+"""tf.data as its documentation writes it: the default resize, which aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from loaders import tf_antialiased
+
+PACKAGES = tf_antialiased.PACKAGES
+WORKERS = ()
+
+
+def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+    """See ``loaders``."""
+    del workers
+    return tf_antialiased.endless(folder, threads, antialias=False)

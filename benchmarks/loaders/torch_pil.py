@@ -1,0 +1,53 @@
+"""PyTorch's DataLoader with torchvision v2 on Pillow images: torchvision's own reference script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import contenders.torchvision  # noqa: F401  (makes torchvision importable beside a PyTorch for the CPU)
+import torch
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+from loaders import BATCH, MEAN, SIDE, STD
+
+PACKAGES = ("torch", "torchvision", "pillow")
+WORKERS = {1: (0, 1, 2), 2: (1, 2, 3)}
+
+
+def transform() -> v2.Compose:
+    """What each Pillow image goes through."""
+    return v2.Compose(
+        [
+            v2.RandomResizedCrop(SIDE, antialias=True),
+            v2.RandomHorizontalFlip(),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
+
+
+def endless(dataset: Any, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+    """Epochs of a data set whose samples are ready."""
+    torch.set_num_threads(threads)
+    loader = DataLoader(
+        dataset,
+        BATCH,
+        shuffle=True,
+        drop_last=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    while True:
+        for images, labels in loader:
+            yield images.numpy(), labels.numpy()
+
+
+def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+    """See ``loaders``."""
+    return endless(ImageFolder(str(folder / "files"), transform()), threads, workers)

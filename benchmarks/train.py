@@ -1,0 +1,242 @@
+"""pixprep's Loader beside its peers: one command, one JSON file, and the tables of docs/performance-training.md.
+
+    python benchmarks/train.py --quick     one workload, one thread, three rounds
+    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; about 15 minutes
+
+Each contender runs in a process group of its own, by the first of this project's environments that can import it. All
+are up at once and take rounds by turns. A group is stopped (SIGSTOP) when its turn ends, so that nothing that reads
+ahead does so in another's turn. A contender with worker processes is tried with several numbers of them, and its best
+counts. Threads: the whole group has as many cores.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import measure
+from loaders import BATCH, SIDE
+from measure import say
+from workloads import MIXED, WORKLOADS, Workload, make, real_photos
+
+FOLDER = Path(__file__).parent
+ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
+CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
+PHOTOS = 256
+BATCHES = 8  # a round: two epochs
+TRIED = 3  # batches with each number of workers
+WARM_UP = 5
+BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class AbsentError(Exception):
+    """A contender is not there, or ended; the message is its own last words."""
+
+
+class Group:
+    """A contender's processes, which run only while they are asked."""
+
+    def __init__(self, python: Path, name: str, folder: Path, threads: int, *, workers: int, log: IO[str]) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [str(python), str(FOLDER / "train_worker.py"), name, str(folder), str(threads), str(workers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **dict.fromkeys(BLAS, str(threads)), "CUDA_VISIBLE_DEVICES": ""},
+        )
+        self.workers = workers
+        self.rounds: list[dict[str, Any]] = []
+
+    def take(self, count: int) -> dict[str, Any]:
+        """Let it run for ``count`` batches."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        before = self._cpu_s()
+        os.killpg(self._process.pid, signal.SIGCONT)
+        try:
+            self._process.stdin.write(json.dumps({"count": count}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise AbsentError(self._last_words()) from None
+        line = self._process.stdout.readline()
+        if not line:
+            raise AbsentError(self._last_words())
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        return {**json.loads(line), "cpu_s": self._cpu_s() - before}
+
+    def _cpu_s(self) -> float:
+        """Seconds of CPU time of all its processes, also of those that have ended."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            if int(fields[2]) == self._process.pid:
+                ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._log.seek(0)
+        lines = [line.strip() for line in self._log.read().splitlines() if line.strip()]
+        return " / ".join(lines[-2:]) or f"ended with exit code {self._process.returncode}"
+
+    def stop(self) -> None:
+        """End all its processes."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+def find(name: str) -> tuple[Path | None, str]:
+    """The interpreter that imports a contender, or why the best of them does not."""
+    reason = "no environment here"
+    for python in (Path(sys.executable), *(measure.ROOT / each / "bin" / "python" for each in ENVIRONMENTS)):
+        if not python.exists():
+            continue
+        command = [str(python), "-c", f"import loaders.{name}"]
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return python, ""
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return None, reason
+
+
+def write_photos(workload: Workload, folder: Path) -> None:
+    """The photos of a workload as files in two classes, and as a WebDataset shard."""
+    photos = make(workload, real_photos())[0]
+    with tarfile.open(folder / "shard.tar", "w") as shard:
+        for index in range(PHOTOS):
+            encoded, label = photos[index % len(photos)], index % 2
+            path = folder / "files" / f"class{label}" / f"{index:04}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encoded)
+            for suffix, content in (("jpg", encoded), ("cls", str(label).encode())):
+                entry = tarfile.TarInfo(f"{index:04}.{suffix}")
+                entry.size = len(content)
+                shard.addfile(entry, io.BytesIO(content))
+
+
+def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    """Refuse a contender that does less than the task.
+
+    Raises:
+        AbsentError: another shape, dtype or range of values.
+    """
+    shape = tuple(found["shape"])
+    if shape not in ((BATCH, 3, SIDE, SIDE), (BATCH, SIDE, SIDE, 3)) or found["labels"] != BATCH:
+        raise AbsentError(f"not timed: {name} gives {shape} and {found['labels']} labels")
+    if found["dtype"] != "float32":
+        raise AbsentError(f"not timed: {name} gives {found['dtype']}")
+    if expected and (abs(found["mean"] - expected["mean"]) > 0.3 or not 0.7 < found["std"] / expected["std"] < 1.4):
+        raise AbsentError(f"not timed: mean {found['mean']:.2f}, deviation {found['std']:.2f}")
+
+
+def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) -> Group:
+    """The contender with its best number of workers, warm; the others are ended."""
+    command = [str(python), "-c", f"import loaders.{name} as found; print(dict(found.WORKERS).get({threads}, (0,)))"]
+    words = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True).stdout
+    variants = ast.literal_eval(words.splitlines()[-1])
+    groups: list[tuple[float, Group]] = []
+    for workers in variants:
+        log = (folder / f"{name}-{workers}.log").open("w+", encoding="utf-8")
+        group = Group(python, name, folder, threads, workers=workers, log=stack.enter_context(log))
+        stack.callback(group.stop)
+        group.take(WARM_UP)
+        seconds = sum(group.take(TRIED)["taken"]) if len(variants) > 1 else 0.0
+        groups.append((seconds, group))
+    groups.sort(key=lambda pair: pair[0])
+    for _, group in groups[1:]:
+        group.stop()
+    return groups[0][1]
+
+
+def run_cell(
+    names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str]
+) -> dict[str, Any]:
+    """The numbers of one workload and number of threads."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        write_photos(workload, folder)
+        groups: dict[str, Group] = {}
+        expected = None
+        for name, python in names.items():
+            try:
+                group = best(python, name, folder, threads, stack)
+                facts = group.take(1)
+                check(name, facts, expected)
+            except AbsentError as error:
+                absent[name] = str(error)
+                say(f"MISSING {name}: {error}")
+                continue
+            expected = expected or facts
+            groups[name] = group
+        for index in range(rounds):
+            order = list(groups) if index % 2 == 0 else list(reversed(groups))
+            for name in order:
+                groups[name].rounds.append(groups[name].take(BATCHES))
+        results = {}
+        for name, group in groups.items():
+            images = BATCH * BATCHES * rounds
+            results[name] = {
+                **measure.summary([found["taken"] for found in group.rounds], BATCH),
+                "cpu_ms_per_image": round(1e3 * sum(found["cpu_s"] for found in group.rounds) / images, 4),
+                "workers": group.workers,
+                "versions": group.rounds[0]["versions"],
+            }
+            say(f"{workload.name}, {threads} threads, {name}: {results[name]['images_per_s']:.0f} images/s")
+    return {"workload": workload.name, "threads": threads, "contenders": results}
+
+
+def main() -> None:
+    """Measure, and write the result after each cell."""
+    parser = measure.options(__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", choices=CONTENDERS, default=CONTENDERS)
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    names, absent = {}, {}
+    for name in sorted(arguments.only, key=lambda name: not name.startswith("pixprep_loader")):
+        python, reason = find(name)
+        if python is None:
+            absent[name] = reason
+            say(f"MISSING {name}: {reason}")
+        else:
+            names[name] = python
+    results: dict[str, Any] = {
+        **measure.surroundings(("pixprep", "numpy", "simplejpeg", "llvmlite")),
+        "date": arguments.date,
+        "load_average": load,
+        "rounds": 3 if arguments.quick else 7,
+        "absent": absent,
+        "cells": [],
+    }
+    cells = [("500x375", 1)] if arguments.quick else [(w, t) for w in ("500x375", MIXED) for t in (1, 2)]
+    for workload, threads in cells:
+        results["cells"].append(run_cell(names, WORKLOADS[workload], threads, results["rounds"], absent))
+        measure.write(arguments, f"train-{arguments.date}{'-quick' if arguments.quick else ''}", results)
+    for cell in results["cells"]:
+        ours = cell["contenders"].get("pixprep_loader")
+        for name, theirs in cell["contenders"].items():
+            if ours and name != "pixprep_loader":
+                ratio = measure.ratio(ours, theirs)
+                cpu = theirs["cpu_ms_per_image"] / ours["cpu_ms_per_image"]
+                say(f"{cell['workload']}, {cell['threads']} threads: {ratio:.2f} x {name} (CPU time {cpu:.2f})")
+
+
+if __name__ == "__main__":
+    main()

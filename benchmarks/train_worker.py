@@ -1,0 +1,56 @@
+"""One contender of the training input in a process of its own, told by lines of JSON how many batches to take.
+
+    train_worker.py CONTENDER FOLDER THREADS WORKERS
+
+It begins with as many cores as it has threads; its worker processes inherit that. It imports nothing but the contender
+and what that needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+
+def main(name: str, folder: str, threads: int, workers: int) -> None:
+    """Answer until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    contender = importlib.import_module(f"loaders.{name}")
+    batches = contender.prepare(Path(folder), threads, workers)
+    versions = {each: metadata.version(each) for each in contender.PACKAGES if _is_installed(each)}
+    for line in sys.stdin:
+        taken, facts = [], {}
+        start = perf_counter()
+        for images, labels in islice(batches, json.loads(line)["count"]):
+            now = perf_counter()
+            taken.append(now - start)
+            facts = facts or {"shape": np.shape(images), "labels": len(labels), **_moments(images)}
+            start = perf_counter()
+        answers.write(json.dumps({"taken": taken, "versions": versions, **facts}) + "\n")
+        answers.flush()
+
+
+def _moments(images: np.ndarray) -> dict[str, float | str]:
+    values = np.asarray(images)
+    return {"dtype": str(values.dtype), "mean": float(values.mean()), "std": float(values.std())}
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:  # one of two builds
+        return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
