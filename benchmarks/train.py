@@ -1,7 +1,7 @@
 """pixprep's Loader beside its peers: one command, one JSON file, and the tables of docs/performance-training.md.
 
     python benchmarks/train.py --quick     one workload, one thread, three rounds
-    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; about 15 minutes
+    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; about 12 minutes
 
 Each contender runs in a process group of its own, by the first of this project's environments that can import it. All
 are up at once and take rounds by turns. A group is stopped (SIGSTOP) when its turn ends, so that nothing that reads
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -34,8 +35,8 @@ ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
 PHOTOS = 256
 BATCHES = 8  # a round: two epochs
-TRIED = 3  # batches with each number of workers
-WARM_UP = 5
+TRIED = 2  # batches with each number of workers
+WARM_UP = 5  # of 64: the first epoch and one batch more
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -116,9 +117,8 @@ def find(name: str) -> tuple[Path | None, str]:
     return None, reason
 
 
-def write_photos(workload: Workload, folder: Path) -> None:
-    """The photos of a workload as files in two classes, and as a WebDataset shard."""
-    photos = make(workload, real_photos())[0]
+def write_photos(photos: Sequence[bytes], folder: Path) -> None:
+    """Photos as files in two classes, and as a WebDataset shard."""
     with tarfile.open(folder / "shard.tar", "w") as shard:
         for index in range(PHOTOS):
             encoded, label = photos[index % len(photos)], index % 2
@@ -171,7 +171,7 @@ def run_cell(
     """The numbers of one workload and number of threads."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        write_photos(workload, folder)
+        write_photos(make(workload, real_photos())[0], folder)
         groups: dict[str, Group] = {}
         expected = None
         for name, python in names.items():
@@ -221,7 +221,7 @@ def main() -> None:
         **measure.surroundings(("pixprep", "numpy", "simplejpeg", "llvmlite")),
         "date": arguments.date,
         "load_average": load,
-        "rounds": 3 if arguments.quick else 7,
+        "rounds": 3 if arguments.quick else 5,
         "absent": absent,
         "cells": [],
     }

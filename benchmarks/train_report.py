@@ -1,0 +1,79 @@
+"""docs/performance-training.md, made of the newest result of ``train.py`` and of nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import measure
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = measure.ROOT / "docs" / "performance-training.md"
+OURS = "pixprep_loader"
+WHAT = {
+    OURS: "pixprep Loader",
+    "pixprep_cached": 'pixprep Loader, second epoch with `cache="pixels"`',
+    "pixprep_engine": "pixprep engine alone, nothing read ahead",
+    "dali_crop": "DALI, decode, then `random_resized_crop`",
+    "dali_region": "DALI, `image_random_crop`: decodes the window",
+    "torch_pil": "DataLoader, torchvision v2 on Pillow",
+    "torch_tensor": "DataLoader, torchvision v2 on tensors",
+    "tf_antialiased": "tf.data, antialiased",
+    "tf_default": "tf.data, default resize, which aliases",
+    "webdataset": "WebDataset, torchvision v2 on Pillow",
+    "grain": "Grain, torchvision v2 on Pillow",
+    "spdl": "SPDL, torchvision v2 on Pillow",
+}
+LINE = 120
+
+
+def page(result: dict[str, Any]) -> str:
+    """The text of the page."""
+    return "\n\n".join(_paragraphs(result)) + "\n"
+
+
+def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
+    yield "# Performance of the training input"
+    yield fill(
+        "`benchmarks/train_report.py` makes this page from `benchmarks/results/`; `make benchmark-training` measures. "
+        "The task is torchvision's ImageNet training preset: JPEG files of two classes, a random resized crop of 224, "
+        "a random flip, mean and std, float32, batches of 64, shuffled. "
+        f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python {result['python']}. "
+        "Each contender had as many cores as threads, for all its processes, and was stopped while others had their "
+        f"turn; those with worker processes had the best number of them. Numbers are medians of {result['rounds']} "
+        "rounds. The CPU time is that of all processes of a contender.",
+        LINE,
+    )
+    if (load := result["load_average"]) >= measure.QUIET:
+        yield f"**The machine was not quiet: load average {load:.2f} before the first round.**"
+    for cell in result["cells"]:
+        threads = "one thread" if cell["threads"] == 1 else f"{cell['threads']} threads"
+        yield f"## {cell['workload']}, {threads}"
+        yield _table(cell["contenders"])
+    if result["absent"]:
+        yield "Not measured: " + "; ".join(f"{WHAT[name]}: {why}" for name, why in result["absent"].items()) + "."
+
+
+def _table(contenders: dict[str, Any]) -> str:
+    ours = contenders[OURS]
+    lines = ["| | images/s | pixprep is | CPU time, ms an image | workers |", "|---|--:|--:|--:|--:|"]
+    for name, found in sorted(contenders.items(), key=lambda item: -item[1]["images_per_s"]):
+        ratio = "" if name == OURS else f"{measure.ratio(ours, found):.2f} x"
+        workers = found["workers"] or ""
+        lines.append(
+            f"| {WHAT[name]} | {found['images_per_s']:.0f} | {ratio} | {found['cpu_ms_per_image']:.2f} | {workers} |"
+        )
+    return "\n".join(lines)
+
+
+def newest() -> dict[str, Any]:
+    """The newest full result."""
+    paths = [path for path in RESULTS.glob("train-*.json") if not path.stem.endswith("quick")]
+    return dict(json.loads(max(paths).read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(newest()), encoding="utf-8")

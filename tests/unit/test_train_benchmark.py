@@ -1,0 +1,76 @@
+"""The benchmark of the training input: what it refuses, and that the page says what the numbers say."""
+
+import importlib
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """The modules by name, as a script beside them would import them."""
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def folder(benchmark, tmp_path_factory):
+    train, workloads = benchmark("train"), benchmark("workloads")
+    own = sorted((ROOT / "client_examples" / "images").glob("*.jpg"))
+    small = workloads.Workload("small", [(120, 160), (160, 120)], 8, 4)
+    folder = tmp_path_factory.mktemp("photos")
+    train.write_photos(workloads.make(small, own)[0], folder)
+    return folder
+
+
+def test_the_photos_are_files_of_two_classes_and_a_shard(benchmark, folder):
+    count = benchmark("train").PHOTOS
+    assert len(list((folder / "files").glob("class?/*.jpg"))) == count
+    assert (folder / "shard.tar").stat().st_size > sum(path.stat().st_size for path in folder.glob("files/*/*"))
+
+
+@pytest.mark.parametrize("name", ["pixprep_loader", "pixprep_cached", "pixprep_engine"])
+def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
+    train = benchmark("train")
+    with ExitStack() as stack:
+        group = train.best(Path(sys.executable), name, folder, 1, stack)
+        stack.callback(group.stop)
+        found = group.take(2)
+        assert len(found["taken"]) == 2
+        assert found["cpu_s"] > 0
+        train.check(name, found, None)
+        process = Path(f"/proc/{group._process.pid}/stat")
+        assert process.read_text().rpartition(")")[2].split()[0] == "T"  # stopped
+
+
+def test_a_contender_that_does_less_is_not_timed(benchmark):
+    train = benchmark("train")
+    whole = {"shape": [64, 3, 224, 224], "labels": 64, "dtype": "float32", "mean": -0.1, "std": 1.1}
+    train.check("x", whole, whole)
+    for change, words in [
+        ({"shape": [32, 3, 224, 224]}, "gives \\(32, 3, 224, 224\\)"),
+        ({"labels": 1}, "and 1 labels"),
+        ({"dtype": "uint8"}, "gives uint8"),
+        ({"mean": 110.0, "std": 60.0}, "mean 110.00, deviation 60.00"),
+    ]:
+        with pytest.raises(train.AbsentError, match=words):
+            train.check("x", whole | change, whole)
+
+
+def test_every_contender_has_a_name_in_the_report(benchmark):
+    assert set(benchmark("train").CONTENDERS) == set(benchmark("train_report").WHAT)
+
+
+@pytest.mark.skipif(not list((FOLDER / "results").glob("train-*.json")), reason="NOT MEASURED: make benchmark-training")
+def test_the_page_is_made_of_the_newest_result(benchmark):
+    report = benchmark("train_report")
+    assert report.PAGE.read_text() == report.page(report.newest())
+    for path in (FOLDER / "results").glob("train-*.json"):
+        assert json.loads(path.read_text())["cells"]
