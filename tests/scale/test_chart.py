@@ -19,6 +19,7 @@ RESOURCES = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): {
         "required": ["selector", "endpoints"],
         "properties": {
+            "jobLabel": TEXT,
             "selector": {"properties": {"matchLabels": {"type": "object"}}, "additionalProperties": False},
             "endpoints": {"items": {"required": ["port"], "properties": {"port": TEXT, "interval": TEXT}}},
         },
