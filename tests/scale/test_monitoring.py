@@ -117,7 +117,7 @@ def prometheus(tmp_path_factory):
     ):
         server = Prometheus(folder, [first.metrics, second.metrics])
         try:
-            with load(servers):
+            with load([first, second]):
                 wait_until(lambda: server.value("sum(rate(pixprep_images_total[10s]))"), "no scrape", within_s=60)
                 time.sleep(20)  # of load: what rates and quantiles are made of
                 yield server
