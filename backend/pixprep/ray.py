@@ -1,4 +1,4 @@
-"""Many images on Ray: the same pipeline file on a cluster, or on the cores of one machine. ``pip install pixprep[ray]``.
+"""Many images on Ray: the same pipeline file on a cluster, or on all cores here. ``pip install pixprep[ray]``.
 
 ``preprocess`` is a step of a Ray Data pipeline. ``batch`` turns a list of files into a folder of Parquet files, and
 goes on where it was stopped. In both a row that fails says why in its column ``error``, and ends nothing.

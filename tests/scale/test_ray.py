@@ -14,7 +14,6 @@ import pytest
 ray = pytest.importorskip("ray", reason="NO RAY: make scale-ray")
 
 import pyarrow.parquet as pq  # noqa: E402
-import ray.data  # noqa: E402
 
 import pixprep as pp  # noqa: E402
 import pixprep.ray  # noqa: E402
@@ -97,7 +96,8 @@ def workers():
     return found
 
 
-def test_ray_data_gives_every_row_once_and_bad_rows_say_why(cluster, photos, expected):
+@pytest.mark.usefixtures("cluster")
+def test_ray_data_gives_every_row_once_and_bad_rows_say_why(photos, expected):
     rows = [
         {"index": index, "bytes": (photos / f"{index:03}.jpg").read_bytes()} for index in range(300) if index != 123
     ]
@@ -108,7 +108,8 @@ def test_ray_data_gives_every_row_once_and_bad_rows_say_why(cluster, photos, exp
         check_row(row["index"], row["tensor"], row["error"], expected)
 
 
-def test_ray_data_reads_paths_too(cluster, photos, expected):
+@pytest.mark.usefixtures("cluster")
+def test_ray_data_reads_paths_too(photos, expected):
     rows = [{"index": index, "where": str(photos / f"{index:03}.jpg")} for index in range(100, 140)]
     found = pixprep.ray.preprocess(ray.data.from_items(rows), PIPELINE, image="where", workers=1).take_all()
     assert len(found) == 40
@@ -116,7 +117,8 @@ def test_ray_data_reads_paths_too(cluster, photos, expected):
         check_row(row["index"], row["tensor"], row["error"], expected)
 
 
-def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(cluster, photos, expected, tmp_path):
+@pytest.mark.usefixtures("cluster")
+def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(photos, expected, tmp_path):
     seen = []
     done = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=64, workers=2,
                              progress=lambda rows, errors: seen.append((rows, errors)))  # fmt: skip
@@ -127,8 +129,9 @@ def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(cluster, photo
     assert (again.rows, again.files, again.skipped) == (0, 0, 5)
 
 
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_manifest_may_be_a_table(cluster, photos, tmp_path, suffix):
+def test_a_manifest_may_be_a_table(photos, tmp_path, suffix):
     pyarrow = pytest.importorskip("pyarrow")
     path = photos / f"table.{suffix}"
     table = pyarrow.table({"id": [1, 2], "path": ["000.jpg", "001.jpg"]})
@@ -141,7 +144,8 @@ def test_a_manifest_may_be_a_table(cluster, photos, tmp_path, suffix):
         pixprep.ray.batch(path, PIPELINE, tmp_path / "other", column="file", workers=1)
 
 
-def test_a_folder_of_another_run_is_refused(cluster, photos, tmp_path):
+@pytest.mark.usefixtures("cluster")
+def test_a_folder_of_another_run_is_refused(photos, tmp_path):
     pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=150, workers=2)
     with pytest.raises(pp.PixprepError, match="was begun with another rows_per_file: choose another folder"):
         pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=100, workers=2)
@@ -150,10 +154,11 @@ def test_a_folder_of_another_run_is_refused(cluster, photos, tmp_path):
         pixprep.ray.batch(photos / "manifest.txt", other, tmp_path, rows_per_file=150, workers=2)
 
 
-def test_workers_that_die_are_replaced_and_no_row_is_lost(cluster, photos, expected, tmp_path):
+@pytest.mark.usefixtures("cluster")
+def test_workers_that_die_are_replaced_and_no_row_is_lost(photos, expected, tmp_path):
     killed = []
 
-    def kill(rows, errors):
+    def kill(*_):
         if len(killed) < 3 and workers():
             killed.append(workers()[0].pid)
             os.kill(killed[-1], signal.SIGKILL)
