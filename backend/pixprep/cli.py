@@ -151,7 +151,9 @@ def _parser() -> argparse.ArgumentParser:
     photos = "files or folders; default: two that pixprep brings along"
     demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
     demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
-    demo.add_argument("--stay", action="store_true", help="keep serving on ports 8000, 8001, 8002 until Ctrl-C")
+    demo.add_argument(
+        "--stay", action="store_true", help="keep serving until Ctrl-C, on ports 8000 to 8002, and a page on 8003"
+    )
 
     build = command("build", commands.write_repository)
     build.add_argument("--output", **_DIRECTORY, default=Path("model_repository"), help=f"the repository; {_DEFAULT}")
@@ -243,6 +245,10 @@ def _parser() -> argparse.ArgumentParser:
         serve.add_argument(
             f"--{name}-port", type=_whole(0), default=port, metavar="N", help=f"{_DEFAULT}; 0: any that is free"
         )
+    page = "a page for this machine's browser: drop a photo, see its stages, classes and times"
+    serve.add_argument("--page", action="store_true", help=page)
+    page_port = f"default: {commands.PAGE_PORT}; 0: any that is free"
+    serve.add_argument("--page-port", type=_whole(0), default=commands.PAGE_PORT, metavar="N", help=page_port)
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
     serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
@@ -275,7 +281,10 @@ def _parser() -> argparse.ArgumentParser:
     poisson = "Poisson arrivals, each of R requests a second"
     bench.add_argument("--rate", type=_positive, nargs="+", default=[], metavar="R", help=poisson)
     bench.add_argument("--seconds", **_SECONDS, default=5.0, help="that each of them is measured; default: %(default)g")
-    bench.add_argument("--json", **_json("the table as JSON"))
+    printed = bench.add_mutually_exclusive_group()
+    pasted = "measure nothing: print perf_analyzer's command line, to be pasted into a shell"
+    printed.add_argument("--print-command", action="store_true", help=pasted)
+    printed.add_argument("--json", **_json("the table as JSON"))
     bench.add_argument("--csv-file", **_FILE, help="write the table as CSV too")
     bench.add_argument("--json-file", **_FILE, help="write the table as JSON too")
 

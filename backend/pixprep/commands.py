@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -27,6 +30,7 @@ from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, s
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
+PAGE_PORT = 8003
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
 """Two photos: in the wheel, or else in the checkout."""
@@ -258,11 +262,14 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         yield row
 
 
-def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **options: Any) -> int:
+def serve_models(
+    *, model_repository: Path, no_check: bool, watch: bool, page: bool, page_port: int, **options: Any
+) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
     pixprep serve --model-repository model_repository --http-port 8000
     """
+    from pixprep.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server
@@ -272,15 +279,20 @@ def serve_models(*, model_repository: Path, no_check: bool, watch: bool, **optio
     if problems:
         raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
     server = Server(model_repository, **options)
+    shown = Page(page_port) if page else None
 
     def say_ready() -> None:
         urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
         models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
         say(f"ready  {urls}", *(f"try    {line}" for line in server.curls), f"files  {models}")
+        if shown:
+            shown.start(server)
+            say(f"page   {shown.url}")
 
     log_to_stderr()
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
-    supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
+    with shown or nullcontext():
+        supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     say("stopped", file=sys.stderr)
     return 0
 
@@ -320,6 +332,7 @@ def measure_server(
     rate: Sequence[float],
     csv_file: Path | None,
     json_file: Path | None,
+    print_command: bool,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -339,6 +352,15 @@ def measure_server(
         with named(path, "cannot be read"):
             images.append(path.read_bytes())
     concurrency = concurrency or (() if rate else CONCURRENCY)
+    if print_command:
+        folder = Path(tempfile.mkdtemp(prefix="pixprep-bench-"))
+        try:
+            say(*perf.command_lines(images, folder, concurrency=concurrency, rate=rate, **options))
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        say(f"{folder}: holds what the command needs; remove it when you are done", file=sys.stderr)
+        return 0
     loads = len(concurrency) + len(rate)
     done = count(1)
     with Progress("loads") as progress:
@@ -362,6 +384,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
 
     pixprep demo cat.jpg holiday_photos --stay
     """
+    from pixprep.page.process import Page
     from pixprep.repository import build, lite0
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server
@@ -379,7 +402,8 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
             say("", f"$ {shlex.join(words)}")
             codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
         if stay:
-            say("", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
+            page.start(server)
+            say("", f"page      {page.url}", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
 
     say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
     try:
@@ -391,7 +415,8 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     say("starting  Triton")
     if stay:
         log_to_stderr()
-        supervisor.serve(server, on_ready=send)
+        with Page(PAGE_PORT) as page:
+            supervisor.serve(server, on_ready=send)
     else:
         with server:
             send()

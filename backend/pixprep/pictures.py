@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from pixprep.decoders import Encoded
+from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.doubts import black_margins, odd_ranges
 from pixprep.engine import Engine
 from pixprep.errors import printable
@@ -190,7 +190,14 @@ def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[
     return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
 
 
-def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview) -> U8:
+def photo_of(
+    pipeline: Pipeline,
+    encoded: Encoded,
+    found: Preview,
+    *,
+    limits: Limits | None = None,
+    damage: Damage | None = None,
+) -> U8:
     """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
     decode = pipeline.ops[0]
     assert isinstance(decode, Decode)
@@ -202,7 +209,8 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview) -> U8:
         alpha=decode.alpha,
     )
     box = Letterbox(height=SIDE, width=SIDE, anchor="top_left", enlarge=False)
-    with Engine(Pipeline([whole, box, Tensor(dtype="uint8", layout="hwc")]), threads=1) as engine:
+    shrink = Pipeline([whole, box, Tensor(dtype="uint8", layout="hwc")])
+    with Engine(shrink, threads=1, limits=limits, damage=damage) as engine:
         (pixels,) = engine.run([encoded])
         if isinstance(pixels, Exception):
             raise pixels

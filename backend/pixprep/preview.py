@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders import Encoded
+from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
@@ -106,8 +106,16 @@ class Preview:
                 yield f'"{shown.name}": {note}'
 
 
-def preview(pipeline: Pipeline, encoded: Encoded) -> Preview:
+def preview(
+    pipeline: Pipeline, encoded: Encoded, *, limits: Limits | None = None, damage: Damage | None = None
+) -> Preview:
     """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
+
+    Args:
+        pipeline: what to run.
+        encoded: the photo.
+        limits: what is refused; default: the engine's.
+        damage: what becomes of a damaged JPEG; default: the engine's.
 
     Raises:
         ImageError: it cannot be decoded, or does not fit.
@@ -121,7 +129,7 @@ def preview(pipeline: Pipeline, encoded: Encoded) -> Preview:
         levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
-    with Engine(Pipeline(ops), threads=1) as engine:
+    with Engine(Pipeline(ops), threads=1, limits=limits, damage=damage) as engine:
         batch = engine.run_batch([encoded])
     if batch.errors[0] is not None:
         raise batch.errors[0]

@@ -192,6 +192,35 @@ def test_bench_of_a_rate_alone_measures_no_closed_loop(demo, pixprep):
     assert [row["load"] for row in json.loads(out)] == ["poisson 20/s"]
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_command_that_bench_prints_runs_when_it_is_pasted(demo, tmp_path, protocol):
+    temporary, elsewhere = tmp_path / "a folder", tmp_path / "elsewhere"
+    temporary.mkdir()
+    elsewhere.mkdir()
+    loads = ("--batch", "2", "--concurrency", "1", "2", "--seconds", "1", "--print-command")
+    command = [sys.executable, "-c", PROGRAM, "bench", SIZES, *target(demo, protocol), *loads]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    (folder,) = temporary.iterdir()
+    assert said.stderr == f"{folder}: holds what the command needs; remove it when you are done\n"
+    assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
+    last = said.stdout.splitlines()[-1]
+    pasted = subprocess.run(["/bin/sh"], input=last, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert (pasted.returncode, pasted.stderr) == (0, "")
+    assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", pasted.stdout, re.MULTILINE)
+    assert sorted(path.name for path in folder.iterdir()) == ["input.json", "libb64.so.0d", "libcudart.so.12"]
+
+
+def test_bench_leaves_no_folder_behind_where_there_is_no_command(demo, tmp_path):
+    command = [sys.executable, "-c", PROGRAM, "bench", FLOWER, *target(demo), "--model", "nope", "--print-command"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    url = target(demo)[-1]
+    words = f'pixprep: no model "nope" is ready on {url}: there are classifier, ensemble, preprocess\n'
+    assert (said.returncode, said.stdout, said.stderr) == (1, "", words)
+    assert not list(tmp_path.iterdir())
+
+
 def test_bench_with_a_broken_image_says_which_command_finds_it_and_writes_nothing(demo, pixprep, broken, tmp_path):
     table = tmp_path / "bench.csv"
     arguments = ("--concurrency", 1, "--seconds", 1, "--csv-file", table)

@@ -7,14 +7,20 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+import tritonclient.http
 
 import pixprep as pp
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import client, perf
+from pixprep.serve.ports import check_ports
 from pixprep.serve.server import Server
+from pixprep.serve.wheel import environment as environment_of
+from pixprep.serve.wheel import find_wheel
+from serving import wait_until
 
 pytestmark = pytest.mark.server
 
@@ -114,7 +120,7 @@ def test_a_model_that_is_not_there_is_named(demo, protocol):
     with pytest.raises(SetupError) as caught:
         next(client.send(PHOTOS, url=address(demo, protocol), protocol=protocol, model="resnet"))
     assert str(caught.value) == (
-        f"no model \"resnet\" is ready on {address(demo, protocol)}: Request for unknown model: 'resnet' is not found"
+        f'no model "resnet" is ready on {address(demo, protocol)}: there are classifier, ensemble, preprocess'
     )
 
 
@@ -191,6 +197,13 @@ def run_example(name, server, *arguments, cwd):
     return subprocess.run(
         [*command, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@pytest.fixture
+def short_folder():
+    """PyTriton puts a socket there, whose path has at most 107 letters."""
+    with TemporaryDirectory(prefix="pt-") as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -275,9 +288,45 @@ def test_an_example_that_finds_the_grpc_port_asks_for_the_http_port(demo, name, 
     assert done.stderr.endswith(": is `pixprep serve` running at --url, its HTTP port?\n")
 
 
+def test_pytriton_server_gives_the_engines_tensors_and_says_what_is_wrong_with_an_image(
+    demo_repository, tmp_path, short_folder
+):
+    pipeline = demo_repository / "preprocess" / "1" / "pipeline.json"
+    ports = check_ports("127.0.0.1", {"http": 0, "grpc": 0, "metrics": 0})
+    options = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
+    images = [photo.read_bytes() for photo in PHOTOS]
+    images[1:1] = [b"not an image"]
+    expected = pp.Engine(pp.load(pipeline)).run_batch(images)
+    log = tmp_path / "log"
+    environment = environment_of(find_wheel()) | {"PYTRITON_HOME": short_folder}
+    command = [sys.executable, "-I", EXAMPLES / "pytriton_server.py", pipeline, *options]
+    with log.open("w") as file, subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=file) as server:
+        try:
+            url = f"127.0.0.1:{ports['http']}"
+            with tritonclient.http.InferenceServerClient(url) as triton:
+                wait_until(lambda: is_ready(triton) or server.poll() is not None, log.read_text, within_s=60)
+                image = tritonclient.http.InferInput("image", [len(images), 1], "BYTES")
+                image.set_data_from_numpy(np.array([[each] for each in images], dtype=np.object_))
+                answer = triton.infer("preprocess", [image])
+        finally:
+            server.terminate()
+            assert server.wait(60) == 0, log.read_text()
+    np.testing.assert_array_equal(answer.as_numpy("tensor"), expected.outputs["tensor"])
+    assert [text.decode() for (text,) in answer.as_numpy("status")] == [str(error or "") for error in expected.errors]
+    assert len(set(answer.as_numpy("tensor").mean(axis=(1, 2, 3)))) == len(images)
+
+
+def is_ready(triton):
+    try:
+        return triton.is_model_ready("preprocess")
+    except ConnectionError:
+        return False
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short_and_needs_only_tritonclient_and_numpy(path):
     text = path.read_text()
     imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
-    assert imported - sys.stdlib_module_names == {"numpy", "tritonclient"}
+    other = {"pytriton", "pixprep"} if path.name == "pytriton_server.py" else {"tritonclient"}
+    assert imported - sys.stdlib_module_names == {"numpy"} | other
     assert len(text.splitlines()) <= 60

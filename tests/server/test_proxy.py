@@ -26,6 +26,8 @@ import tritonclient.http
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
+from pixprep.errors import SetupError
+from pixprep.serve.client import Triton
 from pixprep.serve.server import Server
 from serving import BAD, GOOD, LARGE, PHOTO, RAW, Clients, body_of, post, wait_until, write_repository
 
@@ -208,6 +210,14 @@ def test_tritons_client_and_the_command_line_work_through_it(proxy, clients, pro
     for arguments in (["health", *to], ["send", images, "--batch", "2", *to]):
         done = subprocess.run([pixprep, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_where_statistics_are_closed_triton_says_that_a_model_is_not_there(proxy, protocol):
+    url = proxy.address if protocol == "http" else proxy.grpc
+    words = f"no model \"nope\" is ready on {url}: Request for unknown model: 'nope' is not found"
+    with Triton(url, protocol=protocol) as connection, pytest.raises(SetupError, match=f"^{re.escape(words)}$"):
+        connection.model_input("nope")
 
 
 def test_no_client_makes_triton_compress_its_answer(triton, proxy, clients):

@@ -82,6 +82,7 @@ def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
         ("on_eror", "zero", 'no such parameter "on_eror"; did you mean "on_error"?'),
         ("on_error", "ignore", 'on_error is "fail" or "zero", not "ignore"'),
         ("damage", "some", 'damage is "strict", "structural" or "lenient", not "some"'),
+        ("accept_base64", "yes", 'accept_base64 is "false" or "true", not "yes"'),
         ("decoder", "gpu", 'decoder is "consistent", "fastest" or "cpu", not "gpu"'),
         ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
         ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, not "jpg"'),
@@ -114,6 +115,8 @@ def test_the_words_that_choose_have_defaults():
     options = model_config.options({})
     words = (options.on_error, options.damage, options.decoder, options.outputs)
     assert words == ("fail", None, "consistent", "gpu")
+    assert options.accept_base64 is False
+    assert model_config.options({"parameters": {"accept_base64": {"string_value": "true"}}}).accept_base64 is True
 
 
 @pytest.mark.parametrize("name", ["max_frames", "max_expansion"])

@@ -23,6 +23,7 @@ ops.decode ops.geometry ops.levels ops.outputs
 ops
 pipeline_file plan
 compiler decoders decoders.samples decoders.structure
+decoders.text
 pipeline decoders.header
 presets doubts kernels kernels.structs
 decoders.flaws decoders.structure_code kernels.llvm kernels.resampling
@@ -60,6 +61,9 @@ serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing
+page page.answer page.process
+page.server
+page.__main__
 commands
 cli
 __main__

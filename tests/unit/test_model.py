@@ -1,5 +1,6 @@
 """The backend's own logic, with Triton's Python module played by a fake at the seam."""
 
+import base64
 import io
 import json
 import struct
@@ -288,6 +289,35 @@ def test_limits_are_parameters_of_the_model(start):
         large.error.message
         == "[TOO_LARGE_BYTES] image 1 of 1: 5,001 bytes; the limit is 5,000 (parameter max_image_bytes)"
     )
+
+
+def test_base64_is_taken_where_the_model_accepts_it_and_images_as_ever(start):
+    requests = [FakeRequest([jpeg(level=10), base64.b64encode(jpeg(level=200))]), FakeRequest([b"/9j/" * 20])]
+    refused, _ = start().execute(requests)
+    assert refused.error.message == (
+        "[UNKNOWN_FORMAT] image 2 of 2: base64 text; send the file's bytes as they are: curl --data-binary @photo.jpg "
+        "-H 'Inference-Header-Content-Length: 0'; or set the model's parameter accept_base64"
+    )
+    taken, odd = start(**zero(accept_base64="true")).execute(requests)
+    assert [int(x) for x in taken["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)
+    assert odd.error.message == "[TRUNCATED] image 1 of 1: the JPEG ends after 60 bytes, inside its header"
+
+
+def test_limits_are_of_what_base64_stands_for(start):
+    encoded = jpeg()
+    limits = {"accept_base64": "true", "max_request_bytes": str(2 * len(encoded)), "max_image_bytes": str(len(encoded))}
+    model = start(**zero(**limits))
+    one, long, huge = (base64.b64encode(encoded + bytes(more)) for more in (0, 1, 100))
+    two, three, larger, longest = model.execute(
+        [FakeRequest([one] * 2), FakeRequest([one] * 3), FakeRequest([long]), FakeRequest([huge])]
+    )
+    assert len(two["tensor"]) == 2
+    assert "[TOO_LARGE_BYTES] the images of the request have " in three.error.message
+    for response, n_bytes in ((larger, len(encoded) + 1), (longest, len(huge))):
+        assert response.error.message == (
+            f"[TOO_LARGE_BYTES] image 1 of 1: {n_bytes:,} bytes; the limit is {len(encoded):,} "
+            "(parameter max_image_bytes)"
+        )
 
 
 def test_a_request_may_have_so_many_bytes_and_another_is_not_touched(start):

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from pixprep.decoders import Encoded, Format, Limits
 from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, START_OF_SCAN, Structure
+from pixprep.decoders.text import described
 from pixprep.errors import ImageError
 
 # The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
@@ -94,11 +95,16 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     limits.check_bytes(len(encoded))
     name = sniff(encoded)
     if name is None:
-        raise ImageError("UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+        raise ImageError("UNKNOWN_FORMAT", described(encoded) or "not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
     limits.check_format(name)
     if name != "jpeg":
         return name, None
-    header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    try:
+        header = read_jpeg_header(encoded, max_scans=limits.max_scans)
+    except ImageError:
+        if words := described(encoded):
+            raise ImageError("CORRUPT", words) from None
+        raise
     check_header(header, encoded, limits, is_strict=is_strict)
     return name, header
 

@@ -49,6 +49,26 @@ class ModelInput:
     max_batch_size: int
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a model has spent on requests, as Triton counts it.
+
+    Attributes:
+        count: how many requests.
+        queue_ms: that they waited.
+        compute_ms: from there to the answer, the copying of inputs and outputs included.
+    """
+
+    count: int = 0
+    queue_ms: float = 0.0
+    compute_ms: float = 0.0
+
+    def since(self, before: Spent) -> Spent:
+        """Of the requests since then: their number, and what one of them spent on average. There is one at least."""
+        count = self.count - before.count
+        return Spent(count, (self.queue_ms - before.queue_ms) / count, (self.compute_ms - before.compute_ms) / count)
+
+
 def send(
     images: Sequence[Path],
     *,
@@ -212,7 +232,7 @@ class Triton:
         """The model's complete configuration, as the server has it.
 
         Raises:
-            SetupError: no such model; the message lists those that there are, if the server tells (ours does not).
+            SetupError: no such model; the message lists those that are ready, if the server tells.
         """
         if model not in self._configs:
             try:
@@ -226,13 +246,13 @@ class Triton:
         return self._configs[model]
 
     def _ready_models(self) -> str:
+        """Those whose statistics the server has: their list, ``pixprep serve`` shows to nobody."""
         try:
-            index = self._client.get_model_repository_index(**self._json)
-        except self._failure:  # who may load models may list them, and nobody else
+            entries = self._client.get_inference_statistics(**self._json).get("model_stats", [])
+        except self._failure:  # closed too, behind our proxy
             return ""
-        models = index if isinstance(index, list) else index.get("models", [])
-        names = ", ".join(sorted(entry["name"] for entry in models if entry.get("state") == "READY"))
-        return f"there are {names}" if names else ""
+        names = ", ".join(sorted({entry["name"] for entry in entries}))
+        return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
         """The input of the model that takes encoded images: BYTES [1] or UINT8 [-1].
@@ -263,6 +283,28 @@ class Triton:
             sum(int(entry.get(name, 0)) for entry in entries) for name in ("inference_count", "execution_count")
         )
         return inferences, executions
+
+    def spent(self) -> dict[str, Spent]:
+        """By model, what it has spent since the server started on the requests that did not fail.
+
+        Raises:
+            SetupError: the server has gone, or does not tell.
+        """
+        try:
+            entries = self._client.get_inference_statistics(**self._json)["model_stats"]
+        except self._failure as error:
+            self._check_live()
+            raise SetupError(f"{self.url} does not tell its statistics: {_message(error)}") from None
+        spent: dict[str, Spent] = {}
+        for entry in entries:
+            parts = entry.get("inference_stats", {})
+            before = spent.get(entry["name"], Spent())
+            spent[entry["name"]] = Spent(  # of all versions; gRPC leaves out what is 0
+                before.count + int(parts.get("success", {}).get("count", 0)),
+                before.queue_ms + _ms(parts, "queue"),
+                before.compute_ms + _ms(parts, "compute_input", "compute_infer", "compute_output"),
+            )
+        return spent
 
     def infer(
         self, model: str, model_input: ModelInput, encoded: Sequence[bytes], *, classes: int = 0
@@ -308,6 +350,10 @@ class Triton:
             ) from None
         if not is_live:
             raise SetupError(f"what answers at {self.url} is not a live Triton")
+
+
+def _ms(parts: dict[str, Any], *names: str) -> float:
+    return sum(int(parts.get(name, {}).get("ns", 0)) for name in names) / 1e6
 
 
 def _holds_scores(output: dict[str, Any]) -> bool:

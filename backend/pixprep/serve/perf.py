@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -100,24 +101,15 @@ def measure(
     """
     if not images:
         raise PixprepError("nothing to measure with: no images")
-    loads = [*map(_closed_loop, concurrency), *map(_poisson, rate)]
     measurements: list[Measurement] = []
     with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
-        folder = Path(name)
-        model_input = triton.model_input(model)
-        check_batch(batch, model, model_input)
-        program, environment = find_perf_analyzer(folder)
-        input_json, report = folder / "input.json", folder / "report.csv"
-        write_input_json(images, input_json, input_name=model_input.name, datatype=model_input.datatype)
-        shared = _shared_memory_flags(triton.infer(model, model_input, images[:1]), batch) if shared_memory else []
-        counted = _first_model(triton, model, model_input.name)
-        for load, flags in loads:
+        report = Path(name) / "report.csv"
+        command, environment = _command(triton, Path(name), images, model, batch, shared_memory=shared_memory)
+        counted = _first_model(triton, model, triton.model_input(model).name)
+        for load, flags in _loads(concurrency, rate):
             report.unlink(missing_ok=True)
-            command = [program, "-m", model, "-u", triton.url, "-i", protocol, "-b", str(batch)]
-            command += ["--input-data", str(input_json), "-f", str(report), "--verbose-csv"]
-            command += [*flags, *shared]
             before = triton.counts(counted)
-            printed = _run_for(seconds, command, environment)
+            printed = _run_for(seconds, [*command, *flags, "-f", str(report), "--verbose-csv"], environment)
             done, executions = (now - then for now, then in zip(triton.counts(counted), before, strict=True))
             measurement = Measurement(
                 protocol=protocol,
@@ -132,6 +124,48 @@ def measure(
             if on_progress:
                 on_progress(measurement)
     return measurements
+
+
+def command_lines(
+    images: Sequence[bytes],
+    folder: Path,
+    *,
+    url: str | None = None,
+    protocol: Protocol = "http",
+    model: str = "ensemble",
+    concurrency: Sequence[int] = (),
+    rate: Sequence[float] = (),
+    batch: int = 1,
+    seconds: float = 5.0,
+) -> list[str]:
+    """For each load perf_analyzer's command line, to be pasted into a shell.
+
+    ``folder`` gets the images and links to libraries, and must outlive the commands' use. The other arguments, and the
+    errors, are those of ``measure``.
+    """
+    with Triton(url, protocol=protocol) as triton:
+        command, environment = _command(triton, folder, images, model, batch)
+    libraries = f"LD_LIBRARY_PATH={shlex.quote(environment['LD_LIBRARY_PATH'])}"
+    windows = _window_flags(seconds)
+    return [f"{libraries} {shlex.join([*command, *flags, *windows])}" for _, flags in _loads(concurrency, rate)]
+
+
+def _command(
+    triton: Triton, folder: Path, images: Sequence[bytes], model: str, batch: int, *, shared_memory: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """perf_analyzer's command for a model, without a load, and its environment; both need what is in the folder."""
+    model_input = triton.model_input(model)
+    check_batch(batch, model, model_input)
+    program, environment = find_perf_analyzer(folder)
+    input_json = folder / "input.json"
+    write_input_json(images, input_json, input_name=model_input.name, datatype=model_input.datatype)
+    shared = _shared_memory_flags(triton.infer(model, model_input, images[:1]), batch) if shared_memory else []
+    command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
+    return [*command, "--input-data", str(input_json), *shared], environment
+
+
+def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str, list[str]]]:
+    return [*map(_closed_loop, concurrency), *map(_poisson, rate)]
 
 
 def _closed_loop(requests: int) -> tuple[str, list[str]]:

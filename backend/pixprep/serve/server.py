@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -130,15 +131,15 @@ class Server:
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
+    def ensembles(self) -> list[str]:
+        """The models that are ensembles."""
+        configs = sorted(self.snapshot.folder.glob("*/config.pbtxt"))
+        return [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
+
+    @property
     def curls(self) -> list[str]:
         """The command lines to try: of each ensemble, or else of the first model that has a pipeline."""
-        configs = sorted(self.snapshot.folder.glob("*/config.pbtxt"))
-        ensembles = [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
-        return [
-            "curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0' "
-            f"-H 'Content-Type: application/octet-stream' {self.http_url}/v2/models/{model}/infer -o answer.bin"
-            for model in ensembles or self.pipeline_models[:1] or ["MODEL"]
-        ]
+        return [curl_line(self.http_url, model) for model in self.ensembles or self.pipeline_models[:1] or ["MODEL"]]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -485,6 +486,14 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg") -> str:
+    """The command line that sends a photo to a model whose only input it is."""
+    return (
+        f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
+    )
 
 
 def _hide(pid: int, secret: str) -> None:

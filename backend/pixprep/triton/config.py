@@ -38,7 +38,7 @@ _CHOICES = {
     "outputs": ("gpu", "cpu"),
     "odd_range": ("refused", "meant"),
 }
-_PARAMETERS = (*_CHOICES, "damage", "threads", "max_request_bytes", *_LIMITS)
+_PARAMETERS = (*_CHOICES, "accept_base64", "damage", "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _MOST_THREADS, _MOST = 1024, 999_999_999
 
@@ -60,6 +60,7 @@ class Options:
             pixels. ``fastest``: both, in any case. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
+        accept_base64: an image may come as base64 text, from clients that speak JSON.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
         limits: what is refused from the header.
@@ -70,6 +71,7 @@ class Options:
     decoder: Codec
     outputs: Literal["gpu", "cpu"]
     odd_range: Literal["refused", "meant"]
+    accept_base64: bool
     threads: int
     max_request_bytes: int
     limits: Limits
@@ -91,6 +93,7 @@ def options(config: Mapping[str, Any]) -> Options:
     share = max(1, len(os.sched_getaffinity(0)) // instances)
     return Options(
         **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
+        accept_base64=_choice(given, "accept_base64", ("false", "true")) == "true",
         damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
         threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),

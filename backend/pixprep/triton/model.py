@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
+from pixprep.decoders.text import without_base64
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
@@ -112,6 +113,8 @@ class TritonPythonModel:
         options = model_config.options(config)
         self._is_zeroing = options.on_error == "zero"
         self._max_request_bytes = options.max_request_bytes
+        self._max_image_bytes = options.limits.max_image_bytes
+        self._accepts_base64 = options.accept_base64
         self._outputs = tuple(pipeline.outputs)
         is_on_gpu = args["model_instance_kind"] == "GPU"
         # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
@@ -163,8 +166,12 @@ class TritonPythonModel:
         """The encoded images of a request: the elements of a BYTES input, views of the rows of a UINT8 one."""
         array = pb_utils.get_input_tensor_by_name(request, self._input).as_numpy()
         if array.dtype == np.uint8:
-            return [row.data for row in array] if array.size else []
-        return list(array.reshape(-1))
+            images = [row.data for row in array] if array.size else []
+        else:
+            images = list(array.reshape(-1))
+        if self._accepts_base64:
+            return without_base64(images, image_bytes=self._max_image_bytes, request_bytes=self._max_request_bytes)
+        return images
 
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any]) -> Batch | None:
         """The results of the batch; None if pixprep itself failed."""

@@ -1,0 +1,53 @@
+"""Attack: base64 that is huge, broken at its end, or all blanks; JSON, data: URLs and forms without an end.
+
+Defence: the first kilobyte decides what a text is; text that is longer than the limits allow is not decoded; decoding
+is a few passes in C over it.
+Outcome: a refusal in well under a second, with a copy or two of what came.
+"""
+
+import base64
+import time
+
+import pytest
+
+from images import jpeg, noise
+from pixprep.decoders.text import from_base64, without_base64
+
+MIB = 1 << 20
+LARGE = 19 * MIB
+HEAD = base64.b64encode(jpeg(noise(16, 16)))[:400]
+TEXTS = {
+    "base64": HEAD + b"A" * (LARGE - 400),
+    "base64, broken at its end": HEAD + b"A" * (LARGE - 400) + b"*",
+    "padding": HEAD + b"=" * LARGE,
+    "blanks before": b" " * LARGE + HEAD,
+    "blanks between": HEAD[:31] + b"\n" * LARGE + HEAD[31:],
+    "a blank after each": b"A " * (LARGE // 2),
+    "JSON": b'{"b64": "' + b"A" * LARGE,
+    "brackets": b"[" * LARGE,
+    "a data URL": b"data:" + b"A" * LARGE,
+    "a form of lines": b"--a\r\n" * (LARGE // 5),
+    "a form of dashes": b"-" * LARGE,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_large_text_is_refused_cheaply(measure, name):
+    cost = measure(TEXTS[name])
+    assert cost.reason == "UNKNOWN_FORMAT", cost
+    assert cost.mib < 6 * 20
+    assert cost.seconds < 3
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_where_base64_is_accepted_large_text_costs_a_few_passes(name):
+    start = time.process_time()
+    from_base64(TEXTS[name])
+    assert time.process_time() - start < 3
+
+
+def test_a_request_of_more_text_than_may_come_is_not_read():
+    images = [TEXTS["base64"]] * 200  # one object: 3.8 GB to decode
+    start = time.process_time()
+    assert without_base64(images, image_bytes=20 * MIB, request_bytes=64 * MIB) == images
+    assert time.process_time() - start < 1

@@ -1,0 +1,368 @@
+"""Attack: a website has the browser of whoever runs `pixprep serve --page` ask the page; a client never ends.
+
+Defence: a request counts by its Host, its Origin and the site that caused it, before its path and body are looked at;
+a body has a length under the model's limit; connections, and the seconds of each, are counted.
+Outcome: a refusal in words, and no photo reaches a model; the page answers others meanwhile.
+"""
+
+import json
+import re
+import socket
+import threading
+import time
+from http.client import HTTPConnection
+
+import pytest
+
+from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.page.server import CONNECTIONS, PageServer
+from pixprep.serve.client import RequestError
+
+OCTETS = {"Content-Type": "application/octet-stream"}
+LIMIT = 1000
+TIMEOUT_S = 30
+
+
+class Photos:
+    """Stands for the models; a photo of b"gate" waits until it is told to go on."""
+
+    def __init__(self):
+        self.asked = []
+        self.gate, self.waiting = threading.Event(), threading.Semaphore(0)
+        self.failure = None
+
+    def models(self):
+        return [{"name": "ensemble", "limit_bytes": LIMIT}]
+
+    def limit_bytes(self, model):
+        if model != "ensemble":
+            raise PixprepError("there is no such model here: reload the page")
+        return LIMIT
+
+    def answer(self, model, encoded, *, name):
+        self.asked.append((model, encoded, name))
+        if encoded == b"gate":
+            self.waiting.release()
+            assert self.gate.wait(TIMEOUT_S)
+        if self.failure:
+            raise self.failure
+        return {"name": name}
+
+    def stages(self, model, encoded):
+        self.asked.append((model, encoded, None))
+
+
+class Page:
+    def __init__(self, **options):
+        self.photos = Photos()
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.port = listening.getsockname()[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self._server = PageServer(listening, self.photos, **options)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def close(self):
+        self.photos.gate.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def ask(self, method, path, headers=(), body=None):
+        """Status, headers, body."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        try:
+            connection.putrequest(method, path, skip_host=True)
+            for name, value in {"Host": self.host, **dict(headers)}.items():
+                connection.putheader(name, value)
+            if body is not None and "Content-Length" not in dict(headers):
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+        finally:
+            connection.close()
+
+    def send(self, body=b"photo", path="/photo?model=ensemble", **headers):
+        """A photo: status, and what is said."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        status, _, said = self.ask("POST", path, {**OCTETS, **named}, body)
+        return status, json.loads(said)
+
+    def raw(self, data):
+        """All that comes back for some bytes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S) as connection:
+            connection.sendall(data)
+            return connection.makefile("rb").read()
+
+
+@pytest.fixture
+def page():
+    page = Page()
+    yield page
+    page.close()
+
+
+FOREIGN_HOSTS = (
+    *("evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "localhost.evil.example", "127.0.0.2"),
+    *(
+        "0.0.0.0:{port}",
+        "localhost:{port}@evil.example",
+        "[::1]:{port}",
+        "LOCALHOST.:{port}",
+        "",
+        "localhost:",
+        "2130706433",
+    ),
+)
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/models"), ("POST", "/photo?model=ensemble")])
+def test_a_name_that_was_bound_to_this_machine_is_refused(page, host, method, path):
+    headers = {"Host": host.format(port=page.port), **(OCTETS if method == "POST" else {})}
+    status, _, said = page.ask(method, path, headers, b"photo" if method == "POST" else None)
+    assert status == 403
+    assert json.loads(said) == {"error": "this page is at 127.0.0.1 or localhost, and has no other name"}
+    assert page.photos.asked == []
+
+
+def test_no_host_and_two_hosts_are_refused(page):
+    for hosts in ("", f"Host: {page.host}\r\nHost: evil.example\r\n"):
+        assert page.raw(f"GET / HTTP/1.1\r\n{hosts}\r\n".encode()).startswith(b"HTTP/1.0 403 ")
+
+
+def test_its_own_names_are_answered(page):
+    for host in (page.host, f"localhost:{page.port}", "localhost", "localhost:9000"):  # 9000: forwarded by ssh
+        assert page.ask("GET", "/", {"Host": host})[0] == 200
+        assert page.send(Host=host, Origin=f"http://{host}", Sec_Fetch_Site="same-origin")[0] == 200
+    assert len(page.photos.asked) == 4
+
+
+FOREIGN = (
+    *({"Origin": origin} for origin in ("http://evil.example", "null", "https://{host}", "http://localhost:{port}")),
+    *({"Origin": origin} for origin in ("http://{host}.evil.example", "http://127.0.0.1", "http://127.0.0.1:1", "")),
+    *({"Sec-Fetch-Site": site} for site in ("cross-site", "same-site", "odd")),
+    {"Origin": "http://{host}", "Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+)
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+def test_no_other_site_sends_a_photo(page, headers):
+    named = {name: value.format(host=page.host, port=page.port) for name, value in headers.items()}
+    assert page.send(**named) == (403, {"error": "only the page itself may ask"})
+    assert page.photos.asked == []
+
+
+@pytest.mark.parametrize("headers", FOREIGN[:-1], ids=str)
+def test_no_other_site_reads_the_models(page, headers):
+    named = {name: value.format(host=page.host, port=page.port) for name, value in headers.items()}
+    status, _, said = page.ask("GET", "/models", named)
+    assert (status, json.loads(said)) == (403, {"error": "only the page itself may ask"})
+
+
+def test_a_link_on_another_site_may_lead_to_the_page(page):
+    assert page.ask("GET", "/", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "image/jpeg", ""]
+)
+def test_what_a_form_of_any_site_could_send_is_refused(page, kind):
+    assert page.send(Content_Type=kind) == (415, {"error": "send the photo itself, as application/octet-stream"})
+    assert page.photos.asked == []
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "TRACE", "HEAD", "CONNECT", "<script>"])
+def test_there_are_no_other_methods(page, method):
+    answer = page.raw(f"{method} / HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.0 501 ")
+    assert b"Access-Control" not in answer
+    assert b"<script>" not in answer
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/%2e%2e/page.html",
+        "//etc/passwd",
+        "/page.html",
+        "/answer.py",
+        "/photo",
+        "/models/",
+        "//[x",
+    ],
+)
+def test_there_are_no_other_paths(page, path):
+    status, _, said = page.ask("GET", path)
+    assert (status, json.loads(said)) == (404, {"error": "there is nothing at this path"})
+    assert page.ask("POST", f"{path}/", OCTETS, b"photo")[0] == 404
+    assert page.photos.asked == []
+
+
+def test_a_model_is_one_of_those_that_are_served(page):
+    for model in ("", "../ensemble", "ensemble/../x", "%00", "ENSEMBLE"):
+        status, said = page.send(path=f"/photo?model={model}")
+        assert (status, said) == (400, {"error": "there is no such model here: reload the page"})
+    assert page.photos.asked == []
+
+
+def test_a_photo_over_the_limit_is_refused_before_it_comes(page):
+    words = {"error": f"the photo has 1,001 bytes; the limit is {LIMIT:,}"}
+    assert page.send(b"x" * (LIMIT + 1)) == (413, words)
+    head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: {OCTETS['Content-Type']}\r\n"
+    for length, status in (("999999999999", 413), (str(LIMIT + 1), 413), ("9" * 40, 411)):
+        assert page.raw(f"{head}Content-Length: {length}\r\n\r\n".encode()).startswith(b"HTTP/1.0 %d " % status)
+    assert page.photos.asked == []
+    assert page.send(b"x" * LIMIT)[0] == 200
+
+
+@pytest.mark.parametrize("size", [1 << 20, 8 << 20])
+def test_who_is_still_sending_reads_why_not(page, size):
+    assert page.send(b"x" * size) == (413, {"error": f"the photo has {size:,} bytes; the limit is {LIMIT:,}"})
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        *("", "Content-Length: -1", "Content-Length: 1_0", "Content-Length: +5", "Content-Length: \u0665"),
+        *("Content-Length: 5\r\nContent-Length: 5", "Transfer-Encoding: chunked"),
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+    ],
+)
+def test_a_body_says_how_long_it_is(page, length):
+    head = f"POST /photo?model=ensemble HTTP/1.1\r\nHost: {page.host}\r\nContent-Type: application/octet-stream\r\n"
+    answer = page.raw(f"{head}{length}\r\n\r\nphoto".encode())
+    assert answer.startswith(b"HTTP/1.0 411 ")
+    assert page.photos.asked == []
+
+
+def test_every_answer_has_the_headers_that_keep_it_in_its_place(page):
+    for method, path, headers in (
+        ("GET", "/", {}),
+        ("GET", "/models", {}),
+        ("GET", "/none", {}),
+        ("POST", "/photo?model=ensemble", OCTETS),
+        ("GET", "/", {"Host": "evil.example"}),
+        ("PUT", "/", {}),
+    ):
+        _, found, _ = page.ask(method, path, headers, b"photo" if method == "POST" else None)
+        assert found["Server"] == "pixprep"
+        assert found["X-Content-Type-Options"] == "nosniff"
+        assert found["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert found["Referrer-Policy"] == "no-referrer"
+        assert found["Cache-Control"] == "no-store"
+        assert "Access-Control-Allow-Origin" not in found
+        policy = dict(part.split(" ", 1) for part in found["Content-Security-Policy"].split("; "))
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["form-action"] == "'none'"
+        assert policy["connect-src"] == "'self'"
+        assert policy["img-src"] == "blob: data:"
+        assert re.fullmatch(r"'sha256-[\w+/]{43}='", policy["script-src"])
+        assert re.fullmatch(r"'sha256-[\w+/]{43}='", policy["style-src"])
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_text(page):
+    html = page.ask("GET", "/")[2].decode()
+    assert re.findall(r"https?://[^\"'\s]*", html) == ["http://www.w3.org/2000/svg"]  # a name, not an address
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", html)
+    assert not re.search(r"<[^>]* (on\w+|style)=", html)  # what the policy would refuse
+    assert len(html) < 40_000
+
+
+def test_the_reason_of_a_failure_stays_in_the_log(page, capfd):
+    page.photos.failure = ValueError("secret of /etc/passwd")
+    assert page.send() == (500, {"error": "the page failed; the log of `pixprep serve` says more"})
+    assert "ValueError: secret of /etc/passwd" in capfd.readouterr().err
+    page.photos.failure = None
+    assert page.send(path="/photo?model=ensemble&name=a%20b.jpg") == (200, {"name": "a b.jpg"})
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (RequestError("no", is_refusal=True), 400),
+        (RequestError("no"), 502),
+        (SetupError("no"), 503),
+        (ImageError("CORRUPT", "no"), 400),
+    ],
+)
+def test_a_refusal_has_its_status(page, failure, status):
+    page.photos.failure = failure
+    assert page.send() == (status, {"error": str(failure)})
+
+
+def test_a_name_of_any_length_is_cut(page):
+    assert page.send(path=f"/photo?model=ensemble&name={'n' * 1000}") == (200, {"name": "n" * 255})
+
+
+# Slow clients
+
+
+@pytest.fixture
+def hasty():
+    """A page whose clients have half a second."""
+    page = Page(read_s=0.5)
+    yield page
+    page.close()
+
+
+HEAD = "POST /photo?model=ensemble HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\n"
+
+
+@pytest.mark.parametrize(
+    "start", ["", "GET / HT", "GET / HTTP/1.1\r\nHost: ", HEAD + "Content-Length: 900\r\n\r\nphoto"]
+)
+def test_a_request_that_does_not_come_is_given_up(hasty, start):
+    assert hasty.raw(start.format(host=hasty.host).encode()) == b""
+    assert hasty.photos.asked == []
+
+
+def test_a_request_that_drips_is_given_up_however_much_has_come(hasty):
+    data = (HEAD.format(host=hasty.host) + "Content-Length: 900\r\n\r\n").encode() + b"x" * 900
+    with socket.create_connection(("127.0.0.1", hasty.port), timeout=TIMEOUT_S) as connection:
+        start = time.monotonic()
+        with pytest.raises(OSError):  # noqa: PT012  (closed, sooner or later)
+            for index in range(len(data)):
+                connection.sendall(data[index : index + 1])
+                time.sleep(0.05)
+                assert time.monotonic() < start + TIMEOUT_S
+    assert hasty.photos.asked == []
+
+
+def test_a_browser_that_does_not_read_is_given_up():
+    page = Page(read_s=0.5)
+    page.photos.models = lambda: ["x" * 1000] * 20_000  # more than the socket's buffers hold
+    try:
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(("127.0.0.1", page.port))
+            connection.sendall(f"GET /models HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
+            time.sleep(1.0)
+            assert page.ask("GET", "/")[0] == 200
+            with pytest.raises(OSError):  # noqa: PT012
+                while connection.recv(1 << 20):
+                    pass
+                raise ConnectionError("the answer ended early")
+    finally:
+        page.close()
+
+
+def test_more_clients_than_places_wait_for_their_turn(page):
+    answers = []
+    gated = [threading.Thread(target=lambda: answers.append(page.send(b"gate"))) for _ in range(CONNECTIONS)]
+    for thread in gated:
+        thread.start()
+    for _ in gated:
+        assert page.photos.waiting.acquire(timeout=TIMEOUT_S)
+    late = threading.Thread(target=lambda: answers.append(page.send()))
+    late.start()
+    time.sleep(0.3)
+    assert len(page.photos.asked) == CONNECTIONS
+    page.photos.gate.set()
+    for thread in (*gated, late):
+        thread.join(TIMEOUT_S)
+    assert [status for status, _ in answers] == [200] * (CONNECTIONS + 1)
+    assert len(page.photos.asked) == CONNECTIONS + 1

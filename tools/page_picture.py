@@ -1,0 +1,41 @@
+"""Write docs/page.png: the page of `pixprep serve --page` in Chromium, with a photo of the demo, in 256 colours.
+
+PYTHONPATH=tests .venv/bin/python tools/page_picture.py
+"""
+
+import io
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from browser import Browser
+from pixprep.page.process import Page
+from pixprep.repository import build
+from pixprep.serve.server import Server
+
+ROOT = Path(__file__).parent.parent
+PHOTO = ROOT / "client_examples" / "images" / "china.jpg"
+PICTURE = ROOT / "docs" / "page.png"
+WARM_UPS = 5
+
+
+def drawn() -> Image.Image:
+    """The picture in all its colours."""
+    with tempfile.TemporaryDirectory() as folder, Page() as page:
+        build(Path(folder, "models"))
+        with Server(Path(folder, "models")) as server, Browser(height=800, width=1200) as browser:
+            page.start(server)
+            browser.prefer("light")
+            browser.open(page.url)
+            browser.wait("document.querySelector('#model').options.length")
+            for _ in range(WARM_UPS):
+                browser.choose("#files", PHOTO)
+                browser.wait("document.querySelector('#status').innerText")
+                browser.wait("!document.querySelector('#status').innerText")
+            browser.wait("[...document.images].every(image => image.complete || !image.offsetWidth)")
+            return Image.open(io.BytesIO(browser.screenshot())).convert("RGB")
+
+
+if __name__ == "__main__":
+    drawn().quantize(256, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
