@@ -12,11 +12,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from pixprep import __version__, commands
 from pixprep.decoders import CODECS, DAMAGES, Limits
 from pixprep.errors import ImageError, PixprepError, printable
-from pixprep.printing import say
+from pixprep.printing import LOG_FORMATS, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +90,17 @@ def _whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _collector(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        is_whole = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
+    except ValueError:  # of a port
+        is_whole = False
+    if not is_whole:
+        raise argparse.ArgumentTypeError(f"{text!r} is no collector's URL, such as http://localhost:4318/v1/traces")
+    return text
 
 
 def _positive(text: str) -> float:
@@ -250,6 +262,12 @@ def _parser() -> argparse.ArgumentParser:
     page_port = f"default: {commands.PAGE_PORT}; 0: any that is free"
     serve.add_argument("--page-port", type=_whole(0), default=commands.PAGE_PORT, metavar="N", help=page_port)
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
+    lines = "of what pixprep logs; json: an object a line, Triton's own lines among them"
+    serve.add_argument("--log-format", **_one_of(LOG_FORMATS), help=f"{lines}; {_DEFAULT}")
+    trace = "send OpenTelemetry spans of requests there, by OTLP over HTTP, such as http://localhost:4318/v1/traces"
+    serve.add_argument("--trace", type=_collector, dest="trace_url", metavar="URL", help=trace)
+    of_these = "of N requests one is traced, and each that has a traceparent"
+    serve.add_argument("--trace-rate", **_COUNT, default=commands.TRACE_RATE, help=f"{of_these}; {_DEFAULT}")
     serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"

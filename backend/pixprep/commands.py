@@ -6,6 +6,7 @@ A command imports what it needs when it runs: ``pixprep run`` works where nothin
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -31,6 +32,8 @@ from pixprep.printing import Progress, log_to_stderr, print_answer, print_row, s
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
 PAGE_PORT = 8003
+TRACE_RATE = 100
+_logger = logging.getLogger(__name__)
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
 """Two photos: in the wheel, or else in the checkout."""
@@ -263,7 +266,14 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
 
 
 def serve_models(
-    *, model_repository: Path, no_check: bool, watch: bool, page: bool, page_port: int, **options: Any
+    *,
+    model_repository: Path,
+    no_check: bool,
+    watch: bool,
+    page: bool,
+    page_port: int,
+    log_format: str,
+    **options: Any,
 ) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
@@ -272,29 +282,54 @@ def serve_models(
     from pixprep.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
+    from pixprep.serve.relay import Relay
     from pixprep.serve.server import Server
 
-    # what is no folder at all, the server refuses in its own words
-    problems = check(model_repository) if model_repository.is_dir() and not no_check else []
-    if problems:
-        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
+    as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None
+    relay = Relay() if as_json else None
 
     def say_ready() -> None:
-        urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-        models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
-        say(f"ready  {urls}", *(f"try    {line}" for line in server.curls), f"files  {models}")
+        urls = {"http": server.http_url, "grpc": server.grpc_url, "metrics": server.metrics_url}
+        hashes = server.snapshot.hashes
         if shown:
             shown.start(server)
+        if relay:
+            page_url = {"page": shown.url} if shown else {}
+            _logger.info("ready", extra={**urls, **page_url, "models": hashes})
+            relay.start(server.log_file)
+            return
+        models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
+        say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in server.curls))
+        say(f"files  {models}")
+        if shown:
             say(f"page   {shown.url}")
 
-    log_to_stderr()
+    log_to_stderr(as_json=as_json)
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
-    with shown or nullcontext():
-        supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
-    say("stopped", file=sys.stderr)
+    try:
+        _refuse_problems(model_repository, find_problems)
+        with shown or nullcontext(), relay or nullcontext():
+            supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
+    except PixprepError as error:
+        if not as_json:
+            raise
+        for line in error.args:
+            _logger.critical("%s", line)
+        return 1
+    if as_json:
+        _logger.info("stopped")
+    else:
+        say("stopped", file=sys.stderr)
     return 0
+
+
+def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Sequence[object]]) -> None:
+    # what is no folder at all, the server refuses in its own words
+    problems = find_problems(model_repository) if model_repository.is_dir() else []
+    if problems:
+        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
 
 
 def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:

@@ -56,7 +56,7 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.client serve.cuda_pool serve.failure serve.ports serve.snapshot serve.wheel
+serve serve.client serve.cuda_pool serve.failure serve.ports serve.relay serve.snapshot serve.wheel
 serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
