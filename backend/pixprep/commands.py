@@ -33,6 +33,7 @@ PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "effici
 CONCURRENCY = (1, 4, 16)
 PAGE_PORT = 8003
 TRACE_RATE = 100
+ROWS_PER_FILE = 1000
 _logger = logging.getLogger(__name__)
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
@@ -225,6 +226,24 @@ def run_files(*, pipeline: Path, files: Sequence[Path], output: Path | None, as_
             for row in _rows(result, output / stem if output else None):
                 print_row({"file": str(path), **row}, as_json=as_json)
     return 1 if failed else 0
+
+
+def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
+    """Run a pipeline on the images of a list with Ray, here or on a cluster: Parquet files, a row an image.
+
+    pixprep batch manifest.txt --pipeline pipeline.json --output tensors
+    """
+    loaded = Pipeline.load(pipeline)
+    from pixprep import ray
+
+    # counting is for who watches the bar
+    total = sum(1 for _ in ray.manifest(manifest, options["column"])) if sys.stderr.isatty() else None
+    with Progress("images") as progress:
+        done = ray.batch(manifest, loaded, output, progress=lambda rows, _: progress.to(rows, total), **options)
+    rate = f" ({done.rows / done.seconds:.1f} a second)" if done.rows else ""
+    files = f"files written {done.files}, there before {done.skipped}"
+    say(f"{output}: images {done.rows}, failed {done.errors}, {files}, {done.seconds:.1f} s{rate}")
+    return 1 if done.rows and done.errors == done.rows else 0
 
 
 def _say_skipped(paths: Sequence[Path]) -> None:
@@ -459,6 +478,21 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, stay: bool) -> 
     if not stay:
         say(f"next      pixprep serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
+
+
+def show_capacity(*, as_json: bool, **load: Any) -> int:
+    """Compute how many machines a load needs, from the benchmark, and say what that assumes.
+
+    pixprep plan-capacity --images-per-second 5000 --size 1080x1920 --cores 16
+    """
+    from pixprep.capacity import plan_capacity
+
+    found = plan_capacity(**load)
+    if as_json:
+        say_text(json.dumps(found.as_dict(), indent=2))
+    else:
+        say(*found.lines())
+    return 0
 
 
 def look_for_traps(*, as_json: bool) -> int:

@@ -146,8 +146,8 @@ class Progress:
         self._unit = unit
         self._bar: Any = None
 
-    def to(self, done: int, total: int) -> None:
-        """Show how far it is."""
+    def to(self, done: int, total: int | None) -> None:
+        """Show how far it is; ``total``: None where nobody knows."""
         if self._bar is None:
             if find_spec("tqdm") is None:  # what needs its extra says so
                 return

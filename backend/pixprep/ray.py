@@ -29,7 +29,9 @@ try:
     import pyarrow.parquet as pq
     import ray
 except ImportError as error:
-    raise SetupError(f'pixprep.ray needs {error.name}: pip install "pixprep[ray]"') from None
+    raise SetupError(
+        f'pixprep.ray needs {error.name}: pip install "pixprep[ray]", in an environment without the embedded server'
+    ) from None
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -148,10 +150,14 @@ def manifest(path: Path, column: str | None = None) -> Iterator[str]:
     Raises:
         PixprepError: there is no such file or column.
     """
-    if not path.is_file():
-        raise PixprepError(f"{path}: no such file: a manifest names an image a line, or is a .csv or a .parquet")
+    _check_manifest(path)
     rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
     return (str(path.parent / row) for row in rows)
+
+
+def _check_manifest(path: Path) -> None:
+    if not path.is_file():
+        raise PixprepError(f"{path}: no such file: a manifest names an image a line, or is a .csv or a .parquet")
 
 
 def _lines(path: Path, column: str | None) -> Iterator[str]:
@@ -211,12 +217,14 @@ def batch(
         rows_per_file: the last file may have fewer.
         workers: actors, each with one core or one GPU; default: as many as the cluster has.
         address: of a Ray cluster that sees the same files; default: this machine.
-        progress: is told the rows that are done, and how many of them failed.
+        progress: is told the rows that are done, those of earlier runs among them, and how many failed in this run.
 
     Raises:
         PixprepError: the folder belongs to another run; or a file could not be written in several tries.
+        SetupError: no cluster answers, or it lacks the GPU or the cores.
     """
     began = time.monotonic()
+    _check_manifest(paths)
     text = pipeline.to_json()
     output.mkdir(parents=True, exist_ok=True)
     _check_same_run(output, {"manifest": _digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
@@ -224,9 +232,9 @@ def batch(
     _sweep(output)
     started_here = not ray.is_initialized()
     if started_here:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
+        _start(address)
     try:
-        rows = errors = files = skipped = 0
+        rows = errors = files = skipped = there = 0
         actors = _actors(workers, device, (text, device, 1, "path", None))
         pending: dict[Any, Any] = {}
         parts = _parts(manifest(paths, column), rows_per_file)
@@ -235,7 +243,7 @@ def batch(
             for index, names in parts:
                 target = output / f"part-{index:08}.parquet"
                 if target.exists():
-                    skipped += 1
+                    skipped, there = skipped + 1, there + len(names)
                     continue
                 actor = free.pop()
                 pending[actor.write.remote(str(target), names)] = actor
@@ -249,10 +257,18 @@ def batch(
             count, failed = _result(ready)
             rows, errors, files = rows + count, errors + failed, files + 1
             if progress is not None:
-                progress(rows, errors)
+                progress(there + rows, errors)
     finally:
         if started_here:
             ray.shutdown()
+
+
+def _start(address: str | None) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise SetupError(f"{address or 'here'}: no Ray cluster: {first}") from None
 
 
 def _sweep(output: Path) -> None:
@@ -288,7 +304,11 @@ class _Writer:
 
 def _actors(workers: int | None, device: str, arguments: tuple[Any, ...]) -> list[Any]:
     resource = "GPU" if device.startswith("gpu") else "CPU"
-    count = workers or max(1, int(ray.cluster_resources().get(resource, 1)))
+    found = int(ray.cluster_resources().get(resource, 0))
+    if not found or (workers or 0) > found:  # an actor that gets none would be waited for, for ever
+        name = "GPUs" if resource == "GPU" else "cores"
+        raise SetupError(f"{workers or 1} workers, each with one of the {name}: this Ray has {found}")
+    count = workers or found
     options = {"num_gpus": 1, "num_cpus": 0} if resource == "GPU" else {"num_cpus": 1}
     made = ray.remote(_Writer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
     return [made.remote(*arguments) for _ in range(count)]

@@ -122,6 +122,8 @@ def test_the_validator_would_see_a_misspelt_field_and_an_old_version():
         (IMAGE | {"plan": {"shapes": {"min": "a:1x3", "opt": "a:$(id)", "max": "a:1"}}}, "at '/plan/shapes/opt'"),
         (IMAGE | {"graceSeconds": 1}, "at '/graceSeconds': minimum: got 1, want 4"),
         (IMAGE | {"tracing": {"url": "collector:4318"}}, "at '/tracing/url'"),
+        (IMAGE | {"logFormat": "json"}, "at '/logFormat': value must be one of 'default', 'ISO8601'"),
+        (EMBEDDED | {"logFormat": "ISO8601"}, "at '/logFormat': value must be one of 'default', 'text', 'json'"),
         (EMBEDDED | {"plan": {"enabled": True}}, "plan.enabled: TensorRT makes an engine on a GPU"),
         (IMAGE | {"gpus": 0, "plan": {"enabled": True}}, "plan.enabled: TensorRT makes an engine on a GPU"),
     ],

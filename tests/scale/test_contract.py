@@ -5,6 +5,7 @@ server that ends refuses. Every request is counted.
 """
 
 import http.client
+import json
 import random
 import signal
 import threading
@@ -124,7 +125,8 @@ class Cluster:
 
 
 def test_a_pod_starts_is_ready_and_ends_within_its_grace_period(repository, tmp_path):
-    with Cluster(QUICK, repository, tmp_path) as cluster:
+    observed = {"logFormat": "json", "tracing": {"url": "http://127.0.0.1:9/v1/traces", "rate": 1}}
+    with Cluster(QUICK | observed, repository, tmp_path) as cluster:
         pod = cluster.start()
         assert not pod.is_ready
         cluster.wait(pod)
@@ -133,6 +135,9 @@ def test_a_pod_starts_is_ready_and_ends_within_its_grace_period(repository, tmp_
         pod.delete()
         assert time.monotonic() - began < cluster.template["spec"]["terminationGracePeriodSeconds"]
         assert [what for _, what in pod.events][-2:] == ["SIGTERM", "ended with 0"]
+    messages = [json.loads(line)["message"] for line in (tmp_path / "pod-0.log").read_text().splitlines()]
+    assert "ready" in messages
+    assert messages[-1] == "stopped"
 
 
 def test_a_dead_process_is_healed_within_the_pod(repository, tmp_path, oracle):

@@ -1,6 +1,7 @@
 """pixprep on a real Ray: every row once and right, whoever dies; bad rows say why and end nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 import pixprep as pp  # noqa: E402
 import pixprep.ray  # noqa: E402
+from pixprep.cli import main  # noqa: E402
 
 IMAGES = Path(__file__).parents[2] / "client_examples" / "images"
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(32), pp.center_crop(24), pp.normalize(mean=0.5, std=0.25), pp.tensor()])
@@ -189,3 +191,59 @@ def test_a_driver_that_dies_goes_on_where_it_was(photos, expected, tmp_path):
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout.split()
     assert [int(number) for number in done] == [300 - 20 * written, pytest.approx(7, abs=7), 15 - written, written]
     check_folder(out, expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_command_writes_every_row_and_goes_on(photos, expected, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--output", out,
+             "--rows-per-file", 64, "--workers", 2]  # fmt: skip
+    assert main([str(word) for word in words]) == 0
+    said = capsys.readouterr().out
+    assert re.fullmatch(
+        rf"{out}: images 300, failed 7, files written 5, there before 0, [\d.]+ s \([\d.]+ a second\)\n", said
+    )
+    check_folder(out, expected)
+    (out / "part-00000002.parquet").unlink()
+    assert main([str(word) for word in words]) == 0
+    assert ", files written 1, there before 4, " in capsys.readouterr().out
+    check_folder(out, expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_run_in_which_every_row_fails_has_failed(photos, tmp_path):
+    manifest = tmp_path / "manifest.txt"
+    manifest.write_text("not there.jpg\nnor there.jpg\n")
+    words = ["batch", manifest, "--pipeline", photos / "pipeline.json", "--output", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 1
+
+
+@pytest.mark.usefixtures("cluster")
+def test_each_mistake_is_one_line(photos, tmp_path, capsys):
+    file, foreign = tmp_path / "file", tmp_path / "foreign"
+    file.touch()
+    foreign.mkdir()
+    (foreign / "part-00000000.parquet").touch()
+
+    def said(manifest, output, *more):
+        words = ["batch", manifest, "--pipeline", photos / "pipeline.json", "--output", output, *more]
+        assert main([str(word) for word in words]) == 1
+        return capsys.readouterr().err
+
+    manifest, out = photos / "manifest.txt", tmp_path / "out"
+    names = "a manifest names an image a line, or is a .csv or a .parquet"
+    assert said(photos / "no.txt", out) == f"pixprep: {photos}/no.txt: no such file: {names}\n"
+    assert said(manifest, file) == f"pixprep: {file}: File exists\n"
+    assert said(manifest, foreign) == f"pixprep: {foreign}: has files of another program; choose an empty folder\n"
+    columns = "a column is for a .csv or a .parquet; this one names an image a line"
+    assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
+    assert said(manifest, out, "--workers", 99) == "pixprep: 99 workers, each with one of the cores: this Ray has 2\n"
+    assert said(manifest, out, "--device", "gpu") == "pixprep: 1 workers, each with one of the GPUs: this Ray has 0\n"
+
+
+def test_a_cluster_that_is_not_there_is_one_line(photos, tmp_path, capsys):
+    words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--output", tmp_path / "out",
+             "--address", "127.0.0.1:1"]  # fmt: skip
+    assert main([str(word) for word in words]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("pixprep: 127.0.0.1:1: no Ray cluster: ")

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors
+errors capacity
 spec
 profiles.windows
 profiles.formula
@@ -60,7 +60,7 @@ serve serve.client serve.cuda_pool serve.failure serve.ports serve.relay serve.s
 serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
-printing
+printing ray
 page page.answer page.process
 page.server
 page.__main__
@@ -95,7 +95,9 @@ HOMES = {
         *("decoders.cpu", "decoders.samples", "kernels.cpu", "pictures"),
         *("verify.images", "verify.originals", "verify.origins"),
     },
+    "pyarrow": {"ray"},
     "pytriton": set(),  # found, and never imported
+    "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},
     "torch": {"verify.originals", "verify.origins"},
     "tqdm": {"printing"},
