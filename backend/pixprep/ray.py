@@ -10,6 +10,7 @@ import csv
 import hashlib
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ BATCH = 32
 _RETRIES = 5
 """How often a file is begun anew after the process that wrote it died; a photo that ends it every time then ends the
 run, with the files' names."""
+_CONNECT_S = 10.0
 _STATE = "pixprep.json"
 
 
@@ -264,9 +266,13 @@ def batch(
 
 
 def _start(address: str | None) -> None:
+    """Start Ray here, or join a cluster; Ray asks an address of a cluster that is not there for minutes."""
+    host, colon, port = (address or "").rpartition(":")
     try:
+        if colon and port.isdecimal() and "/" not in host:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
         ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         first = str(error).partition("\n")[0]
         raise SetupError(f"{address or 'here'}: no Ray cluster: {first}") from None
 
