@@ -368,8 +368,9 @@ def _check_same_run(output: Path, state: Mapping[str, Any]) -> None:
     """
     path = output / _STATE
     text = json.dumps(state, indent=2) + "\n"
-    if not path.exists():
-        if any(output.glob("part-*.parquet")):
+    has_files = any(output.glob("part-*.parquet"))
+    if not (path.exists() and has_files):  # a run that has written nothing binds nobody
+        if has_files:
             raise PixprepError(f"{output}: has files of another program; choose an empty folder")
         made = output / f"{_STATE}.{os.getpid()}"
         made.write_text(text, encoding="utf-8")

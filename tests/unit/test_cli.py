@@ -26,8 +26,8 @@ from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
 
 COMMANDS = (
-    *("demo", "build", "check", "import", "verify", "explain", "run", "serve", "send", "health", "bench", "doctor"),
-    *("batch", "plan-capacity", "install-backend"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "batch", "serve"),
+    *("send", "health", "bench", "plan-capacity", "doctor", "install-backend"),
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
 PROGRAM = """\
