@@ -20,6 +20,14 @@ def test_the_table_is_the_newest_benchmarks():
     assert TOOL["TABLE"].read_text(encoding="utf-8") == TOOL["text"](TOOL["newest"]()), "make docs"
 
 
+def test_the_pages_tables_are_what_the_command_computes():
+    page = TOOL["PAGE"].read_text(encoding="utf-8")
+    assert TOOL["tables"](page) == page, "make docs"
+    assert TOOL["tables"](page.replace("1920x1080", "")) == page
+    found = plan_capacity(**HD)
+    assert f"| 1920x1080 | {found.core_ms:.2f} | " in page
+
+
 def test_the_tables_numbers_are_plausible():
     assert [(row["height"], row["width"]) for row in TABLE["baseline"]] == [(375, 500), (1080, 1920), (3024, 4032)]
     for rows in (TABLE["baseline"], TABLE["progressive"]):
