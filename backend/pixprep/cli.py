@@ -12,11 +12,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from pixprep import __version__, commands
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, USUAL, Limits
 from pixprep.errors import ImageError, PixprepError, printable
-from pixprep.printing import say
+from pixprep.printing import LOG_FORMATS, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,6 +101,24 @@ def _whole(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _collector(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        is_whole = url.scheme in ("http", "https") and url.hostname and url.path.strip("/") and url.port != 0
+    except ValueError:  # of a port
+        is_whole = False
+    if not is_whole:
+        raise argparse.ArgumentTypeError(f"{text!r} is no collector's URL, such as http://localhost:4318/v1/traces")
+    return text
+
+
+def _share(text: str) -> float:
+    share = _positive(text)
+    if share > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share of 1, such as 0.6")
+    return share
 
 
 def _positive(text: str) -> float:
@@ -281,6 +300,17 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument("--epoch", type=_whole(0), default=0, metavar="N", help=_DEFAULT)
     preview.add_argument("--serving", action="store_true", help="show the serving side, on the same samples")
 
+    batch = command("batch", commands.run_manifest)
+    lists = "a list of images: a path a line, or a column of a .csv or .parquet; relative paths lie beside it"
+    batch.add_argument("manifest", type=Path, metavar="MANIFEST", help=lists)
+    batch.add_argument("--pipeline", **_FILE, required=True, help="a pipeline file")
+    batch.add_argument("--output", **_DIRECTORY, required=True, help="of one run; who runs it again goes on")
+    batch.add_argument("--column", metavar="NAME", help="of a .csv or .parquet; default: path, or the only one")
+    batch.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help=_DEFAULT)
+    batch.add_argument("--rows-per-file", **_COUNT, default=commands.ROWS_PER_FILE, help=_DEFAULT)
+    batch.add_argument("--workers", **_COUNT, help="processes, each with a core or a GPU; default: all that Ray has")
+    batch.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: Ray on this machine")
+
     serve = command("serve", commands.serve_models)
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
     serve.add_argument("--host", default="127.0.0.1", help=_DEFAULT)
@@ -296,6 +326,12 @@ def _parser() -> argparse.ArgumentParser:
     page_port = f"default: {commands.PAGE_PORT}; 0: any that is free"
     serve.add_argument("--page-port", type=_whole(0), default=commands.PAGE_PORT, metavar="N", help=page_port)
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
+    lines = "of what pixprep logs; json: an object a line, Triton's own lines among them"
+    serve.add_argument("--log-format", **_one_of(LOG_FORMATS), help=f"{lines}; {_DEFAULT}")
+    trace = "send OpenTelemetry spans of requests there, by OTLP over HTTP, such as http://localhost:4318/v1/traces"
+    serve.add_argument("--trace", type=_collector, dest="trace_url", metavar="URL", help=trace)
+    of_these = "of N requests one is traced, and each that has a traceparent"
+    serve.add_argument("--trace-rate", **_COUNT, default=commands.TRACE_RATE, help=f"{of_these}; {_DEFAULT}")
     serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
@@ -334,6 +370,23 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--csv-file", **_FILE, help="write the table as CSV too")
     bench.add_argument("--json-file", **_FILE, help="write the table as JSON too")
 
+    plan = command("plan-capacity", commands.show_capacity)
+    plan.add_argument("--images-per-second", type=_positive, required=True, metavar="R", help="at the peak")
+    plan.add_argument("--size", type=_size, required=True, metavar="HxW", help="height x width of the images")
+    plan.add_argument("--cores", **_COUNT, default=16, help=f"of a machine; {_DEFAULT}")
+    plan.add_argument("--progressive", action="store_true", help="the images are progressive JPEGs")
+    plan.add_argument("--reduced", action="store_true", help="the pipeline decodes reduced")
+    plan.add_argument("--offline", action="store_true", help="a batch job: without Triton")
+    its_own = "of a core for an image, if the classifier runs on the same machines"
+    plan.add_argument("--classifier-ms", type=_positive, default=0.0, metavar="MS", help=its_own)
+    share = f"of the cores that computes at the peak; {_DEFAULT}"
+    plan.add_argument("--utilisation", type=_share, default=0.6, metavar="SHARE", help=share)
+    plan.add_argument(
+        "--spare", type=_whole(0), default=1, metavar="N", help=f"machines that may be missing; {_DEFAULT}"
+    )
+    plan.add_argument("--images", **_COUNT, help="of the whole job")
+    plan.add_argument("--price", type=_positive, metavar="P", help="of a machine for an hour, in your currency")
+    plan.add_argument("--json", **_json("an object"))
     command("doctor", commands.look_for_traps).add_argument(
         "--json", **_json("a list of objects: name, ok, found, remedy")
     )

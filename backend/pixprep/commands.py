@@ -6,6 +6,7 @@ A command imports what it needs when it runs: ``pixprep run`` works where nothin
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -34,6 +35,9 @@ from pixprep.printing import Progress, called, log_to_stderr, print_answer, prin
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
 PAGE_PORT = 8003
+TRACE_RATE = 100
+ROWS_PER_FILE = 1000
+_logger = logging.getLogger(__name__)
 _PACKAGED = Path(__file__).parent / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
 """Two photos: in the wheel, or else in the checkout."""
@@ -258,6 +262,24 @@ def _served(path: Path) -> Pipeline:
     return pipeline
 
 
+def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
+    """Run a pipeline on the images of a list with Ray, here or on a cluster: Parquet files, a row an image.
+
+    pixprep batch manifest.txt --pipeline pipeline.json --output tensors
+    """
+    loaded = _served(pipeline)
+    from pixprep import ray
+
+    # counting is for who watches the bar
+    total = sum(1 for _ in ray.manifest(manifest, options["column"])) if sys.stderr.isatty() else None
+    with Progress("images") as progress:
+        done = ray.batch(manifest, loaded, output, progress=lambda rows, _: progress.to(rows, total), **options)
+    rate = f" ({done.rows / done.seconds:.1f} a second)" if done.rows else ""
+    files = f"files written {done.files}, there before {done.skipped}"
+    say(f"{output}: images {done.rows}, failed {done.errors}, {files}, {done.seconds:.1f} s{rate}")
+    return 1 if done.rows and done.errors == done.rows else 0
+
+
 def _say_skipped(paths: Sequence[Path]) -> None:
     for text in skipped(paths):
         say(text, file=sys.stderr)
@@ -358,7 +380,14 @@ def check_data(
 
 
 def serve_models(
-    *, model_repository: Path, no_check: bool, watch: bool, page: bool, page_port: int, **options: Any
+    *,
+    model_repository: Path,
+    no_check: bool,
+    watch: bool,
+    page: bool,
+    page_port: int,
+    log_format: str,
+    **options: Any,
 ) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
@@ -367,33 +396,58 @@ def serve_models(
     from pixprep.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
+    from pixprep.serve.relay import Relay
     from pixprep.serve.server import Server
 
-    # what is no folder at all, the server refuses in its own words
-    problems = check(model_repository) if model_repository.is_dir() and not no_check else []
-    if problems:
-        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
+    as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None
+    relay = Relay() if as_json else None
 
     def say_ready() -> None:
-        urls = f"http {server.http_url}  grpc {server.grpc_url}  metrics {server.metrics_url}"
-        models = "  ".join(f"{name} {hash_}" for name, hash_ in server.snapshot.hashes.items())
+        urls = {"http": server.http_url, "grpc": server.grpc_url, "metrics": server.metrics_url}
+        hashes = server.snapshot.hashes
+        if shown:
+            shown.start(server)
+        if relay:
+            page_url = {"page": shown.url} if shown else {}
+            _logger.info("ready", extra={**urls, **page_url, "models": hashes})
+            relay.start(server.log_file)
+            return
+        models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
         of_model = ["--model", model] if model != "ensemble" else []
         send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
-        say(f"ready  {urls}", *(f"try    {line}" for line in (send, *server.curls)), f"files  {models}")
+        say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
+        say(f"files  {models}")
         if shown:
-            shown.start(server)
             say(f"page   {shown.url}")
 
-    log_to_stderr()
+    log_to_stderr(as_json=as_json)
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
-    with shown or nullcontext():
-        supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
-    say("stopped", file=sys.stderr)
+    try:
+        _refuse_problems(model_repository, find_problems)
+        with shown or nullcontext(), relay or nullcontext():
+            supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
+    except PixprepError as error:
+        if not as_json:
+            raise
+        for line in error.args:
+            _logger.critical("%s", line)
+        return 1
+    if as_json:
+        _logger.info("stopped")
+    else:
+        say("stopped", file=sys.stderr)
     return 0
+
+
+def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Sequence[object]]) -> None:
+    # what is no folder at all, the server refuses in its own words
+    problems = find_problems(model_repository) if model_repository.is_dir() else []
+    if problems:
+        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
 
 
 def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:
@@ -529,6 +583,21 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     if not stay:
         say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
+
+
+def show_capacity(*, as_json: bool, **load: Any) -> int:
+    """Compute how many machines a load needs, from the benchmark, and say what that assumes.
+
+    pixprep plan-capacity --images-per-second 5000 --size 1080x1920 --cores 16
+    """
+    from pixprep.capacity import plan_capacity
+
+    found = plan_capacity(**load)
+    if as_json:
+        say_text(json.dumps(found.as_dict(), indent=2))
+    else:
+        say(*found.lines())
+    return 0
 
 
 def look_for_traps(*, as_json: bool) -> int:

@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,9 @@ from pixprep.errors import printable
 if TYPE_CHECKING:
     from pixprep.serve.client import Answer
 
+LOG_FORMATS = ("text", "json")
+_EXTRA = ("model", "request_id", "http", "grpc", "metrics", "page", "models")
+"""What an object of the log may say besides its words."""
 # Triton's classification extension: score:class:label, and without the label where the model has no file of them
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
@@ -62,11 +66,24 @@ class _Formatter(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
-def log_to_stderr() -> None:
-    """Send what pixprep logs to stderr."""
+class _JsonFormatter(logging.Formatter):
+    """An object a line: time (UTC), level, logger, message, what ``extra`` holds, and a traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        row = {"time": time, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        row |= {name: value for name, value in vars(record).items() if name in _EXTRA}
+        if record.exc_info:
+            row["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(row)
+
+
+def log_to_stderr(*, as_json: bool = False) -> None:
+    """Send what pixprep logs to stderr: warnings and errors; as JSON, what is only worth knowing too."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter("pixprep: %(message)s"))
-    logging.basicConfig(handlers=[handler])
+    handler.setFormatter(_JsonFormatter() if as_json else _Formatter("pixprep: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO if as_json else logging.WARNING)
+    logging.captureWarnings(as_json)
 
 
 @contextmanager
@@ -155,8 +172,8 @@ class Progress:
         self._unit = unit
         self._bar: Any = None
 
-    def to(self, done: int, total: int) -> None:
-        """Show how far it is."""
+    def to(self, done: int, total: int | None) -> None:
+        """Show how far it is; ``total``: None where nobody knows."""
         if self._bar is None:
             if find_spec("tqdm") is None:  # what needs its extra says so
                 return

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
 
 COMMANDS = (
-    *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "serve", "send"),
-    *("health", "bench", "doctor", "install-backend"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "batch", "data check", "preview", "serve"),
+    *("send", "health", "bench", "plan-capacity", "doctor", "install-backend"),
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
 PROGRAM = """\
@@ -775,3 +776,14 @@ def open_when_read(pipe, timeout_s=30):
             if error.errno != errno.ENXIO or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed: make scale-ray tests it")
+def test_a_batch_without_ray_names_its_extra(pixprep):
+    code, out, err = pixprep("batch", "manifest.txt", "--pipeline", "pipeline.json", "--output", "out")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(
+        r"pixprep: pixprep\.ray needs (pyarrow|ray): pip install \"pixprep\[ray\]\", "
+        r"in an environment without the embedded server\n",
+        err,
+    )

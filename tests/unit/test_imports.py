@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors
+errors capacity
 coordinates spec wire
 profiles.windows
 profiles.formula
@@ -72,11 +72,11 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.client serve.cuda_pool serve.failure serve.ports serve.snapshot serve.wheel
+serve serve.client serve.cuda_pool serve.failure serve.ports serve.relay serve.snapshot serve.wheel
 serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
-printing
+printing ray
 page page.answer page.process
 page.server
 page.__main__
@@ -126,7 +126,9 @@ HOMES = {
         *("verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
+    "pyarrow": {"ray"},
     "pytriton": set(),  # found, and never imported
+    "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},
     "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},

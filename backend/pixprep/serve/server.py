@@ -67,6 +67,8 @@ class Server:
         log_file: of Triton; default: a temporary file, deleted at the end unless Triton failed.
         backend_directory: in place of the one that is assembled.
         images_in_flight: on a GPU: sizes the CUDA memory pool for them; default: Triton's own 64 MiB.
+        trace_url: of an OpenTelemetry collector that takes OTLP over HTTP; default: no request is traced.
+        trace_rate: one of so many requests is traced; of those with a ``traceparent``, each.
         grace_s: how long ``stop`` takes at most; all but the last 3 s are for requests in flight.
         extra_args: further options for tritonserver; its three endpoints must stay on.
     """
@@ -84,6 +86,8 @@ class Server:
         log_file: Path | None = None,
         backend_directory: Path | None = None,
         images_in_flight: int | None = None,
+        trace_url: str | None = None,
+        trace_rate: int = 100,
         grace_s: float = GRACE_S,
         extra_args: Sequence[str] = (),
     ) -> None:
@@ -95,6 +99,7 @@ class Server:
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
         self._images_in_flight = images_in_flight
+        self._trace = _trace_options(trace_url, trace_rate) if trace_url else []
         self._grace_s = grace_s
         self._extra_args = extra_args
         self._key, self._probe = uuid.uuid4().hex, uuid.uuid4().hex
@@ -302,6 +307,7 @@ class Server:
             f"--http-restricted-api={restricted}",
             f"--grpc-restricted-protocol={restricted}",
             f"--http-header-forward-pattern={probe.HEADER}",
+            *self._trace,
             *self._extra_args,
         ]
 
@@ -506,6 +512,18 @@ def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg") -> str:
         f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
     )
+
+
+def _trace_options(url: str, rate: int) -> list[str]:
+    """Triton's options that send spans to a collector."""
+    settings = {
+        "mode": "opentelemetry",
+        "level": "TIMESTAMPS",
+        "rate": rate,
+        "opentelemetry,url": url,
+        "opentelemetry,resource": "service.name=pixprep",
+    }
+    return [f"--trace-config={name}={value}" for name, value in settings.items()]
 
 
 def _hide(pid: int, secret: str) -> None:

@@ -271,7 +271,7 @@ class _Edits:
         return None
 
     def _say(self, name: str, what: str) -> None:
-        _logger.warning("model %s %s", name, what)
+        _logger.warning("model %s %s", name, what, extra={"model": name})
 
 
 class _Model:
@@ -289,6 +289,7 @@ class _Model:
         self, server: Server, name: str, *, versions: int, is_probed: bool, give_up: Callable[[str], None]
     ) -> None:
         self.name = name
+        self._logger = logging.LoggerAdapter(_logger, {"model": name})
         self._server = server
         self._versions = versions
         self._image = sample_jpeg(64, 64) if is_probed else None
@@ -337,11 +338,11 @@ class _Model:
                 self._is_back()
             snapshot.discard(other)
         if why:
-            _logger.error(
+            self._logger.error(
                 "model %s stays %s: what changed on disk (%s) is refused: %s", self.name, served, edition.hash, why
             )
         else:
-            _logger.warning("model %s is %s from now on, as on disk; it was %s", self.name, edition.hash, served)
+            self._logger.warning("model %s is %s from now on, as on disk; it was %s", self.name, edition.hash, served)
         return True
 
     def _why_refused(self, check: Check) -> str:
@@ -386,7 +387,9 @@ class _Model:
         wait_s = self._waits.count(ran_s=now - self._back_at) or 0.0
         if over.is_set() or self._server.poll() is not None:  # stubs end with Triton
             return
-        _logger.error("model %s is down: %s; it is loaded again%s", self.name, why, f" in {wait_s:g} s" * bool(wait_s))
+        self._logger.error(
+            "model %s is down: %s; it is loaded again%s", self.name, why, f" in {wait_s:g} s" * bool(wait_s)
+        )
         self._down_at, self._again_at = now, now + wait_s
 
     def _bring_back(self, over: Event) -> None:
@@ -404,11 +407,11 @@ class _Model:
         if error:
             wait_s = self._waits.count(ran_s=0) or 0.0
             self._again_at = time.monotonic() + wait_s
-            _logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
+            self._logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
             return
         took_s = time.monotonic() - self._down_at
         self._is_back()
-        _logger.warning("model %s is back after %.1f s", self.name, took_s)
+        self._logger.warning("model %s is back after %.1f s", self.name, took_s)
 
     def _load(self) -> str:
         """Load the model anew; why it failed, or empty. Its ensembles follow by themselves.

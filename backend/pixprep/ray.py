@@ -1,0 +1,384 @@
+"""Many images on Ray: the same pipeline file on a cluster, or on all cores here. ``pip install pixprep[ray]``.
+
+``preprocess`` is a step of a Ray Data pipeline. ``batch`` turns a list of files into a folder of Parquet files, and
+goes on where it was stopped. In both a row that fails says why in its column ``error``, and ends nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from pixprep.engine import Engine
+from pixprep.errors import PixprepError, SetupError
+from pixprep.pipeline import Pipeline
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import ray
+except ImportError as error:
+    raise SetupError(
+        f'pixprep.ray needs {error.name}: pip install "pixprep[ray]", in an environment without the embedded server'
+    ) from None
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+ROWS_PER_FILE = 1000
+BATCH = 32
+_RETRIES = 5
+"""How often a file is begun anew after the process that wrote it died; a photo that ends it every time then ends the
+run, with the files' names."""
+_CONNECT_S = 10.0
+_STATE = "pixprep.json"
+
+
+class _Rows:
+    """An engine, and what becomes of rows: one on each actor.
+
+    Args:
+        text: of the pipeline file.
+        device, threads: of the engine.
+        column: of the images: encoded bytes, or paths.
+        outputs: of the pipeline; None: all.
+    """
+
+    def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
+        self._engine = Engine(Pipeline.from_json(text), device=device, threads=threads)
+        self._column, self._outputs = column, outputs
+
+    def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
+        """The rows without their images, with the outputs and ``error``."""
+        kept = {name: values for name, values in rows.items() if name != self._column}
+        return kept | self.results(list(rows[self._column]))
+
+    def results(self, images: Sequence[bytes | str]) -> dict[str, Any]:
+        """For each output an array (rows, ...), zeros where the image failed; ``error``: why, or None."""
+        errors: list[str | None] = [None] * len(images)
+        encoded = []
+        for index, image in enumerate(images):
+            try:
+                encoded.append(Path(image).read_bytes() if isinstance(image, str) else bytes(image))
+            except OSError as error:
+                errors[index] = f"[UNREADABLE] {error.strerror or error}"
+                encoded.append(b"")
+        batch = self._engine.run_batch(encoded, outputs=self._outputs)
+        failed = [
+            error or (str(refused) if refused else None) for error, refused in zip(errors, batch.errors, strict=True)
+        ]
+        tensors = {
+            name: array if isinstance(array, np.ndarray) else array.get() for name, array in batch.outputs.items()
+        }
+        return tensors | {"error": np.array(failed, object)}
+
+
+def preprocess(
+    dataset: Dataset,
+    pipeline: Pipeline,
+    *,
+    image: str = "bytes",
+    outputs: Sequence[str] | None = None,
+    device: str = "cpu",
+    workers: int | tuple[int, int] | None = None,
+    threads: int = 1,
+    batch_size: int = BATCH,
+) -> Dataset:
+    """A Ray Data dataset whose images have become tensors.
+
+    Args:
+        dataset: with a column of images, such as ``ray.data.read_binary_files("photos/", include_paths=True)``.
+        pipeline: its serving side is run.
+        image: the column of encoded bytes, or of paths that every node can read. It does not come back.
+        outputs: of the pipeline; default: all.
+        device: ``cpu``, or ``gpu``: each worker then has one.
+        workers: actors, or the fewest and the most; default: one for each core, or GPU, of the cluster.
+        threads: of each actor on the CPU.
+        batch_size: rows that an engine gets at once.
+
+    Returns:
+        The other columns, for each output a column of tensors, and ``error``: None, or why the row's tensors are zeros.
+    """
+    resources: dict[str, Any] = {"num_gpus": 1} if device.startswith("gpu") else {"num_cpus": threads}
+    found = ray.cluster_resources()
+    per_worker = found.get("GPU", 1) if device.startswith("gpu") else found.get("CPU", 1) // threads
+    count = workers if workers is not None else max(1, int(per_worker))
+    low, high = count if isinstance(count, tuple) else (count, count)
+    return dataset.map_batches(
+        _Rows,
+        fn_constructor_args=(pipeline.to_json(), device, threads, image, outputs),
+        batch_size=batch_size,
+        batch_format="numpy",
+        compute=ray.data.ActorPoolStrategy(min_size=low, max_size=high),
+        max_restarts=-1,
+        max_task_retries=-1,
+        **resources,
+    )
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run of ``batch`` did.
+
+    Attributes:
+        rows, errors: of this run.
+        files: written by this run.
+        skipped: files that were there.
+        seconds: of this run.
+    """
+
+    rows: int
+    errors: int
+    files: int
+    skipped: int
+    seconds: float
+
+
+def manifest(path: Path, column: str | None = None) -> Iterator[str]:
+    """The paths of a manifest: one a line, or a column of a CSV or Parquet file; relative ones lie beside it.
+
+    Raises:
+        PixprepError: there is no such file or column.
+    """
+    _check_manifest(path)
+    rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
+    return (str(path.parent / row) for row in rows)
+
+
+def _check_manifest(path: Path) -> None:
+    if not path.is_file():
+        raise PixprepError(f"{path}: no such file: a manifest names an image a line, or is a .csv or a .parquet")
+
+
+def _lines(path: Path, column: str | None) -> Iterator[str]:
+    if column is not None:
+        raise PixprepError(f"{path}: a column is for a .csv or a .parquet; this one names an image a line")
+    with path.open(encoding="utf-8") as file:
+        yield from (line.rstrip("\n") for line in file if line.strip())
+
+
+def _csv(path: Path, column: str | None) -> Iterator[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file)
+        name = _column(path, column, rows.fieldnames or [])
+        yield from (row[name] for row in rows)
+
+
+def _parquet(path: Path, column: str | None) -> Iterator[str]:
+    with pq.ParquetFile(path) as file:
+        name = _column(path, column, file.schema_arrow.names)
+        for batch in file.iter_batches(columns=[name]):
+            yield from batch.column(0).to_pylist()
+
+
+_READERS: dict[str, Callable[[Path, str | None], Iterator[str]]] = {".csv": _csv, ".parquet": _parquet}
+
+
+def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
+    name = column or ("path" if "path" in names else names[0] if len(names) == 1 else "")
+    if name not in names:
+        raise PixprepError(f"{path}: no column {name or 'path'!r}; name one: {', '.join(names)}")
+    return name
+
+
+def batch(
+    paths: Path,
+    pipeline: Pipeline,
+    output: Path,
+    *,
+    column: str | None = None,
+    device: str = "cpu",
+    rows_per_file: int = ROWS_PER_FILE,
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Done:
+    """Write every image of a manifest as a row of ``output/part-00000000.parquet``, ``part-00000001.parquet``, ….
+
+    A file is written under another name first, so a file that is there is whole. Whoever calls again writes the files
+    that are missing. A worker that dies is replaced, and its file begun anew. Rows stand in the manifest's order.
+
+    Args:
+        paths: the manifest.
+        pipeline: its serving side is run.
+        output: the folder; of one manifest and one pipeline.
+        column: of a CSV or Parquet manifest; default: ``path``, or the only one.
+        device: ``cpu`` or ``gpu``.
+        rows_per_file: the last file may have fewer.
+        workers: actors, each with one core or one GPU; default: as many as the cluster has.
+        address: of a Ray cluster that sees the same files; default: this machine.
+        progress: is told the rows that are done, those of earlier runs among them, and how many failed in this run.
+
+    Raises:
+        PixprepError: the folder belongs to another run; or a file could not be written in several tries.
+        SetupError: no cluster answers, or it lacks the GPU or the cores.
+    """
+    began = time.monotonic()
+    _check_manifest(paths)
+    text = pipeline.to_json()
+    output.mkdir(parents=True, exist_ok=True)
+    _check_same_run(output, {"manifest": _digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
+                             "column": column, "rows_per_file": rows_per_file})  # fmt: skip
+    _sweep(output)
+    started_here = not ray.is_initialized()
+    if started_here:
+        _start(address)
+    try:
+        rows = errors = files = skipped = there = 0
+        actors = _actors(workers, device, (text, device, 1, "path", None))
+        pending: dict[Any, Any] = {}
+        parts = _parts(manifest(paths, column), rows_per_file)
+        free = list(actors)
+        while True:
+            for index, names in parts:
+                target = output / f"part-{index:08}.parquet"
+                if target.exists():
+                    skipped, there = skipped + 1, there + len(names)
+                    continue
+                actor = free.pop()
+                pending[actor.write.remote(str(target), names)] = actor
+                if not free:
+                    break
+            if not pending:
+                _sweep(output)
+                return Done(rows, errors, files, skipped, time.monotonic() - began)
+            (ready,), _ = ray.wait(list(pending), num_returns=1)
+            free.append(pending.pop(ready))
+            count, failed = _result(ready)
+            rows, errors, files = rows + count, errors + failed, files + 1
+            if progress is not None:
+                progress(there + rows, errors)
+    finally:
+        if started_here:
+            ray.shutdown()
+
+
+def _start(address: str | None) -> None:
+    """Start Ray here, or join a cluster; Ray asks an address of a cluster that is not there for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    try:
+        if colon and port.isdecimal() and "/" not in host:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="error")
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise SetupError(f"{address or 'here'}: no Ray cluster: {first}") from None
+
+
+def _sweep(output: Path) -> None:
+    """Remove what writers that died have left."""
+    for left in output.glob("part-*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+class _Writer:
+    """Writes files; see ``batch``."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._rows = _Rows(*arguments)
+
+    def write(self, target: str, names: Sequence[str]) -> tuple[int, int]:
+        """One file of rows; how many, and how many of them failed."""
+        made = Path(f"{target}.{uuid4().hex}.tmp")
+        writer, errors = None, 0
+        try:
+            for begin in range(0, len(names), BATCH):
+                part = names[begin : begin + BATCH]
+                results = self._rows.results(part)
+                errors += sum(error is not None for error in results["error"])
+                table = _table({"path": part, **results})
+                writer = writer or pq.ParquetWriter(made, table.schema)
+                writer.write_table(table)
+        finally:
+            if writer is not None:
+                writer.close()
+        made.replace(target)
+        return len(names), errors
+
+
+def _actors(workers: int | None, device: str, arguments: tuple[Any, ...]) -> list[Any]:
+    resource = "GPU" if device.startswith("gpu") else "CPU"
+    found = int(ray.cluster_resources().get(resource, 0))
+    if not found or (workers or 0) > found:  # an actor that gets none would be waited for, for ever
+        name = "GPUs" if resource == "GPU" else "cores"
+        raise SetupError(f"{workers or 1} workers, each with one of the {name}: this Ray has {found}")
+    count = workers or found
+    options = {"num_gpus": 1, "num_cpus": 0} if resource == "GPU" else {"num_cpus": 1}
+    made = ray.remote(_Writer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
+    return [made.remote(*arguments) for _ in range(count)]
+
+
+def _result(reference: Any) -> tuple[int, int]:
+    try:
+        found: tuple[int, int] = ray.get(reference)
+    except ray.exceptions.RayActorError as error:
+        raise PixprepError(f"a worker died {_RETRIES + 1} times over one file of rows: {error}") from None
+    except ray.exceptions.RayTaskError as error:
+        raise PixprepError(f"a worker failed: {error.cause}") from None
+    return found
+
+
+def _table(columns: Mapping[str, Any]) -> Any:
+    """An Arrow table: tensors as fixed-shape tensors, everything else as it is."""
+    arrays = {}
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.dtype != object:
+            arrays[name] = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(values))
+        else:
+            arrays[name] = pa.array(list(values), pa.string())
+    return pa.table(arrays)
+
+
+def _parts(names: Iterator[str], size: int) -> Iterator[tuple[int, list[str]]]:
+    """(index, names) of each file to write."""
+    index = 0
+    while part := list(islice(names, size)):
+        yield index, part
+        index += 1
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise PixprepError(f"{path}: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def _check_same_run(output: Path, state: Mapping[str, Any]) -> None:
+    """Write down what the folder is of, or compare.
+
+    Raises:
+        PixprepError: it is of something else.
+    """
+    path = output / _STATE
+    text = json.dumps(state, indent=2) + "\n"
+    has_files = any(output.glob("part-*.parquet"))
+    if not (path.exists() and has_files):  # a run that has written nothing binds nobody
+        if has_files:
+            raise PixprepError(f"{output}: has files of another program; choose an empty folder")
+        made = output / f"{_STATE}.{os.getpid()}"
+        made.write_text(text, encoding="utf-8")
+        made.replace(path)
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    different = [name for name, value in state.items() if before.get(name) != value]
+    if different:
+        raise PixprepError(
+            f"{output}: was begun with another {' and another '.join(different)}: choose another folder, or empty it"
+        )

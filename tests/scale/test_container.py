@@ -1,0 +1,114 @@
+"""deploy/Dockerfile.cpu, line for line in a Debian made by debootstrap; the result serves. Both, read for faults."""
+
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from containers import Image, instructions, skip_unless_possible
+from kubelet import free_ports
+from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
+
+tritonclient = pytest.importorskip("tritonclient.grpc")
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DOCKERFILES = [DEPLOY / "Dockerfile", DEPLOY / "Dockerfile.cpu"]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    skip_unless_possible()
+    folder = tmp_path_factory.mktemp("container")
+    context = folder / "context"
+    for name in ("pyproject.toml", "README.md", "LICENSE", "backend", "client_examples/images"):
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, context / name)
+    write_repository(context / "model_repository")
+    yield Image(DEPLOY / "Dockerfile.cpu", context, folder / "root")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.server
+def test_the_cpu_image_serves_with_a_root_that_nobody_can_write(image, tmp_path):
+    ports = free_ports(("http", "grpc", "metrics"))
+    words = [word for word in image.command if word not in ("--host", "0.0.0.0", "--allow-remote")]  # noqa: S104
+    assert len(words) == len(image.command) - 3
+    options = [f"--{name}-port={port}" for name, port in ports.items()]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(image.inside([*words, *options], is_sealed=True), stdout=log, stderr=log)
+    oracle = Oracle()
+    expected = oracle.tensors("ensemble", [PHOTO])
+    oracle.close()
+
+    def answer():
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        try:
+            return ask_http(f"127.0.0.1:{ports['http']}", "ensemble", [PHOTO])
+        except (OSError, ClientError):
+            return None
+
+    try:
+        deadline = time.monotonic() + 60
+        while (got := answer()) is None:
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.2)
+        assert got.tobytes() == expected.tobytes()
+        with tritonclient.InferenceServerClient(f"127.0.0.1:{ports['grpc']}") as client:
+            assert ask_grpc(client, "ensemble", [PHOTO]).tobytes() == expected.tobytes()
+        health = ["pixprep", "health", "--model", "ensemble", "--url", f"127.0.0.1:{ports['http']}"]
+        done = subprocess.run(image.inside(health, is_sealed=True), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("ok  ensemble")
+        (first,) = psutil.Process(process.pid).children()  # of its own, it is process 1
+        first.terminate()
+        wait_until(lambda: process.poll() is not None)
+        assert process.returncode == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_inside_nobody_is_root_and_nothing_but_tmp_can_be_written(image):
+    script = "id -u; touch /x 2>&1; touch /models/x 2>&1; touch /tmp/x && echo tmp"
+    done = subprocess.run(
+        image.inside(["sh", "-c", script], is_sealed=True), capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == [
+        "1000",
+        "touch: cannot touch '/x': Read-only file system",
+        "touch: cannot touch '/models/x': Read-only file system",
+        "tmp",
+    ]
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_a_dockerfile_has_no_usual_fault(path):
+    lines = instructions(path)
+    words = [word for word, _ in lines]
+    last = dict(lines)
+    assert all(":" in rest or "${" in rest for word, rest in lines if word == "FROM")  # a version, not "latest"
+    assert not re.search(r":latest\b", path.read_text())
+    assert "ADD" not in words
+    assert last["USER"] == "1000:1000"
+    assert last["CMD"].startswith("[")  # no shell between Docker and the server, which would keep SIGTERM
+    assert words.index("USER") > max(index for index, word in enumerate(words) if word in ("RUN", "COPY"))
+    for rest in (rest for word, rest in lines if word == "RUN"):
+        assert "sudo" not in rest
+        if "apt-get install" in rest:
+            assert "--no-install-recommends" in rest
+            assert "rm -rf /var/lib/apt/lists/*" in rest
+        if "pip install" in rest or "pip wheel" in rest:
+            assert "--no-cache-dir" in rest
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_what_a_dockerfile_copies_is_there(path):
+    for word, rest in instructions(path):
+        if word == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists(), source

@@ -1,0 +1,249 @@
+"""pixprep on a real Ray: every row once and right, whoever dies; bad rows say why and end nothing."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+ray = pytest.importorskip("ray", reason="NO RAY: make scale-ray")
+
+import pyarrow.parquet as pq  # noqa: E402
+
+import pixprep as pp  # noqa: E402
+import pixprep.ray  # noqa: E402
+from pixprep.cli import main  # noqa: E402
+
+IMAGES = Path(__file__).parents[2] / "client_examples" / "images"
+PIPELINE = pp.Pipeline([pp.decode(), pp.resize(32), pp.center_crop(24), pp.normalize(mean=0.5, std=0.25), pp.tensor()])
+BROKEN = b"not an image"
+CODE = """
+import sys; from pathlib import Path; import pixprep as pp, pixprep.ray
+done = pixprep.ray.batch(Path(sys.argv[1]), pp.load(sys.argv[2]), Path(sys.argv[3]), rows_per_file=20, workers=2)
+print(done.rows, done.errors, done.files, done.skipped)
+"""
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """300 files of four contents; one in fifty is broken, and one is not there."""
+    folder = tmp_path_factory.mktemp("photos")
+    contents = [path.read_bytes() for path in sorted(IMAGES.glob("*.jpg"))]
+    for index in range(300):
+        encoded = BROKEN if index % 50 == 7 else contents[index % len(contents)]
+        (folder / f"{index:03}.jpg").write_bytes(encoded)
+    (folder / "123.jpg").unlink()
+    (folder / "manifest.txt").write_text("".join(f"{index:03}.jpg\n" for index in range(300)))
+    PIPELINE.save(folder / "pipeline.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(photos):
+    """For each index its tensor, or why there is none."""
+    with pp.Engine(PIPELINE, threads=1) as engine:
+        found = {}
+        for index in range(300):
+            path = photos / f"{index:03}.jpg"
+            found[index] = engine.run([path.read_bytes()])[0] if path.exists() else "[UNREADABLE]"
+    return found
+
+
+def check_row(index, tensor, error, expected):
+    want = expected[index]
+    if isinstance(want, np.ndarray):
+        assert error is None, (index, error)
+        assert np.array_equal(tensor, want), index
+    else:
+        assert error.startswith(str(want)[:12]), (index, error)
+        assert not np.any(tensor)
+
+
+def check_folder(folder, expected):
+    """Every row once, in order, and right."""
+    at = 0
+    for path in sorted(folder.glob("part-*.parquet")):
+        table = pq.read_table(path)
+        tensors = table["tensor"].combine_chunks().to_numpy_ndarray()
+        for name, tensor, error in zip(table["path"].to_pylist(), tensors, table["error"].to_pylist(), strict=True):
+            assert name.endswith(f"{at:03}.jpg")
+            check_row(at, tensor, error, expected)
+            at += 1
+    assert at == 300
+    assert not list(folder.glob("*.tmp"))
+
+
+@pytest.fixture
+def cluster():
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def workers():
+    """The processes of our actors."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if line.startswith(("ray::_Writer", "ray::_MapWorker", "ray::MapWorker")):
+            found.append(process)
+    return found
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ray_data_gives_every_row_once_and_bad_rows_say_why(photos, expected):
+    rows = [
+        {"index": index, "bytes": (photos / f"{index:03}.jpg").read_bytes()} for index in range(300) if index != 123
+    ]
+    found = pixprep.ray.preprocess(ray.data.from_items(rows), PIPELINE, workers=2).take_all()
+    assert sorted(row["index"] for row in found) == sorted(row["index"] for row in rows)
+    assert set(found[0]) == {"index", "tensor", "error"}
+    for row in found:
+        check_row(row["index"], row["tensor"], row["error"], expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ray_data_reads_paths_too(photos, expected):
+    rows = [{"index": index, "where": str(photos / f"{index:03}.jpg")} for index in range(100, 140)]
+    found = pixprep.ray.preprocess(ray.data.from_items(rows), PIPELINE, image="where", workers=1).take_all()
+    assert len(found) == 40
+    for row in found:
+        check_row(row["index"], row["tensor"], row["error"], expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(photos, expected, tmp_path):
+    seen = []
+    done = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=64, workers=2,
+                             progress=lambda rows, errors: seen.append((rows, errors)))  # fmt: skip
+    assert (done.rows, done.errors, done.files, done.skipped) == (300, 7, 5, 0)
+    assert seen[-1] == (300, 7)
+    check_folder(tmp_path, expected)
+    again = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=64, workers=2)
+    assert (again.rows, again.files, again.skipped) == (0, 0, 5)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_manifest_may_be_a_table(photos, tmp_path, suffix):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = photos / f"table.{suffix}"
+    table = pyarrow.table({"id": [1, 2], "path": ["000.jpg", "001.jpg"]})
+    if suffix == "csv":
+        path.write_text("id,path\n1,000.jpg\n2,001.jpg\n")
+    else:
+        pq.write_table(table, path)
+    assert pixprep.ray.batch(path, PIPELINE, tmp_path, workers=1).rows == 2
+    with pytest.raises(pp.PixprepError, match="no column 'file'; name one: id, path"):
+        pixprep.ray.batch(path, PIPELINE, tmp_path / "other", column="file", workers=1)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_folder_of_another_run_is_refused(photos, tmp_path):
+    pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=150, workers=2)
+    with pytest.raises(pp.PixprepError, match="was begun with another rows_per_file: choose another folder"):
+        pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=100, workers=2)
+    other = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
+    with pytest.raises(pp.PixprepError, match="was begun with another pipeline"):
+        pixprep.ray.batch(photos / "manifest.txt", other, tmp_path, rows_per_file=150, workers=2)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_workers_that_die_are_replaced_and_no_row_is_lost(photos, expected, tmp_path):
+    killed = []
+
+    def kill(*_):
+        if len(killed) < 3 and workers():
+            killed.append(workers()[0].pid)
+            os.kill(killed[-1], signal.SIGKILL)
+
+    done = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=20, workers=2, progress=kill)
+    assert len(killed) == 3
+    assert done.rows == 300
+    check_folder(tmp_path, expected)
+
+
+def test_a_driver_that_dies_goes_on_where_it_was(photos, expected, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", CODE, photos / "manifest.txt", photos / "pipeline.json", out]
+    first = subprocess.Popen(command, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("part-*.parquet"))) < 3:
+        assert time.monotonic() < deadline
+        assert first.poll() is None
+        time.sleep(0.02)
+    family = psutil.Process(first.pid).children(recursive=True)
+    first.kill()
+    first.wait()
+    for process in family:
+        if process.is_running():
+            process.kill()
+    written = len(list(out.glob("part-*.parquet")))
+    assert 3 <= written < 15
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout.split()
+    assert [int(number) for number in done] == [300 - 20 * written, pytest.approx(7, abs=7), 15 - written, written]
+    check_folder(out, expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_command_writes_every_row_and_goes_on(photos, expected, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--output", out,
+             "--rows-per-file", 64, "--workers", 2]  # fmt: skip
+    assert main([str(word) for word in words]) == 0
+    said = capsys.readouterr().out
+    assert re.fullmatch(
+        rf"{out}: images 300, failed 7, files written 5, there before 0, [\d.]+ s \([\d.]+ a second\)\n", said
+    )
+    check_folder(out, expected)
+    (out / "part-00000002.parquet").unlink()
+    assert main([str(word) for word in words]) == 0
+    assert ", files written 1, there before 4, " in capsys.readouterr().out
+    check_folder(out, expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_run_in_which_every_row_fails_has_failed(photos, tmp_path):
+    manifest = tmp_path / "manifest.txt"
+    manifest.write_text("not there.jpg\nnor there.jpg\n")
+    words = ["batch", manifest, "--pipeline", photos / "pipeline.json", "--output", tmp_path / "out"]
+    assert main([str(word) for word in words]) == 1
+
+
+@pytest.mark.usefixtures("cluster")
+def test_each_mistake_is_one_line(photos, tmp_path, capsys):
+    file, foreign = tmp_path / "file", tmp_path / "foreign"
+    file.touch()
+    foreign.mkdir()
+    (foreign / "part-00000000.parquet").touch()
+
+    def said(manifest, output, *more):
+        words = ["batch", manifest, "--pipeline", photos / "pipeline.json", "--output", output, *more]
+        assert main([str(word) for word in words]) == 1
+        return capsys.readouterr().err
+
+    manifest, out = photos / "manifest.txt", tmp_path / "out"
+    names = "a manifest names an image a line, or is a .csv or a .parquet"
+    assert said(photos / "no.txt", out) == f"pixprep: {photos}/no.txt: no such file: {names}\n"
+    assert said(manifest, file) == f"pixprep: {file}: File exists\n"
+    assert said(manifest, foreign) == f"pixprep: {foreign}: has files of another program; choose an empty folder\n"
+    columns = "a column is for a .csv or a .parquet; this one names an image a line"
+    assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
+    assert said(manifest, out, "--workers", 99) == "pixprep: 99 workers, each with one of the cores: this Ray has 2\n"
+    assert said(manifest, out, "--device", "gpu") == "pixprep: 1 workers, each with one of the GPUs: this Ray has 0\n"
+
+
+def test_a_cluster_that_is_not_there_is_one_line(photos, tmp_path, capsys):
+    words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--output", tmp_path / "out",
+             "--address", "127.0.0.1:1"]  # fmt: skip
+    assert main([str(word) for word in words]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("pixprep: 127.0.0.1:1: no Ray cluster: ")
