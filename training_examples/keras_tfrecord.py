@@ -50,9 +50,9 @@ def main() -> None:
     model = keras.Sequential([*layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(2)])
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     with pp.Loader(train, PIPELINE.for_training(), batch_size=24, shuffle=True, seed=1) as loader:
-        model.fit(loader.keras("tensor", "label"), epochs=12, verbose=2)
+        model.fit(loader.keras("tensor", "label"), epochs=15, verbose=2)
     with pp.Loader(valid, PIPELINE.for_serving(), batch_size=40) as loader:
-        _, accuracy = model.evaluate(loader.tf("tensor", "label"), verbose=0)
+        _, accuracy = model.evaluate(loader.keras("tensor", "label"), verbose=0)
     print(f"{accuracy:.3f} of {len(valid)} photos that it has not seen are right")
 
 
