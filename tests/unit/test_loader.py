@@ -90,7 +90,6 @@ def test_last_pad_says_what_only_fills_the_batch_up_and_short_is_shorter():
     assert padded["is_padding"].tolist() == [False] * 3 + [True] * 5
     with loader(samples(11), last="short") as ours:
         assert [len(batch) for batch in ours] == [8, 3]
-        assert not ours.is_static
 
 
 def test_tuples_have_what_is_named():

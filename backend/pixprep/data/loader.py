@@ -252,11 +252,6 @@ class Loader:
                 return self._maker.one(0, index, 0)
         return self._maker.one(0, last, 0)
 
-    @property
-    def is_static(self) -> bool:
-        """Whether every batch has ``batch_size`` samples."""
-        return self.order.last != "short" and self._maker.on_error != "skip"
-
     def tuples(self, *names: str) -> Tuples:
         """Batches as tuples of NumPy arrays and lists: ``for images, labels in loader.tuples("tensor", "label")``.
 

@@ -19,9 +19,6 @@ class Batches(Protocol):
 
     order: Order
 
-    @property
-    def is_static(self) -> bool: ...  # noqa: D102
-
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Batch]: ...

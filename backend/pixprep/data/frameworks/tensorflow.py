@@ -29,9 +29,8 @@ def _tensor(array: Any) -> Any:
 
 
 def dataset(loader: Batches, names: Sequence[str]) -> Any:
-    """See ``Loader.tf``."""
+    """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong."""
     example = loader.example()
-    size = loader.order.batch_size if loader.is_static else None
     wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(example[name])]
 
     def batches() -> Iterator[Any]:
@@ -41,7 +40,7 @@ def dataset(loader: Batches, names: Sequence[str]) -> Any:
         return chosen(names, wanted, lambda name: _value(batch[name]))
 
     return tf.data.Dataset.from_generator(
-        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example[name], size))
+        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example[name]))
     )
 
 
@@ -49,15 +48,15 @@ def _is_tensor(value: Any) -> bool:
     return is_array(value) or (isinstance(value, list) and (is_array(value[0]) or isinstance(value[0], str | bytes)))
 
 
-def _signature(name: str, value: Any, size: int | None) -> Any:
-    """The type of a value with ``size`` rows, told from one with one row."""
+def _signature(name: str, value: Any) -> Any:
+    """The type of a value with any number of rows, told from one with one row."""
     if is_array(value):
-        return tf.TensorSpec((size, *value.shape[1:]), value.dtype)
+        return tf.TensorSpec((None, *value.shape[1:]), value.dtype)
     (first,) = value
     if is_array(first):
-        return tf.RaggedTensorSpec((size, None, *first.shape[1:]), first.dtype, ragged_rank=1)
+        return tf.RaggedTensorSpec((None, None, *first.shape[1:]), first.dtype, ragged_rank=1)
     if isinstance(first, str | bytes):
-        return tf.TensorSpec((size,), tf.string)
+        return tf.TensorSpec((None,), tf.string)
     raise DataError(f'the field "{name}" is no tensor, but {type(first).__name__}: name those that are wanted')
 
 
