@@ -128,7 +128,7 @@ train: .venv-training/.done .venv/.demo
 	touch $@
 
 scale: .venv-scale/.done scale-ray
-	.venv-scale/bin/pytest tests/scale tests/server/test_proxy.py
+	PIXPREP_SCALE=1 .venv-scale/bin/pytest tests/scale tests/server/test_proxy.py
 
 scale-ray: .venv-ray/.done
 	.venv-ray/bin/pytest tests/scale/test_ray.py

@@ -38,7 +38,11 @@ WAYS = [
     pytest.param("proxy", marks=pytest.mark.skipif(HAPROXY is None, reason="NO HAPROXY: apt-get install haproxy")),
 ]
 
-pytestmark = [pytest.mark.server, pytest.mark.parametrize("way", WAYS)]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(not os.environ.get("PIXPREP_SCALE"), reason="SCALE: make scale"),
+    pytest.mark.parametrize("way", WAYS),
+]
 
 
 def large_photo():
