@@ -108,6 +108,11 @@ class Resize:
         return self.filter in PROFILES[self.like].real
 
     @property
+    def keeps_colours(self) -> bool:
+        """Whether an image of one colour stays what it is; OpenCV's weights of lanczos4 do not add up to one."""
+        return self.filter != "lanczos4"
+
+    @property
     def method(self) -> Method:
         """What the profile is asked for."""
         return Method(self.filter, self.antialias)
@@ -183,7 +188,7 @@ class Placement(NamedTuple):
             resize is ``subpixel``: then the middles of both agree.
         box, region: (top, left, bottom, right), the last two exclusive.
         resized, at, canvas: (rows, columns). An empty region may lie outside the canvas: then ``at`` only says where
-            the image would be. Where there are margins, the region leaves out what no filter makes of the box.
+            the image would be. Where there are margins, the region leaves out what is of their colour.
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
         margins: (top, left, bottom, right) of the mirrored box, before the resize.
@@ -369,7 +374,7 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        if margins == NO_MARGINS:
+        if margins == NO_MARGINS or (self.resize is not None and not self.resize.keeps_colours):
             rows, columns = _Span(resized[0]), _Span(resized[1])
         else:
             rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])

@@ -26,7 +26,7 @@ from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
 
 COMMANDS = (
-    *("demo", "build", "check", "import", "verify", "explain", "run", "batch", "data check", "preview", "serve"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
     *("send", "health", "bench", "plan-capacity", "doctor", "install-backend"),
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
