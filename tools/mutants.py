@@ -1293,9 +1293,9 @@ MUTANTS = (
     ),
     Mutant(
         "the four numbers of a transform are classes",
-        "page/answer.py",
-        "if not self._versions(maker):",
-        "if True:",
+        "serve/client.py",
+        "if len(lists) == 1 and not is_preprocessing",
+        "if len(lists) == 1",
         "server/test_page.py::test_what_a_pipeline_gives_beside_the_tensor_is_no_list_of_classes",
     ),
     Mutant(

@@ -149,6 +149,11 @@ def several(tmp_path_factory):
     ):
         file = save_onnx(folder / f"{name}.onnx", outputs, **metadata)
         build(folder / "models", pipeline=letterboxed(), onnx=file, labels=labels, name=name)
+    plain = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.tensor()])
+    build(folder / "models", pipeline=plain, onnx=folder / "alone.onnx", name="plain")
+    one = save_onnx(folder / "one.onnx", [("sure", (1,)), *scores])
+    build(folder / "models", pipeline=plain, onnx=one, name="beside_one")
+    build(folder / "models", pipeline=plain, onnx=save_onnx(folder / "one.onnx", [("sure", (1,))]), name="one")
     file = save_onnx(folder / "last.onnx", scores, shape=(8, 8, 3))
     build(folder / "models", pipeline=letterboxed(layout="hwc"), onnx=file, name="last")
     with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
@@ -180,7 +185,7 @@ def test_the_classifiers_input_says_its_layout_to_tritons_image_client(several, 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(several, pixprep, protocol):
     kinds = {}
-    for model in ("labelled", "alone", "unclear", "boxes", "alone_preprocess"):
+    for model in ("labelled", "alone", "plain", "one", "beside_one", "unclear", "boxes", "alone_preprocess"):
         code, out, err = pixprep("send", FLOWER, "--top", 2, "--model", model, *target(several, protocol))
         assert (code, err) == (0, "")
         kinds[model] = [re.sub(r"-?\d+\.\d+|-?\d+\b", "N", line).split(maxsplit=1) for line in out.splitlines()[1:]]
@@ -189,7 +194,10 @@ def test_send_shows_classes_of_a_classifiers_scores_and_of_nothing_else(several,
     unnamed = [["score", "N  class   N"]] * 2
     assert kinds == {
         "labelled": [["box", "[N, N, N, N]"], *scores, *transform],
-        "alone": [*unnamed, *transform],
+        "alone": [["score", "[N, N, N]"], *transform],  # a box, for all that is known
+        "plain": unnamed,
+        "one": [["sure", "[N]"]],
+        "beside_one": [["sure", "[N]"], *unnamed],
         "unclear": [["box", "[N, N, N, N]"], ["score", "[N, N, N]"], *transform],
         "boxes": [["boxes", "floatN [N, N]  min N  max N  mean N"], *transform],
         "alone_preprocess": [*transform, ["tensor", "floatN [N, N, N]  min N  max N  mean N"]],

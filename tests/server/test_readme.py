@@ -117,7 +117,8 @@ def test_the_built_repository_serves_the_clients(run):
             answer = (run.folder / "answer.bin").read_bytes()
             assert answer.startswith(b"{")
             assert np.frombuffer(answer[-4000:], np.float32).argmax() == 985
-            no_image = curl.replace("images/flower.jpg", "curl.sh").replace("-o answer.bin", "")
+            (run.folder / "client_examples" / "no_image").write_bytes(b"not an image")
+            no_image = curl.replace("images/flower.jpg", "no_image").replace("-o answer.bin", "")
             assert run(no_image)[1] == BLOCKS[REFUSAL][1].strip()
         finally:
             server.send_signal(signal.SIGTERM)

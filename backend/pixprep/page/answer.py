@@ -188,18 +188,10 @@ class Photos:
     def _scored(self, triton: Triton, model: str) -> dict[str, list[str]]:
         """The outputs with one score for each class, and the names of the classes; no names where nobody gave any.
 
-        An output without labels counts where there is no doubt: it is the only one that could be meant. What a pipeline
-        gives is none: four numbers of ``transform`` are no classes.
+        Which they are, ``Triton.scores`` knows, as ``pixprep send`` does.
         """
-        found: dict[str, list[str]] = {}
-        for output in triton.config(model)["output"]:
-            dims = [int(dim) for dim in output["dims"]]
-            if len(dims) != 1 or dims[0] == 1 or output["data_type"] not in ("TYPE_FP32", "TYPE_FP16"):
-                continue
-            maker, name = _maker(triton.config(model), model, output["name"])
-            if not self._versions(maker):
-                found[output["name"]] = self._labels(triton, maker, name)
-        return found if len(found) == 1 else {output: labels for output, labels in found.items() if labels}
+        config = triton.config(model)
+        return {name: self._labels(triton, *_maker(config, model, name)) for name in triton.scores(model)}
 
     def _labels(self, triton: Triton, model: str, output: str) -> list[str]:
         for entry in triton.config(model)["output"]:

@@ -281,8 +281,9 @@ class Triton:
     def scores(self, model: str) -> list[str]:
         """The outputs of a model with one score a class: those that have labels.
 
-        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box. What a model
-        gives that takes images is no list of scores, such as ``transform``, and what comes beside it is no class.
+        Where none has, the one list of numbers that a classifier gives: of two, one may as well be a box, and a single
+        number is no list. What a model gives that takes images is no list of scores, such as ``transform``, and what
+        comes beside it is no class.
 
         Raises:
             SetupError: no such model.
@@ -292,7 +293,9 @@ class Triton:
         lists = [
             (name, _takes_images(config))
             for name, (config, output) in sources.items()
-            if len(output["dims"]) == 1 and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
+            if len(output["dims"]) == 1
+            and int(output["dims"][0]) != 1
+            and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
         ]
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
