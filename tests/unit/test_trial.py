@@ -74,12 +74,17 @@ def test_the_tensors_line_is_the_previews(built):
     assert first == '"tensor": 0.2 to 4; mean red 4, green 0.4, blue 0.2'
 
 
-def test_a_detector_has_no_classes(tmp_path):
+def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
     """Its scores lie in one output with its boxes, or, as here, in one line: neither is a list of classes."""
     pipeline = pp.Pipeline([pp.decode(), pp.letterbox(16, 16), pp.normalize(), pp.transform(), pp.tensor()])
     build(tmp_path / "models", pipeline=pipeline, onnx=color_model(tmp_path / "model.onnx"), classifier="onnxruntime")
     *_, last = try_out(tmp_path / "models", RED)
     assert last == '"scores": float32 [3]; "transform" says where in the photo that is'
+    labels = tmp_path / "labels.txt"  # as of `send`: what has labels is scores
+    labels.write_text("rose\nleaf\nsea\n")
+    build(tmp_path / "models", pipeline=pipeline, onnx=tmp_path / "model.onnx", labels=labels, classifier="onnxruntime")
+    *_, last = try_out(tmp_path / "models", RED)
+    assert last.startswith('"scores": rose 0.')
 
 
 def test_equal_scores_are_said(built):

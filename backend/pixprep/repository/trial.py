@@ -81,7 +81,7 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
     back = next((op.name or "transform" for op in pipeline.ops if isinstance(op, Transform)), None)
-    if back:  # boxes, and no scores of classes
+    if back and not labels:  # boxes, and no scores of classes
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}; "{back}" says where in the photo that is'
         return
