@@ -345,10 +345,10 @@ def _check_images(encoded: object) -> None:
         hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
         given = f"{type(encoded).__name__}{hint}"
         raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
-    if {*map(type, encoded)} <= {*kinds}:  # 20 ns an image
+    if {*map(type, encoded)} <= {*kinds, Kept}:  # 20 ns an image
         return
     for index, image in enumerate(encoded):
-        if not isinstance(image, kinds):
+        if not isinstance(image, (*kinds, Kept)):
             where = f"image {index + 1} of {len(encoded)}"
             raise TypeError(f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image)}")
 
