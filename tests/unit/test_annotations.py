@@ -122,6 +122,7 @@ def test_a_sample_without_boxes_keeps_none():
     [
         ({"boxes": [[1, 2, 3]]}, r'"boxes" are \(n, 4\), not \(1, 3\)'),
         ({"boxes": [[1, 2, 3, float("nan")]]}, 'a number of "boxes" is not finite'),
+        ({"boxes": [[9, 9, 5, 12]]}, 'one of "boxes" ends before it begins: they are left, top, right, bottom'),
         ({"boxes": "some"}, '"boxes" are not numbers'),
         ({"boxes": BOXES, "labels": [1, 2]}, '2 of "labels" for 4 boxes'),
         ({"boxes": BOXES, "labels": 1}, 'one of "labels" for 4 boxes'),

@@ -345,7 +345,8 @@ def test_a_mistake_of_the_source_is_no_broken_sample():
     for wrong, words in (
         ({"picture": b""}, 'sample 0 has no "image"; it has picture'),
         ({"image": "a.jpg"}, 'sample 0: "image" is the bytes of a file, or its pathlib.Path, not str'),
-        ((1, 2), "sample 0 of the source: "),
+        ({"image": np.zeros((8, 8, 3), np.uint8)}, "is the bytes of a file, or its pathlib.Path, not ndarray"),
+        ((1, 2), 'sample 0 is no dict with an "image", but tuple: pixprep.read.rows takes other rows'),
     ):
         with loader([wrong] * 8, on_error="skip") as ours, pytest.raises(pp.DataError, match=re.escape(words)):
             epoch(ours)
@@ -680,7 +681,10 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
     ("options", "kind", "words"),
     [
         ({"source": []}, pp.DataError, "the source has no samples"),
+        ({"source": "train/"}, pp.DataError, "source: 'train/' is a path, or one image: pixprep.read.files reads a"),
         ({"batch_size": 0}, pp.PipelineError, "batch_size is a number of samples"),
+        ({"shuffle": 1}, pp.PipelineError, 'shuffle is False, True or "blocks", not 1'),
+        ({"shuffle": 0}, pp.PipelineError, 'shuffle is False, True or "blocks", not 0'),
         ({"on_error": "ignore"}, pp.PipelineError, "on_error is one of raise, replace, skip, not 'ignore'"),
         (
             {"on_error": "skip", "shard": (0, 2)},
@@ -693,6 +697,7 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
         ({"prefetch": 0}, pp.PipelineError, "prefetch is a number of batches, 1 at least, not 0"),
         ({"cache": "disk"}, pp.PipelineError, "cache is \"pixels\" or None, not 'disk'"),
         ({"cache": "pixels", "device": "gpu"}, pp.PipelineError, 'cache="pixels" is for device="cpu", not for "gpu"'),
+        ({"cache": "pixels", "cache_bytes": "4G"}, pp.PipelineError, "cache_bytes is a number of bytes, such as 4 <<"),
         ({"device": "tpu"}, pp.SetupError, 'device "tpu"'),
     ],
 )
@@ -700,6 +705,45 @@ def test_what_cannot_be_is_refused(options, kind, words):
     with pytest.raises(kind) as caught:
         loader(**options)
     assert words in str(caught.value)
+
+
+def test_a_closed_loader_says_so():
+    ours = loader()
+    ours.close()
+    for use in (ours.__iter__, ours.example, lambda: ours.replay(0, 0)):
+        with pytest.raises(pp.SetupError, match="this Loader was closed: make another one"):
+            use()
+    ours.close()
+
+
+@pytest.mark.parametrize("index", [-1, 40])
+def test_a_sample_that_is_not_there_is_not_replayed(index):
+    with loader() as ours, pytest.raises(IndexError, match=f"no sample {index}: there are 40"):
+        ours.replay(0, index)
+
+
+@pytest.mark.parametrize(("side", "shuffle", "warns"), [("serving", True, True), ("serving", False, False)])
+@pytest.mark.parametrize("sides", [True, False])
+def test_who_trains_with_the_serving_side_is_told(side, shuffle, warns, sides, caplog):
+    only = {"only": "serving"} if sides else {}
+    flips = [pp.random_flip()] if sides else []
+    pipeline = pp.Pipeline([pp.decode(), *flips, pp.resize(height=8, width=8), pp.center_crop(8, **only), pp.tensor()])
+    loader(pipeline=pipeline.at(side), shuffle=shuffle).close()
+    words = 'the Loader shuffles, and serving leaves out ops[1] "random_flip": pipeline.for_training() is the other'
+    assert (words in caplog.text) == (warns and sides)
+    caplog.clear()
+    loader(pipeline=pipeline.for_training(), shuffle=True).close()
+    assert caplog.text == ""
+
+
+def test_a_field_that_the_batch_hides_is_told_once(caplog):
+    source = [{**sample, "index": 7, "tensor": 7} for sample in samples(16)]
+    with loader(source) as ours:
+        for batch in ours:
+            assert batch["tensor"].ndim == 4
+            assert len(set(batch["index"].tolist())) == len(batch)
+    for name in ("index", "tensor"):
+        assert caplog.text.count(f'batch["{name}"] is not the field of that name of the samples') == 1
 
 
 def test_several_processes_without_a_shard_are_refused(monkeypatch):
@@ -744,6 +788,28 @@ def test_boxes_and_what_belongs_to_them_follow_the_geometry():
 
 def size(index):
     return 30 + index % 7, 40 + index % 5
+
+
+def test_boxes_of_another_name_are_not_beside_those_of_the_photo():
+    source, pipeline = boxed(pp.boxes(name="found", min_size=3))
+    with loader(source, pipeline=pipeline, batch_size=4) as ours:
+        batch = next(iter(ours))
+        assert "boxes" not in batch.fields
+        assert list(map(len, batch["found"])) == list(map(len, batch["labels"]))
+
+
+@pytest.mark.parametrize("pad", [None, 4])
+def test_what_only_some_samples_say_of_their_boxes_is_missing_in_the_others(pad):
+    source, pipeline = boxed(pp.boxes(pad=pad))
+    source[3]["iscrowd"] = [0, 1, 0]
+    with loader(source, pipeline=pipeline, batch_size=4) as ours:
+        first, second = next(batches := iter(ours)), next(batches)
+        assert "iscrowd" not in second.fields
+        if pad:
+            assert first["iscrowd"].tolist() == [[-1] * 4] * 3 + [[0, 1, 0, -1]]
+        else:
+            assert first["iscrowd"][:3] == [None] * 3
+            assert first["iscrowd"][3].tolist() == [0, 1, 0]
 
 
 def test_padded_boxes_are_one_array():

@@ -88,6 +88,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     if not plan.annotations:
         return {}
     results: dict[str, Any] = {}
+    moves = moving(plan)
     kept: Bools | None = None
     pad: int | None = None
     for name, output in plan.annotations.items():
@@ -101,7 +102,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             if values.ndim == 0 or len(values) != len(kept):
                 count = "one" if values.ndim == 0 else len(values)
                 raise ImageError("BAD_RECORD", f'{count} of "{field}" for {len(kept)} boxes')
-            if field not in plan.annotations:
+            if field not in plan.annotations and field not in moves:
                 results[field] = values[kept]
     for name, output in plan.annotations.items():
         if isinstance(output, PointsPlan):
@@ -113,17 +114,24 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     }
 
 
+def moving(plan: Plan) -> tuple[str, ...]:
+    """The fields of a sample that the plan's ops take: an op's ``name`` may give the result another name."""
+    kinds = {type(each) for each in plan.annotations.values()}
+    return tuple(field for field, kind in (("boxes", BoxesPlan), ("points", PointsPlan)) if kind in kinds)
+
+
 def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
     """The annotations of a batch by name: for each image its array, or all in one array where the plan pads.
 
     Args:
         plan: which made them.
-        made: of each image what ``annotated`` gave; None: it has no result. Its rows are -1 where the plan pads.
+        made: of each image what ``annotated`` gave; None: it has no result. Its rows are -1 where the plan pads, as
+            those of a field are that only other samples have.
     """
     names = dict.fromkeys(name for each in made if each is not None for name in each)
     result: dict[str, Any] = {}
     for name in names:
-        values = [None if each is None else each[name] for each in made]
+        values = [None if each is None else each.get(name) for each in made]
         result[name] = values
         if _pad_of(plan, name) is not None:
             some = next(value for value in values if value is not None)
@@ -150,6 +158,8 @@ def _field(sample: Mapping[str, Any], name: str, last: int) -> F32:
         raise ImageError("BAD_RECORD", f'"{name}" are (n, {last}), not {values.shape}')
     if not np.isfinite(values).all():
         raise ImageError("BAD_RECORD", f'a number of "{name}" is not finite')
+    if name == "boxes" and (values[:, 2:] < values[:, :2]).any():
+        raise ImageError("BAD_RECORD", 'one of "boxes" ends before it begins: they are left, top, right, bottom')
     return values
 
 

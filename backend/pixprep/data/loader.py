@@ -9,6 +9,7 @@ you        ``for batch in loader``
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,8 @@ from pixprep.decoders import Codec, Damage, Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
 
 STATE_VERSION = 1
 EXAMPLES = 100
@@ -110,6 +113,8 @@ class Loader:
         decoder: Codec = "consistent",
         progress: bool = False,
     ) -> None:
+        if isinstance(source, str | bytes | Path):
+            raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
         if len(source) == 0:
             raise DataError("the source has no samples")
         if not isinstance(prefetch, int) or prefetch < 1:
@@ -138,7 +143,10 @@ class Loader:
             cache=_cache(cache, cache_bytes, device, pipeline),
             engine=Engine(pipeline, device=device, threads=threads, limits=limits, damage=damage, decoder=decoder),
         )
+        if shuffle and pipeline.has_sides and pipeline.side == "serving":
+            log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)
         self._process = os.getpid()
+        self._is_closed = False
         self._epoch = self._position = 0
         self._is_begun = False
         self._under_way: Callable[[], Epoch | None] = lambda: None
@@ -151,7 +159,7 @@ class Loader:
 
     def __iter__(self) -> Epoch:
         """Begin an epoch: the one that a state names, or the next one."""
-        self._check_process()
+        self._check_open()
         self._end()
         if self._is_begun:  # and was left before its end
             self._completed()
@@ -169,6 +177,7 @@ class Loader:
         """End the threads and give memory back; nothing can be loaded any more."""
         self._check_process()
         self._end()
+        self._is_closed = True
         self._maker.engine.close()
 
     @property
@@ -235,8 +244,11 @@ class Loader:
 
         Raises:
             ImageError: the sample is broken.
+            IndexError: there is no such sample.
         """
-        self._check_process()
+        self._check_open()
+        if not 0 <= index < self.order.samples:
+            raise IndexError(f"no sample {index}: there are {self.order.samples:,}")
         return self._maker.one(epoch, index, attempt)
 
     def example(self) -> Batch:
@@ -245,7 +257,7 @@ class Loader:
         Raises:
             ImageError: the first samples are all broken.
         """
-        self._check_process()
+        self._check_open()
         last = min(EXAMPLES, self.order.samples) - 1
         for index in range(last):
             with suppress(ImageError):
@@ -344,6 +356,11 @@ class Loader:
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise SetupError(f"a Loader works in the process that made it, and this is a fork of it: {_HERE}")
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._is_closed:
+            raise SetupError("this Loader was closed: make another one")
 
     def __reduce__(self) -> Any:
         raise SetupError(f"a Loader cannot be sent to another process: {_HERE}")
@@ -466,6 +483,8 @@ def _cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) 
         raise PipelineError(
             'cache="pixels" keeps whole images, and decode(reduced=True) makes smaller ones: leave one of them out'
         )
+    if not isinstance(most_bytes, int) or most_bytes < 0:
+        raise PipelineError(f"cache_bytes is a number of bytes, such as 4 << 30, not {most_bytes!r}")
     return PixelCache(most_bytes)
 
 

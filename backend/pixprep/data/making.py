@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.boxes import Annotated, columns
+from pixprep.data.boxes import Annotated, columns, moving
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated
 from pixprep.data.order import Order, Part
@@ -268,13 +268,18 @@ class Maker:
             self.told.add("boxes")
             log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
         fields = collated([sample.fields for sample in rows.samples])
+        for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
+            fields.pop(name, None)
         fields |= columns(plan, rows.annotated)
-        fields |= {
+        own = {
             "index": np.array([sample.index for sample in rows.samples]),
             "attempt": np.array(rows.attempts),
             "is_padding": rows.is_padding,
         }
-        return replace(made, fields=MappingProxyType(fields))
+        for name in fields.keys() & {*own, *made.outputs} - self.told:
+            self.told.add(name)
+            log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
+        return replace(made, fields=MappingProxyType(fields | own))
 
 
 def _some(met: Mapping[int, str]) -> str:

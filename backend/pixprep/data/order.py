@@ -78,7 +78,7 @@ class Order:
             raise PipelineError("the source has no samples")
         if not _is_integer(self.batch_size, 1):
             raise PipelineError(f"batch_size is a number of samples, 1 at least, not {self.batch_size!r}")
-        if self.shuffle not in (False, True, "blocks"):
+        if not (isinstance(self.shuffle, bool) or self.shuffle == "blocks"):  # 0 and 1 are equal to False and True
             raise PipelineError(f'shuffle is False, True or "blocks", not {self.shuffle!r}')
         if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
             raise PipelineError(f"seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")

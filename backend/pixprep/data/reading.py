@@ -69,11 +69,15 @@ def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None
         DataError: what the source gives is no sample, broken or not.
     """
     try:
-        fields = dict(source[index])
+        sample = source[index]
     except ImageError as error:
         return Sample(index, f"sample {index:,}", error.as_value(), {})
     except (TypeError, ValueError) as error:
         raise DataError(f"sample {index:,} of the source: {error}") from error
+    if not isinstance(sample, Mapping):
+        kind = type(sample).__name__
+        raise DataError(f'sample {index:,} is no dict with an "image", but {kind}: pixprep.read.rows takes other rows')
+    fields = dict(sample)
     if "image" not in fields:
         raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
     image = fields.pop("image")
@@ -86,12 +90,23 @@ def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None
             return Sample(index, name, read_image({"image": image, "name": name}, limits), fields)
         except ImageError as error:
             return Sample(index, name, error.as_value(), fields)
-    try:
-        return Sample(index, name, image if isinstance(image, bytes) else memoryview(image).cast("B"), fields)
-    except TypeError:
+    encoded = _encoded(image)
+    if encoded is None:
         raise DataError(
             f'{printable(name)}: "image" is the bytes of a file, or its pathlib.Path, not {type(image).__name__}'
-        ) from None
+        )
+    return Sample(index, name, encoded, fields)
+
+
+def _encoded(image: Any) -> Encoded | None:
+    """The bytes in one row that it is; None of anything else, an array of pixels, too."""
+    if isinstance(image, bytes):
+        return image
+    try:
+        view = memoryview(image)
+    except TypeError:
+        return None
+    return view.cast("B") if view.ndim == 1 and view.c_contiguous else None
 
 
 def fingerprint(source: AnySource) -> str:
