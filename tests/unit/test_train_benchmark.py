@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from serving import wait_until
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 
@@ -47,7 +49,7 @@ def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
         assert found["cpu_s"] > 0
         train.check(name, found, None)
         process = Path(f"/proc/{group._process.pid}/stat")
-        assert process.read_text().rpartition(")")[2].split()[0] == "T"  # stopped
+        wait_until(lambda: process.read_text().rpartition(")")[2].split()[0] == "T", "not stopped")
 
 
 def test_a_contender_that_does_less_is_not_timed(benchmark):
