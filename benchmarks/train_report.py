@@ -54,7 +54,8 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
         yield f"## {cell['workload']}, {threads}"
         yield _table(cell["contenders"])
     if result["absent"]:
-        yield "Not measured: " + "; ".join(f"{WHAT[name]}: {why}" for name, why in result["absent"].items()) + "."
+        reasons = (f"{WHAT[name]}: {why.partition('. ')[0]}" for name, why in result["absent"].items())
+        yield fill(f"Not measured: {'; '.join(reasons)}.", LINE)
 
 
 def _table(contenders: dict[str, Any]) -> str:
