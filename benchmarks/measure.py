@@ -82,6 +82,23 @@ def write(arguments: argparse.Namespace, name: str, results: dict[str, Any]) -> 
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
+def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
+    """The interpreter that imports a contender's module, or why the last of them does not.
+
+    This one is asked first, then those of the project's environments.
+    """
+    reason = "no environment here"
+    for python in (Path(sys.executable), *(ROOT / folder / "bin" / "python" for folder in environments)):
+        if not python.exists():
+            continue
+        command = [str(python), "-c", f"import {module}"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return python, ""
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return None, reason
+
+
 def say(line: str) -> None:
     """For whoever waits."""
     sys.stderr.write(f"benchmark: {line}\n")

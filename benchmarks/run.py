@@ -17,7 +17,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -145,21 +144,6 @@ class Worker:
         """End the process."""
         self._process.kill()
         self._process.communicate()
-
-
-def find(name: str) -> tuple[Path | None, str]:
-    """The interpreter that imports a contender, or why the best of them does not."""
-    reason = "no environment here"
-    here = Path(sys.executable)
-    for python in (here, *(measure.ROOT / folder / "bin" / "python" for folder in ENVIRONMENTS)):
-        if not python.exists():
-            continue
-        command = [str(python), "-c", f"import contenders.{name}"]
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return python, ""
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-    return None, reason
 
 
 @contextmanager
@@ -306,7 +290,7 @@ def main() -> None:
     save = partial(measure.write, arguments, f"cpu-{arguments.date}-{'full' if arguments.full else 'quick'}", results)
     names: dict[str, Path] = {}
     for name in arguments.only:
-        python, reason = find(name)
+        python, reason = measure.find(f"contenders.{name}", ENVIRONMENTS)
         if python is None:
             results["missing"][name] = reason
             say(f"MISSING {name}: {reason}")

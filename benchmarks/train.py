@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -101,20 +100,6 @@ class Group:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
-
-
-def find(name: str) -> tuple[Path | None, str]:
-    """The interpreter that imports a contender, or why the best of them does not."""
-    reason = "no environment here"
-    for python in (Path(sys.executable), *(measure.ROOT / each / "bin" / "python" for each in ENVIRONMENTS)):
-        if not python.exists():
-            continue
-        command = [str(python), "-c", f"import loaders.{name}"]
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return python, ""
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-    return None, reason
 
 
 def write_photos(photos: Sequence[bytes], folder: Path) -> None:
@@ -211,7 +196,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     names, absent = {}, {}
     for name in sorted(arguments.only, key=lambda name: not name.startswith("pixprep_loader")):
-        python, reason = find(name)
+        python, reason = measure.find(f"loaders.{name}", ENVIRONMENTS)
         if python is None:
             absent[name] = reason
             say(f"MISSING {name}: {reason}")

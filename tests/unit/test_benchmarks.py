@@ -141,9 +141,10 @@ def test_a_contender_with_other_pixels_is_not_timed(benchmark, folder, tmp_path)
 
 
 def test_who_cannot_take_part_is_missing_with_the_reason(benchmark, folder):
-    run, refused = benchmark("run"), {}
-    assert run.find("no_such") == (None, "ModuleNotFoundError: No module named 'contenders.no_such'")
-    assert run.find("pillow") == (Path(sys.executable), "")
+    run, measure, refused = benchmark("run"), benchmark("measure"), {}
+    missing = measure.find("contenders.no_such", run.ENVIRONMENTS)
+    assert missing == (None, "ModuleNotFoundError: No module named 'contenders.no_such'")
+    assert measure.find("contenders.pillow", run.ENVIRONMENTS) == (Path(sys.executable), "")
     names = dict.fromkeys(("no_such", "libjpeg_turbo"), Path(sys.executable))
     with run.workers(names, ("500x375", "lanczos", 1), folder, refused) as ready:
         assert not ready
