@@ -26,7 +26,7 @@ ops
 draw
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.text
+decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header
 presets doubts kernels kernels.structs
 data data.sources

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from pixprep.ops.decode import Decode
+from pixprep.ops.decode import Decode, Pixels
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
@@ -19,7 +19,8 @@ RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomI
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
-AnyOp = Decode | ImageOp | OutputOp | AnnotationOp
+FirstOp = Decode | Pixels
+AnyOp = FirstOp | ImageOp | OutputOp | AnnotationOp
 OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyOp)}
 """The class of each operator, by its name in the file."""
 
@@ -34,6 +35,7 @@ __all__ = [
     "CenterCrop",
     "Crop",
     "Decode",
+    "FirstOp",
     "Flip",
     "ImageOp",
     "Letterbox",
@@ -43,6 +45,7 @@ __all__ = [
     "OriginalSize",
     "OutputOp",
     "Pad",
+    "Pixels",
     "Points",
     "RandomCrop",
     "RandomFlip",
