@@ -32,7 +32,10 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.data import read
     from pixprep.data.loader import Loader
     from pixprep.ops import Boxes as boxes
+    from pixprep.ops import Brightness as brightness
     from pixprep.ops import CenterCrop as center_crop
+    from pixprep.ops import ColorJitter as color_jitter
+    from pixprep.ops import Contrast as contrast
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
     from pixprep.ops import Flip as flip
@@ -48,6 +51,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import RandomResizedCrop as random_resized_crop
     from pixprep.ops import RandomZoomOut as random_zoom_out
     from pixprep.ops import Resize as resize
+    from pixprep.ops import Saturation as saturation
     from pixprep.ops import Tensor as tensor
     from pixprep.ops import Transform as transform
 

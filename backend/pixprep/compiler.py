@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import draw, ops, plan
+from pixprep import augment, draw, levels, ops, plan
 from pixprep.errors import PipelineError, unreachable
 from pixprep.ops import as_tuple
 from pixprep.plan import (
@@ -19,6 +19,8 @@ from pixprep.plan import (
     Float32,
     Geometry,
     GeometryStep,
+    LevelsStep,
+    Move,
     OutputPlan,
     Plan,
     PointsPlan,
@@ -39,25 +41,27 @@ class Lowered:
     """The ops from the first to some place in the pipeline, folded.
 
     Attributes:
-        first: of them, ``decode`` or ``pixels``.
+        decode: the first of them, or ``pixels`` in its place.
         before, resize, after: the geometry.
         fill: the colour of the margins so far; None: there is none.
+        levels: what is done to the levels.
         arithmetic: what is done to the value.
     """
 
-    first: ops.FirstOp
+    decode: ops.FirstOp
     before: tuple[GeometryStep, ...] = ()
     resize: plan.Resize | None = None
     after: tuple[GeometryStep, ...] = ()
     fill: tuple[int, ...] | None = None
+    levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
 
     @property
     def geometry(self) -> Geometry:
         """Without a resize every step counts as one after it."""
         if self.resize is None:
-            return Geometry((), None, self.before)
-        return Geometry(self.before, self.resize, self.after)
+            return Geometry((), None, self.before, self.levels)
+        return Geometry(self.before, self.resize, self.after, self.levels)
 
     def then(self, step: GeometryStep, *, fill: ops.Levels | None = None) -> Lowered:
         """With one more step, which may leave a margin of a colour.
@@ -65,6 +69,8 @@ class Lowered:
         Raises:
             PipelineError: there is a margin of another colour.
         """
+        if not self._changes_places(step, leaves_margin=fill is not None):
+            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
         colour = self.fill
         if fill is not None:
             colour = tuple(int(level) for level in as_tuple(fill))
@@ -73,6 +79,23 @@ class Lowered:
         if self.resize is None:
             return replace(self, before=(*self.before, step), fill=colour)
         return replace(self, after=(*self.after, step), fill=colour)
+
+    def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
+        """Whether a step of the geometry may come before what is done to the levels, with the same result."""
+        if isinstance(step, plan.Flip | draw.Flip):
+            return all(_keeps_places(each) for each in self.levels)
+        return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
+
+    def colour(self, fill: ops.Levels) -> tuple[int, ...]:
+        """A level for each decoded channel, of what a field says in the order of the image's channels."""
+        channels = _CHANNELS[self.decode.color]
+        those = tuple(int(level) for level in as_tuple(fill))
+        those *= len(channels) if len(those) == 1 else 1
+        return tuple(those[channels.index(channel)] for channel in range(len(channels)))
+
+    def do(self, *steps: LevelsStep) -> Lowered:
+        """With steps done to the levels."""
+        return replace(self, levels=(*self.levels, *steps))
 
 
 def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> Lowered:
@@ -159,6 +182,23 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     trials=op.trials,
                 )
             )
+        case ops.Brightness():
+            return before.do(levels.brightness(op.factor, op.like))
+        case ops.Contrast():
+            return before.do(levels.Blend("mean", op.factor, op.like))
+        case ops.Saturation():
+            return before.do(levels.Blend("own", op.factor, op.like))
+        case ops.ColorJitter():
+            return before.do(
+                augment.Jitter(
+                    key=key,
+                    brightness=op.spans["brightness"],
+                    contrast=op.spans["contrast"],
+                    saturation=op.spans["saturation"],
+                    hue=op.spans["hue"],
+                    like=op.like,
+                )
+            )
         case ops.Normalize():
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:
@@ -173,7 +213,7 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
     """
     match op:
         case ops.Tensor():
-            channels = _CHANNELS[before.first.color]
+            channels = _CHANNELS[before.decode.color]
             fill = before.fill or (0,)
             return TensorPlan(
                 spec=spec,
@@ -232,9 +272,11 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
 
     A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
     """
+    if before.levels:
+        raise PipelineError("must come before what changes the levels, which is done to the resized image")
     if before.resize is not None:
         raise PipelineError("the image is resized already, and pixels should be resampled once")
-    is_reduced = isinstance(before.first, ops.Decode) and before.first.reduced
+    is_reduced = isinstance(before.decode, ops.Decode) and before.decode.reduced
     if is_reduced:
         _check_reduced(op)
     steps = tuple(
@@ -298,6 +340,20 @@ def _check_reduced(op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> No
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:
     place: Literal["center", "top_left"] = "center" if op.anchor == "center" else "top_left"
     return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
+
+
+def _keeps_places(step: LevelsStep) -> bool:
+    """Whether a mirror may come before or after."""
+    if isinstance(step, Move):
+        return False
+    return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.keeps_places
+
+
+def _is_pointwise(step: LevelsStep) -> bool:
+    """Whether a crop may come before or after."""
+    if isinstance(step, Move):
+        return False
+    return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.is_pointwise
 
 
 def _is_over(window: int | None, least: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -57,6 +57,18 @@ def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArra
     return np.stack([x0, x1, x2, x3], axis=-1).astype(np.uint32)
 
 
+class Drawn(Protocol):
+    """What draws numbers."""
+
+    @property
+    def key(self) -> str:
+        """Names its numbers."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of four numbers it takes."""
+
+
 class Numbers:
     """The uniform numbers of one sample: for each op blocks of four, at least 0 and below 1.
 
@@ -93,7 +105,7 @@ with."""
 
 
 def draw(
-    steps: Sequence[RandomStep], *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
+    steps: Sequence[Drawn], *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
 ) -> list[Numbers]:
     """The numbers of samples, by one vectorised call; see ``Plan.draw``."""
     for name, value in (("seed", seed), ("epoch", epoch)):

@@ -20,6 +20,7 @@ from pixprep.plan import (
     Float32,
     Geometry,
     GeometryStep,
+    Move,
     OutputPlan,
     Plan,
     Resize,
@@ -165,6 +166,8 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
         yield _resize(geometry.resize)
     for step in geometry.after:
         yield _step(step)
+    for each in geometry.levels:
+        yield _step(each.step) if isinstance(each, Move) else str(each)
 
 
 def _step(step: GeometryStep) -> str:

@@ -1,8 +1,9 @@
 """Plan: what a pipeline is compiled to, and all that the CPU and the GPU read of it.
 
-A plan has two small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around
-at most one ``Resize``; for an image of known size they fold into one ``Placement``. Arithmetic says what is done to the
-value, in a few steps, which become a table of 256 values where the resize gives whole levels.
+A plan has three small vocabularies. Geometry says where each output pixel looks: ``Window`` and ``Flip`` steps around
+at most one ``Resize``; for an image of known size they fold into one ``Placement``. The steps of ``levels`` are done to
+what is then an image of uint8. Arithmetic says what is done to the value, in a few steps, which become a table of 256
+values where the resize gives whole levels.
 
 This module has one job, the plan, and is long because geometry, placement and arithmetic are read together.
 """
@@ -19,9 +20,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import draw
+from pixprep import draw, levels
+from pixprep.augment import Augment
 from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
+from pixprep.levels import LevelStep, Take
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import Alpha, BoxFormat, Chroma, Color, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
@@ -77,6 +80,22 @@ class Flip:
 
 
 GeometryStep = Window | Flip | RandomStep
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step of the geometry that comes after steps of ``levels`` with which it does not change places.
+
+    Attributes:
+        fill: the level of each decoded channel where it leaves a margin.
+    """
+
+    step: GeometryStep
+    fill: tuple[int, ...]
+
+
+LevelsStep = LevelStep | Augment | Move
+"""What a plan has to say of levels, for an image of any size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +211,7 @@ class Placement(NamedTuple):
         mirrors, flips: (vertical, horizontal), before and after the resize.
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
         margins: (top, left, bottom, right) of the mirrored box, before the resize.
+        levels: what is then done to the canvas, fill and all.
     """
 
     box: tuple[int, int, int, int]
@@ -204,6 +224,7 @@ class Placement(NamedTuple):
     canvas: tuple[int, int]
     reduction: Reduction | None = None
     margins: tuple[int, int, int, int] = NO_MARGINS
+    levels: tuple[LevelStep, ...] = ()
 
     @property
     def laid(self) -> tuple[int, int]:
@@ -289,7 +310,7 @@ class Drawing:
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep, rows: _Span, columns: _Span) -> Words:
+    def words(self, step: RandomStep | Augment, rows: _Span, columns: _Span) -> Words:
         """What a step gets, whose canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
@@ -330,16 +351,18 @@ def moved(boxes: F64, transform: tuple[float, float, float, float]) -> F64:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where each output pixel looks, for images of any size."""
+    """Where each output pixel looks, for images of any size, and what is done to the levels that it sees."""
 
     before: tuple[GeometryStep, ...]
     resize: Resize | None
     after: tuple[GeometryStep, ...]
+    levels: tuple[LevelsStep, ...] = ()
 
     @property
-    def random_steps(self) -> tuple[RandomStep, ...]:
+    def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image."""
-        return tuple(step for step in (*self.before, *self.after) if not isinstance(step, Window | Flip))
+        steps = (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
+        return tuple(step for step in steps if not isinstance(step, Window | Flip | LevelStep) and step.key)
 
     @property
     def is_padded(self) -> bool:
@@ -394,7 +417,33 @@ class Geometry:
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
             margins=margins,
+            levels=self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else (),
         )
+
+    def _placed_levels(self, height: int, width: int, drawing: Drawing) -> tuple[LevelStep, ...]:
+        """The steps for a canvas of this size."""
+        made: list[LevelStep] = []
+        for step in self.levels:
+            rows, columns = _Span(height), _Span(width)
+            these: tuple[LevelStep, ...]
+            if isinstance(step, Move):
+                _apply(step.step, rows, columns, drawing)
+                these = (_take(rows, columns, step.fill),)
+            elif isinstance(step, LevelStep):
+                these = (step,)
+            else:
+                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
+            height, width = levels.size_after(these, height, width)
+            made.extend(these)
+        return levels.folded(made)
+
+
+def _take(rows: _Span, columns: _Span, fill: tuple[int, ...]) -> Take:
+    """What the canvas shows, as a window of the image before."""
+    top, left = (
+        span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
+    )
+    return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), fill)
 
 
 def _makes_margins(step: GeometryStep) -> bool:
@@ -675,7 +724,7 @@ class Plan:
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep, ...]:
+    def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image, each once."""
         return tuple({step.key: step for each in self._geometries for step in each.random_steps}.values())
 

@@ -20,10 +20,11 @@ profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
 ops.op
-ops.decode ops.geometry ops.levels ops.outputs
+ops.color ops.decode ops.geometry ops.levels ops.outputs
 ops.random
 ops
-draw
+draw levels
+augment
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
@@ -36,7 +37,7 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
-kernels.resample kernels.compiled
+kernels.resample kernels.compiled kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu

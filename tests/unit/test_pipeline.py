@@ -11,14 +11,16 @@ SIZE_UNKNOWN = (
     "the size differs from image to image, and a batch needs one: add center_crop or letterbox, or give resize a "
     "height and a width"
 )
+FIRST = "the first op, and no other, must be decode, or pixels where nothing is encoded"
 ONE_FILL = "its margin has another colour than an earlier one: use one fill"
 BEFORE_NORMALIZE = "must come before normalize: it works on the levels 0 to 255"
 
 MISTAKES = [
     ([], "ops: no op gives a tensor: end with tensor"),
     ([pp.decode(), CROP], "ops: no op gives a tensor: end with tensor"),
-    ([CROP, TENSOR], 'ops[0] "center_crop": the first op, and no other, must be decode, or pixels where nothing is encoded'),
-    ([pp.decode(), pp.decode(), CROP, TENSOR], 'ops[1] "decode": the first op, and no other, must be decode, or pixels where nothing is encoded'),
+    ([CROP, TENSOR], f'ops[0] "center_crop": {FIRST}'),
+    ([pp.decode(), pp.decode(), CROP, TENSOR], f'ops[1] "decode": {FIRST}'),
+    ([pp.decode(), pp.pixels(), CROP, TENSOR], f'ops[1] "pixels": {FIRST}'),
     ([pp.decode(), pp.resize(8), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
     ([pp.decode(), pp.center_crop(fraction=0.5), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
     ([pp.decode(), CROP, NORMALIZE, pp.resize(8), TENSOR], f'ops[3] "resize": {BEFORE_NORMALIZE}'),

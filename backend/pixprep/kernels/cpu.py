@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from pixprep.kernels import levels
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
@@ -58,7 +59,25 @@ class CpuKernel:
         for pixels, placement, place in zip(images, placements, places, strict=True):
             out = outs[place]
             planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
-            self._write(self._resample(pixels, placement), placement, planes)
+            block = self._resample(pixels, placement)
+            if placement.levels:
+                canvas = levels.done(placement.levels, self._canvas(cast("U8", block), placement))
+                self._look_up(canvas, planes)
+            else:
+                self._write(block, placement, planes)
+
+    def _canvas(self, block: U8, placement: Placement) -> U8:
+        """What the canvas shows, the fill around it: (height, width, channels), perhaps a view of the block."""
+        count = len(self._plan.channels)
+        block = block[:, :, :count][_directions(placement.flips)]
+        if block.shape[:2] == placement.canvas:
+            return block
+        canvas = np.empty((*placement.canvas, count), np.uint8)
+        canvas[:, :, list(self._plan.channels)] = self._plan.fill
+        (top, left), (rows, columns) = placement.at, block.shape[:2]
+        if block.size:
+            canvas[top : top + rows, left : left + columns] = block
+        return canvas
 
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
@@ -103,10 +122,13 @@ class CpuKernel:
                 plane[...] = table[fill]
         if block.size == 0:
             return
+        block = block[:, :, : len(self._plan.channels)][_directions(placement.flips)]
+        self._look_up(block, planes[:, top : top + rows, left : left + columns])
+
+    def _look_up(self, block: U8 | F32, targets: npt.NDArray[np.generic]) -> None:
+        """The values of a block of decoded channels."""
         channels = self._plan.channels  # in order, or backwards
-        block = block[:, :, : len(channels)][_directions(placement.flips)]
         ordered = block[:, :, ::-1] if channels[0] > 0 else block
-        targets = planes[:, top : top + rows, left : left + columns]
         if self._is_real:
             targets[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
         elif self._is_identity:

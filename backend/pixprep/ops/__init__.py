@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from pixprep.ops.color import Brightness, ColorJitter, Contrast, Saturation
 from pixprep.ops.decode import Decode, Pixels
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
@@ -16,7 +17,8 @@ from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
-ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | Normalize
+LevelsOp = Brightness | Contrast | Saturation | ColorJitter
+ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
 FirstOp = Decode | Pixels
@@ -32,7 +34,10 @@ __all__ = [
     "AnyOp",
     "Arithmetic",
     "Boxes",
+    "Brightness",
     "CenterCrop",
+    "ColorJitter",
+    "Contrast",
     "Crop",
     "Decode",
     "FirstOp",
@@ -40,6 +45,7 @@ __all__ = [
     "ImageOp",
     "Letterbox",
     "Levels",
+    "LevelsOp",
     "Normalize",
     "Op",
     "OriginalSize",
@@ -55,6 +61,7 @@ __all__ = [
     "RandomZoomOut",
     "Reals",
     "Resize",
+    "Saturation",
     "Tensor",
     "TensorDType",
     "Transform",

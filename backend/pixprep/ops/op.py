@@ -144,3 +144,10 @@ def need_levels(image: ImageSpec) -> None:
     """Refuse normalized values, where no level is what it was."""
     if image.values == "normalized":
         raise PipelineError("must come before normalize: it works on the levels 0 to 255")
+
+
+def need_whole_levels(image: ImageSpec) -> None:
+    """Refuse values that are no levels, normalized or of a resize that rounds nothing."""
+    need_levels(image)
+    if image.values == "real":
+        raise PipelineError('works on whole levels, and the resize before it rounds nothing: write "like": "pillow"')

@@ -152,10 +152,13 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.RandomFlip()
                 | ops.RandomZoomOut()
                 | ops.RandomIouCrop()
+                | ops.ColorJitter()
                 | ops.Boxes()
                 | ops.Points()
             ):
                 raise AssertionError(f"{op!r} is not on the serving side")
+            case ops.Brightness() | ops.Contrast() | ops.Saturation():
+                raise NotImplementedError(repr(op))
             case ops.Decode() | ops.Pixels() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
                 pass  # these move none
             case _ as never:
