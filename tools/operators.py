@@ -19,7 +19,7 @@ HEAD = """# Operators
 
 A pipeline file lists the operators in the order of the data. In Python, `pixprep.resize(256)` is the op
 `{"op": "resize", "size": 256}`. Every op may have a `name`, by which a later op's `from` refers to it. Every op but
-`decode` may have `only`, `"training"` or `"serving"`: the side that has it ([training.md](training.md#one-file)).
+`decode` and `pixels` may have `only`, `"training"` or `"serving"`: the side that has it ([training.md](training.md#one-file)).
 Sizes are in pixels, height before width.
 """
 
@@ -79,6 +79,8 @@ def _words(kind: types.Type, default: object) -> str:
             return f"list of {_words(kind.item_type, default)}s"
         case types.TupleType():  # of one type
             return f"list of {len(kind.item_types)} {_words(kind.item_types[0], default)}s"
+        case types.DictType():
+            return "object"
         case types.BoolType():
             return "true or false"
         case types.IntType():
@@ -93,6 +95,8 @@ def _words(kind: types.Type, default: object) -> str:
 def _default(field: types.Field) -> str:
     if field.required:
         return "required"
+    if field.default_factory is dict:
+        return "default `{}`"
     return "optional" if field.default is None else f"default `{json.dumps(field.default)}`"
 
 

@@ -19,10 +19,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pixprep import presets
+from pixprep.applying import apply
 from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
+from pixprep.operators import Operator, operator
 from pixprep.ops import OPS
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import Origin
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Contrast as contrast
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
+    from pixprep.ops import Extern as extern
     from pixprep.ops import Flip as flip
     from pixprep.ops import Letterbox as letterbox
     from pixprep.ops import Normalize as normalize
@@ -80,15 +83,18 @@ __all__ = [
     "ImageSpec",
     "Limits",
     "Loader",
+    "Operator",
     "Origin",
     "Pipeline",
     "PipelineError",
     "PixprepError",
     "SetupError",
     "TensorSpec",
+    "apply",
     "boxes_to_original",
     "boxes_to_tensor",
     "load",
+    "operator",
     "points_to_original",
     "points_to_tensor",
     "presets",

@@ -315,6 +315,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
     serve.add_argument("--host", default="127.0.0.1", help=_DEFAULT)
     serve.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
+    named = "installed operators, by their names, that pipelines may call; see docs/own-operators.md"
+    serve.add_argument("--allow-operators", nargs="+", default=(), metavar="NAME", help=named)
     shared = "let clients on this machine register shared memory, with which they can end Triton"
     serve.add_argument("--allow-shared-memory", action="store_true", help=shared)
     for name, port in (("http", 8000), ("grpc", 8001), ("metrics", 8002)):

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep import presets
+from pixprep import operators, presets
 from pixprep.decoders import Format, Limits
 from pixprep.doubts import black_margins
 from pixprep.engine import Engine
@@ -53,9 +53,10 @@ def write_repository(
     from pixprep.repository import build, try_out
 
     photo = _photo(image)
-    given = Pipeline.load(pipeline) if pipeline else None
     if options["parameters"] is not None:
         options["parameters"] = dict(options["parameters"])
+    allowed = (options["parameters"] or {}).get("allow_operators", "").split()
+    given = Pipeline.load(pipeline, operators=allowed) if pipeline else None
     built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
     for path in built.paths:
         say(path)
@@ -387,6 +388,7 @@ def serve_models(
     page: bool,
     page_port: int,
     log_format: str,
+    allow_operators: Sequence[str],
     **options: Any,
 ) -> int:
     """Serve a model repository with the embedded Triton, until Ctrl-C.
@@ -399,6 +401,9 @@ def serve_models(
     from pixprep.serve.relay import Relay
     from pixprep.serve.server import Server
 
+    if allow_operators:  # Triton's processes have our environment
+        names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
+        os.environ[operators.VARIABLE] = " ".join(dict.fromkeys(names))
     as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None

@@ -10,6 +10,7 @@ import numpy as np
 
 from pixprep import augment, draw, levels, ops, plan
 from pixprep.errors import PipelineError, unreachable
+from pixprep.operators import Operator, find
 from pixprep.ops import as_tuple
 from pixprep.plan import (
     Affine,
@@ -46,6 +47,7 @@ class Lowered:
         fill: the colour of the margins so far; None: there is none.
         levels: what is done to the levels.
         arithmetic: what is done to the value.
+        operators: that ``extern`` may name, see ``operators.find``.
     """
 
     decode: ops.FirstOp
@@ -55,6 +57,7 @@ class Lowered:
     fill: tuple[int, ...] | None = None
     levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
+    operators: tuple[Operator | str, ...] = ()
 
     @property
     def geometry(self) -> Geometry:
@@ -199,6 +202,11 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     like=op.like,
                 )
             )
+        case ops.Extern():
+            step = find(op.operator, op.version, before.operators).use(op.fields)
+            if step.operator.place == "tensor":
+                raise PipelineError(f"{step.operator} takes a tensor: it stands right behind tensor")
+            return before.do(step)
         case ops.Normalize():
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:

@@ -35,7 +35,8 @@ def odd_ranges(pipeline: Pipeline) -> list[str]:
 
 def _odd_range(pipeline: Pipeline, output: Output) -> str:
     places = [index for index, op in enumerate(pipeline.definition) if isinstance(op, Normalize) and op in output.chain]
-    if not places or not isinstance(pipeline.plan.outputs[output.name], TensorPlan):
+    plan = pipeline.plan.outputs[output.name]
+    if not places or not isinstance(plan, TensorPlan) or plan.calls:  # an operator may give it any values
         return ""
     why = _why_odd(_ends(pipeline, output.name))
     if not why:
@@ -80,7 +81,7 @@ def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
     assert isinstance(op, Normalize)
     ops[index] = Normalize(mean=op.mean, std=op.std, scale=scale, arithmetic=op.arithmetic)
     try:
-        return not _why_odd(_ends(Pipeline(ops), name))
+        return not _why_odd(_ends(Pipeline(ops, operators=pipeline.operators), name))
     except PipelineError:
         return False
 

@@ -267,7 +267,7 @@ class Engine:
 
     def _array(self, name: str, count: int) -> Array:
         """Room for one output of a batch; a few numbers an image stay where Python is."""
-        spec = self.plan.outputs[name].spec
+        spec = self.pipeline.outputs[name].spec
         shape = (count, *spec.shape)
         return self._device.empty(shape, spec.dtype) if name in self._kernels else np.empty(shape, spec.dtype)
 
@@ -287,8 +287,15 @@ class Engine:
                 else:
                     images[rows[index]] = result
                     batch.placed[index] = result.placed
+            failed: dict[int, ImageError] = {}
             for name, array in batch.outputs.items():
-                self._write(name, images, array)
+                failed |= self._write(name, images, array)
+            for index in chunk.indices if failed else ():
+                if (row := rows[index]) in failed:
+                    batch.errors[index], batch.placed[index] = failed[row], None
+                    del images[row]
+                    for array in batch.outputs.values():
+                        array[row] = 0
             after_transform = perf_counter()
             if keep is not None:
                 for index, result in zip(chunk.indices, results, strict=True):
@@ -299,8 +306,8 @@ class Engine:
             batch.transform_s[index] = (after_transform - after_decode) / len(chunk.indices)
         return list(images.values())
 
-    def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> None:
-        """One output of the images of a chunk, by their rows."""
+    def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
+        """One output of the images of a chunk, by their rows; and the rows of those that an operator failed on."""
         output = self.plan.outputs[name]
         match output:
             case SizePlan():
@@ -312,9 +319,11 @@ class Engine:
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
-                self._kernels[name].run(pixels, placements, array, [*images])
+                failed = self._kernels[name].run(pixels, placements, array, [*images])
+                return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
             case _ as never:
                 unreachable(never)
+        return {}
 
     def split(self, pixels: Any) -> list[Array]:
         """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views."""

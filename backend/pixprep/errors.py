@@ -21,6 +21,7 @@ Reason = Literal[
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
     "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image
+    "OPERATOR",  # an operator of the user's failed on it
     "UNREADABLE",  # of a data set: a file cannot be opened or read
     "BAD_RECORD",  # of a data set: a record or an annotation makes no sense
 ]

@@ -8,7 +8,20 @@ from pixprep import draw
 from pixprep.compiler import Lowered, lower
 from pixprep.draw import RandomStep
 from pixprep.errors import ImageError, unreachable
-from pixprep.ops import Boxes, Decode, Normalize, OriginalSize, Pixels, Points, Tensor, Transform, is_on, op_name
+from pixprep.operators import find
+from pixprep.ops import (
+    Boxes,
+    Decode,
+    Extern,
+    Normalize,
+    OriginalSize,
+    Pixels,
+    Points,
+    Tensor,
+    Transform,
+    is_on,
+    op_name,
+)
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
 from pixprep.plan import (
@@ -48,9 +61,8 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
     lines = [f"pipeline{where}"]
     places = [index for index, op in enumerate(pipeline.definition) if is_on(op, pipeline.side)]
     for index, op, image in zip(places, pipeline.ops, pipeline.images, strict=True):
-        name = op.name or op_name(op)
-        is_output = name in pipeline.outputs
-        result = f"output {pipeline.outputs[name].spec}" if is_output else str(image)
+        specs = [output.spec for output in pipeline.outputs.values() if output.chain[-1] is op]
+        result = f"output {specs[0]}" if specs else str(image)
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
         lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
@@ -61,7 +73,8 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines.append("  the values are then near the library's, not equal")
         lines.append(f"  e.g. {height} x {width}: to 1/{_denominator(plan, height, width)}")
     for name, output in plan.outputs.items():
-        lines += ["", f"  {name}: {output.spec}, {output.spec.n_bytes:,} bytes an image"]
+        spec = pipeline.outputs[name].spec
+        lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes an image"]
         lines += [f"    {line}" for line in _output(output, height, width)]
     for name, annotation in plan.annotations.items():
         lines += ["", f"  {name}: {_annotation(annotation)}"]
@@ -81,6 +94,8 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
         for index, channel in enumerate(output.channels):
             name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
             yield f"{name}: {_formula(output.arithmetic, index)}"
+        for call in output.calls:
+            yield str(call)
 
 
 def _annotation(plan: AnnotationPlan) -> str:
@@ -122,6 +137,7 @@ def op_words(pipeline: Pipeline) -> list[str]:
     """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
     assert isinstance(first, Decode | Pixels)
+    before = Lowered(first)
     words = []
     for op, image in zip(pipeline.ops, pipeline.images, strict=True):
         match op:
@@ -140,12 +156,14 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 words.append("give the boxes of the image here")
             case Points():
                 words.append("give the points of the image here")
+            case Extern():
+                words.append(str(find(op.operator, op.version, pipeline.operators).use(op.fields)))
             case Normalize():
-                steps = lower(op, Lowered(first), image).arithmetic
+                steps = lower(op, before, image).arithmetic
                 formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
                 words.append("; ".join(formulas))
             case _:
-                words.append(", ".join(_geometry(lower(op, Lowered(first), image).geometry)))
+                words.append(", ".join(_geometry(lower(op, before, image).geometry)))
     return words
 
 

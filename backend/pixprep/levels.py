@@ -2,7 +2,8 @@
 
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
 ``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Filter`` looks at neighbours, a ``Warp``
-looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a rectangle. Two curves are one (``folded``);
+looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a rectangle, an
+``Extern`` calls a user's operator. Two curves are one (``folded``);
 nothing else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18 levels in hue,
 and 127 in rotation.
 
@@ -17,6 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.operators import Extern
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
@@ -153,7 +155,7 @@ def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Cu
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
-LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase
+LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase | Extern
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -177,7 +179,7 @@ def is_pointwise(step: LevelStep) -> bool:
 
 def keeps_places(step: LevelStep) -> bool:
     """Whether a pixel stays where it is, so that a mirror may come before or after."""
-    return not isinstance(step, Warp | Take | Erase)
+    return not isinstance(step, Warp | Take | Erase | Extern)
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:

@@ -7,19 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pixprep import pipeline_file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
+from pixprep.operators import Operator, OperatorCall, find
 from pixprep.ops import (
     AnnotationOp,
     AnyOp,
     CenterCrop,
     Crop,
     Decode,
+    Extern,
     Letterbox,
     Op,
     OutputOp,
@@ -91,8 +93,10 @@ class Pipeline:
     on one. Both sides are checked when the pipeline is made, also against each other: see docs/pipeline-file.md.
 
     Args:
-        ops: in the order of the data; the first is ``decode`` or ``pixels``, at least one is ``tensor``.
+        ops: in the order of the data; the first is ``decode`` or ``pixels``, at least one is ``tensor``. An operator of
+            the user's is there by its call.
         origin: where an imported pipeline comes from.
+        operators: that its ops of the kind ``extern`` name; of installed ones that are allowed, their names.
 
     Raises:
         PipelineError: names the op by its place, ``ops[2] "tensor": …``.
@@ -103,33 +107,46 @@ class Pipeline:
             asked.
         ops: the ops of this side.
         origin: as given.
+        operators: as given, and those of the calls.
         images: for each op the spec of the image that leaves it.
         outputs: what the pipeline gives, by name, in the order of the ops.
         plan: what it is compiled to.
     """
 
-    def __init__(self, ops: Sequence[Op], *, origin: Origin | None = None) -> None:
-        if isinstance(ops, Op | str | Path):
+    def __init__(
+        self,
+        ops: Sequence[Op | OperatorCall],
+        *,
+        origin: Origin | None = None,
+        operators: Sequence[Operator | str] = (),
+    ) -> None:
+        if isinstance(ops, Op | OperatorCall | str | Path):
             raise PipelineError("ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file")
         checked: list[AnyOp] = []
-        for index, op in enumerate(ops):
+        known = [*operators]
+        for index, each in enumerate(ops):
+            op: Op | OperatorCall = each
+            if isinstance(op, OperatorCall):
+                known.append(op.operator)
+                op = extern(op)
             if not isinstance(op, Op):
                 raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {op!r}")
             with _at(index, op):
                 checked.append(pipeline_file.convert(op))
-        self._make(checked, origin)
+        self._make(checked, origin, known)
 
-    def _make(self, ops: Sequence[AnyOp], origin: Origin | None) -> None:
+    def _make(self, ops: Sequence[AnyOp], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
         """Wire, infer and compile ops whose fields have been checked."""
         self.definition: tuple[AnyOp, ...] = tuple(ops)
         self.origin = origin
+        self.operators = tuple(dict.fromkeys(operators))
         self._chains: dict[Side, _Chain] = {}
         with_tensor = [side for side in SIDES if any(isinstance(op, Tensor) and is_on(op, side) for op in ops)]
         if not with_tensor or all(is_on(op, side) for op in ops for side in SIDES):
-            self._chains = dict.fromkeys(SIDES, _compiled(enumerate(ops)))
+            self._chains = dict.fromkeys(SIDES, _compiled(enumerate(ops), self.operators))
         else:
             for side in with_tensor:
-                self._chains[side] = _compiled_side(ops, side)
+                self._chains[side] = _compiled_side(ops, side, self.operators)
             if len(with_tensor) == 2:
                 _check_alike(self._chains["training"], self._chains["serving"])
         self.side: Side = "serving" if "serving" in self._chains else "training"
@@ -176,7 +193,7 @@ class Pipeline:
         if not isinstance(first, Pixels):
             return self
         other = Pipeline.__new__(Pipeline)
-        other._make([Decode(color=first.color, name=first.name), *self.definition[1:]], self.origin)
+        other._make([Decode(color=first.color, name=first.name), *self.definition[1:]], self.origin, self.operators)
         return other.at(self.side)
 
     @property
@@ -213,10 +230,10 @@ class Pipeline:
         return _n_bytes(self.outputs)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Pipeline:
-        """The pipeline that the text of a pipeline file describes."""
+    def from_json(cls, text: str | bytes, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
+        """The pipeline that the text of a pipeline file describes; see ``load``."""
         pipeline = cls.__new__(cls)
-        pipeline._make(*pipeline_file.loads(text))
+        pipeline._make(*pipeline_file.loads(text), operators)
         return pipeline
 
     def to_json(self) -> str:
@@ -224,11 +241,17 @@ class Pipeline:
         return pipeline_file.dumps(self.definition, self.origin)
 
     @classmethod
-    def load(cls, path: str | Path) -> Pipeline:
+    def load(cls, path: str | Path, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
         """Read a pipeline file.
+
+        Args:
+            path: of the file.
+            operators: of the user's that it may name; of installed ones that are allowed, their names. Those that the
+                environment variable ``PIXPREP_ALLOW_OPERATORS`` names are allowed, too.
 
         Raises:
             PipelineError: the file cannot be read or is wrong; the message begins with its name.
+            SetupError: an installed operator does not load.
         """
         path = Path(path)
         try:
@@ -239,7 +262,7 @@ class Pipeline:
             why = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
             raise PipelineError(f"{path.name or path}: {why}") from None
         try:
-            return cls.from_json(text)
+            return cls.from_json(text, operators=operators)
         except PipelineError as error:
             raise PipelineError(f"{path.name}: {error}") from None
 
@@ -270,10 +293,11 @@ class Pipeline:
         return pipeline_html(self)
 
 
-def _compiled_side(ops: Sequence[AnyOp], side: Side) -> _Chain:
+def _compiled_side(ops: Sequence[AnyOp], side: Side, operators: tuple[Operator | str, ...]) -> _Chain:
     """The chain of one side."""
     these = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
-    return _compiled(these, f"in {side}: ", _size_hint([op for op in ops if not is_on(op, side)], side))
+    hint = _size_hint([op for op in ops if not is_on(op, side)], side)
+    return _compiled(these, operators, f"in {side}: ", hint)
 
 
 def _size_hint(others: Sequence[AnyOp], side: Side) -> str:
@@ -293,13 +317,16 @@ def _size_hint(others: Sequence[AnyOp], side: Side) -> str:
     return ""
 
 
-def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str = "") -> _Chain:
+def _compiled(
+    ops: Iterable[tuple[int, AnyOp]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
+) -> _Chain:
     """Wire, infer and compile, in one walk over the ops, each with its place in the file."""
     nodes: dict[int, _Node] = {}
     names: dict[str, int] = {}
     plans: dict[str, OutputPlan] = {}
     annotations: dict[str, AnnotationPlan] = {}
     outputs: dict[str, Output] = {}
+    tensors: dict[int, str] = {}  # by the place of the last op that made them
     counts: Counter[str] = Counter()
     chain: list[AnyOp] = []
     last: int | None = None
@@ -307,7 +334,7 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str 
         with _at(index, op, where):
             taken = _taken(index, op, names, last)
             if isinstance(op, FIRST):
-                node = _Node(op.infer(), (op,), Lowered(op))
+                node = _Node(op.infer(), (op,), Lowered(op, operators=operators))
             elif isinstance(op, OutputOp):
                 node = nodes[taken]
                 if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
@@ -316,6 +343,19 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str 
                 _check_output(output.name, (*outputs, *annotations))
                 outputs[output.name] = output
                 plans[output.name] = output_plan(op, output.spec, node.lowered)
+                if isinstance(op, Tensor):
+                    tensors[index] = output.name
+            elif isinstance(op, Extern) and taken in tensors and _of_tensors(op, operators):
+                node = nodes[taken]
+                old = outputs.pop(tensors.pop(taken))
+                before = plans.pop(old.name)
+                step = find(op.operator, op.version, operators).use(op.fields)
+                output = Output(op.name or old.name, step.result(old.spec), (*old.chain, op))
+                _check_output(output.name, (*outputs, *annotations))
+                _check_size(old.spec.n_bytes, where)  # it is made, too
+                assert isinstance(before, TensorPlan)
+                outputs[output.name], tensors[index] = output, output.name
+                plans[output.name] = replace(before, calls=(*before.calls, step))
             elif isinstance(op, AnnotationOp):
                 node = nodes[taken]
                 name = op.name or op_name(op)
@@ -323,24 +363,44 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str 
                 annotations[name] = annotation_plan(op, node.lowered)
                 _check_once(annotations)
             else:
-                image, before, lowered = nodes[taken]
+                image, chained, lowered = nodes[taken]
                 key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
                 counts[op_name(op)] += op.name is None
-                node = _Node(op.infer(image), (*before, op), lower(op, lowered, image, key))
+                node = _Node(op.infer(image), (*chained, op), lower(op, lowered, image, key))
             nodes[index] = node
             chain.append(op)
             last = index
     if not any(isinstance(op, Tensor) for op in chain):
         raise PipelineError("ops: no op gives a tensor: end with tensor")
-    if _n_bytes(outputs) > MAX_OUTPUT_BYTES:
-        raise PipelineError(
-            f"ops: {where}the outputs of one image take {_n_bytes(outputs):,} bytes; at most {MAX_OUTPUT_BYTES:,} "
-            "leave the server in one answer"
-        )
+    _check_size(_n_bytes(outputs), f"ops: {where}")
     images = tuple(node.image for node in nodes.values())
     first = chain[0]
     assert isinstance(first, FIRST)
     return _Chain(tuple(chain), images, outputs, whole_plan(first, plans, annotations))
+
+
+def extern(call: OperatorCall) -> Extern:
+    """The op that a file has for the call of an operator."""
+    return Extern(
+        operator=call.operator.name,
+        version=call.operator.version,
+        fields=dict(call.fields),
+        name=call.name,
+        from_=call.from_,
+        only=call.only,
+    )
+
+
+def _of_tensors(op: Extern, operators: Sequence[Operator | str]) -> bool:
+    return find(op.operator, op.version, operators).place == "tensor"
+
+
+def _check_size(n_bytes: int, where: str) -> None:
+    if n_bytes > MAX_OUTPUT_BYTES:
+        raise PipelineError(
+            f"{where}the outputs of one image take {n_bytes:,} bytes; at most {MAX_OUTPUT_BYTES:,} "
+            "leave the server in one answer"
+        )
 
 
 def _n_bytes(outputs: dict[str, Output]) -> int:
@@ -384,6 +444,7 @@ def _check_alike(training: _Chain, serving: _Chain) -> None:
             ("channels", served.channels, trained.channels),
             ("values", _range(output.spec, served), _range(theirs, trained)),
             ("arithmetic", served.arithmetic, trained.arithmetic),
+            ("operators", served.calls, trained.calls),
         ):
             if here != there:
                 raise PipelineError(

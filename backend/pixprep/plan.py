@@ -25,6 +25,7 @@ from pixprep.augment import Augment
 from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.levels import LevelStep, Take
+from pixprep.operators import Extern
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import Alpha, BoxFormat, Chroma, Color, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
@@ -578,6 +579,7 @@ class TensorPlan:
         fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
         channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
         arithmetic: what is done to the value, in this order.
+        calls: operators that are then given the tensor, one after the other; ``spec`` is that of the first's tensor.
         is_real: the resize gives float32 values, not uint8 levels, and the arithmetic is done on every one of them.
     """
 
@@ -586,6 +588,7 @@ class TensorPlan:
     fill: tuple[int, ...]
     channels: tuple[int, ...]
     arithmetic: tuple[ArithmeticStep, ...]
+    calls: tuple[Extern, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse arithmetic that overflows, or makes all levels one; every step is monotone, so black and white tell.
@@ -606,6 +609,11 @@ class TensorPlan:
                     f"normalize: black and white differ by {difference:.2g} in {dtype}, so that every pixel would "
                     'become the same value: choose a larger "scale", or a smaller "mean" or "std"'
                 )
+
+    @property
+    def operators(self) -> tuple[Extern, ...]:
+        """Every use of an operator, in its order."""
+        return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
 
     @property
     def is_real(self) -> bool:

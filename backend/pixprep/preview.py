@@ -145,7 +145,7 @@ def preview(
         levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
-    with Engine(Pipeline(ops), threads=1, limits=limits, damage=damage) as engine:
+    with Engine(Pipeline(ops, operators=pipeline.operators), threads=1, limits=limits, damage=damage) as engine:
         batch = engine.run_batch([encoded])
     if batch.errors[0] is not None:
         raise batch.errors[0]

@@ -20,7 +20,8 @@ profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
 ops.op
-ops.color ops.decode ops.geometry ops.levels ops.outputs
+operators
+ops.color ops.decode ops.extern ops.geometry ops.levels ops.outputs
 ops.random
 ops
 draw levels
@@ -41,9 +42,10 @@ kernels.resample kernels.compiled kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
+kernels.staged
 devices
 devices.cpu devices.gpu
-engine
+applying engine
 data.cache data.fields data.order data.prefetch data.recycling data.timeline
 data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch

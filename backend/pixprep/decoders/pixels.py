@@ -21,7 +21,7 @@ MOST = 128
 """Images of a chunk on a GPU, as of one that decodes."""
 
 
-class Arrays(NamedTuple):
+class OfDevice(NamedTuple):
     """What a decoder of pixels asks of its device.
 
     Attributes:
@@ -44,7 +44,7 @@ class PixelsDecoder:
         arrays: of the device.
     """
 
-    def __init__(self, plan: Plan, limits: Limits, arrays: Arrays) -> None:
+    def __init__(self, plan: Plan, limits: Limits, arrays: OfDevice) -> None:
         assert plan.takes is not None
         self._plan = plan
         self._order: Color = plan.takes

@@ -16,16 +16,20 @@ import numpy as np
 
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.cpu import CpuDecoder
-from pixprep.decoders.pixels import Arrays, PixelsDecoder, host_array
+from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.resampling import forget
+from pixprep.kernels.staged import StagedKernel, needs_stages
+from pixprep.operators import Arrays
 from pixprep.plan import Plan, TensorPlan
 from pixprep.spec import DType
 
 
 class Cpu:
-    """See ``Device``."""
+    """See ``Device``, and ``staged.Parts``."""
+
+    library: Arrays = "numpy"
 
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or len(os.sched_getaffinity(0))
@@ -35,14 +39,14 @@ class Cpu:
         """See ``Device``."""
         del codec  # there is one
         if plan.takes:
-            self._decoder = PixelsDecoder(plan, limits, Arrays(self.array, ready=lambda array: array, budget=None))
+            self._decoder = PixelsDecoder(plan, limits, OfDevice(self.array, ready=lambda array: array, budget=None))
         else:
             self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
         return self._decoder
 
-    def kernel(self, plan: TensorPlan) -> CpuKernel:
+    def kernel(self, plan: TensorPlan) -> CpuKernel | StagedKernel:
         """See ``Device``."""
-        return CpuKernel(plan)
+        return StagedKernel(plan, self) if needs_stages(plan) else CpuKernel(plan)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``."""
@@ -51,6 +55,14 @@ class Cpu:
     def array(self, value: Any) -> Array:
         """See ``Device``."""
         return host_array(value)
+
+    def on_host(self, array: Array) -> Array:
+        """See ``Parts``."""
+        return np.array(array)
+
+    def copy(self, value: Any, out: Array) -> None:
+        """See ``Parts``."""
+        out[...] = value
 
     def lane(self) -> AbstractContextManager[None]:
         """See ``Device``."""

@@ -17,12 +17,14 @@ from nvidia import nvimgcodec
 
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.gpu import GpuDecoder, Memory
-from pixprep.decoders.pixels import Arrays, PixelsDecoder, host_array
+from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, launch
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel
 from pixprep.kernels.resampling import forget
+from pixprep.kernels.staged import StagedKernel, needs_stages
+from pixprep.operators import Arrays
 from pixprep.plan import Placement, Plan, TensorPlan
 from pixprep.spec import DType
 
@@ -59,7 +61,7 @@ class _Lent:
 
 
 class Gpu:
-    """See ``Device``.
+    """See ``Device``, and ``staged.Parts``.
 
     Args:
         index: which GPU, as CUDA numbers them.
@@ -70,6 +72,7 @@ class Gpu:
     """
 
     lanes = 2
+    library: Arrays = "cupy"
 
     def __init__(self, index: int, threads: int | None = None) -> None:
         try:
@@ -92,7 +95,7 @@ class Gpu:
             SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
         """
         if plan.takes:
-            self._decoder = PixelsDecoder(plan, limits, Arrays(self.array, ready=_readable, budget=PIXEL_BYTES))
+            self._decoder = PixelsDecoder(plan, limits, OfDevice(self.array, ready=_readable, budget=PIXEL_BYTES))
             return self._decoder
         with self.lane():
             self._decoder = GpuDecoder(
@@ -113,12 +116,14 @@ class Gpu:
             )
         return self._decoder
 
-    def kernel(self, plan: TensorPlan) -> GpuKernel:
+    def kernel(self, plan: TensorPlan) -> GpuKernel | StagedKernel:
         """See ``Device``; NVRTC compiles here.
 
         Raises:
             SetupError: no kernels compile here that compute what the CPU does.
         """
+        if needs_stages(plan):
+            return StagedKernel(plan, self)
         with self._device:
             self._kernels.append(_checked_kernel(plan))
         return self._kernels[-1]
@@ -134,6 +139,15 @@ class Gpu:
         """See ``Device``: CuPy's of what lies on a GPU, as CuPy, PyTorch, JAX or Triton have it; else NumPy's."""
         with self._device:
             return _array_of(value)
+
+    def on_host(self, array: Array) -> Any:
+        """See ``Parts``."""
+        return array.get()
+
+    def copy(self, value: Any, out: Array) -> None:
+        """See ``Parts``: on the lane's stream, without a kernel of CuPy's for what is contiguous."""
+        given = cupy.asarray(value) if isinstance(value, np.ndarray) else cupy.ascontiguousarray(value)
+        out.data.copy_from_device_async(given.data, out.nbytes, cupy.cuda.get_current_stream())
 
     @contextmanager
     def lane(self) -> Iterator[None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pixprep.decoders import Pixels
+from pixprep.errors import ImageError
 from pixprep.plan import Placement
 
 Array = Any
@@ -17,7 +18,7 @@ class Kernel(Protocol):
 
     def run(
         self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
-    ) -> None:
+    ) -> Mapping[int, ImageError] | None:
         """Write the tensor of each image.
 
         Args:
@@ -25,4 +26,7 @@ class Kernel(Protocol):
             placements: the plan's geometry at each image's size, and how the image lies in its pixels if that differs.
             outs: (n, *plan.spec.shape) of its dtype, C-contiguous.
             places: where each image's tensor lies in ``outs``; every value of it is written, and no other.
+
+        Returns:
+            By their place in ``images``, those that an operator of the user's failed on; None: it has none.
         """

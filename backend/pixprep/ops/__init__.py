@@ -10,6 +10,7 @@ from typing import get_args
 
 from pixprep.ops.color import Brightness, ColorJitter, Contrast, Saturation
 from pixprep.ops.decode import Decode, Pixels
+from pixprep.ops.extern import Extern
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
@@ -18,7 +19,7 @@ from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResi
 
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
 LevelsOp = Brightness | Contrast | Saturation | ColorJitter
-ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
+ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Extern | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
 FirstOp = Decode | Pixels
@@ -40,6 +41,7 @@ __all__ = [
     "Contrast",
     "Crop",
     "Decode",
+    "Extern",
     "FirstOp",
     "Flip",
     "ImageOp",

@@ -23,7 +23,7 @@ from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
 from pixprep.serve.client import ModelInput, Spent, Triton
 from pixprep.serve.server import curl_line
-from pixprep.triton.config import PIPELINE_FILE, Options, options
+from pixprep.triton.config import PIPELINE_FILE, Options, options, read_pipeline
 
 Array = npt.NDArray[Any]
 Config = Mapping[str, Any]
@@ -137,7 +137,7 @@ class Photos:
             given = options(triton.config(name)) if name else None
         if not name or not given:
             return None
-        pipeline = Pipeline.load(self._newest(name))
+        pipeline = read_pipeline(self._newest(name))
         if not self._drawing.acquire(timeout=_BUSY_S):
             raise SetupError("other photos are being drawn: try again")
         try:

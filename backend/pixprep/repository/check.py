@@ -111,14 +111,14 @@ def side_notes(path: Path) -> list[str]:
     """Of each pipeline of a repository, or of a pipeline file: what serving leaves out, and what it does otherwise."""
     notes = []
     for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
-        with suppress(PipelineError):  # which is a problem, and said as such
-            pipeline = Pipeline.load(file)
+        with suppress(PipelineError, SetupError):  # which is a problem, and said as such
+            pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
             notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline)) if each]
     return notes
 
 
-def _problem(where: str, error: PipelineError) -> Problem:
+def _problem(where: str, error: PipelineError | SetupError) -> Problem:
     """What an error says that may begin with the name of its file."""
     return Problem(where, str(error).removeprefix(f"{Path(where).name}: "))
 
@@ -216,14 +216,15 @@ def _read_pixprep(
             continue
         where = path.relative_to(folder.parent).as_posix()
         try:
-            pipeline = Pipeline.load(path).for_serving()
+            allowed = model_config.options(config).allow_operators
+            pipeline = Pipeline.load(path, operators=allowed).for_serving()
             odd = odd_ranges(pipeline)
             file, where = where, f"{folder.name}/{CONFIG_FILE}"
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest
             if model_config.options(config).odd_range == "refused":
                 remedy = f'or set the parameter odd_range to "meant" in {where}'
                 problems += [Problem(file, text, remedy) for text in odd]
-        except PipelineError as error:
+        except (PipelineError, SetupError) as error:
             problems.append(_problem(where, error))
     return model
 

@@ -25,7 +25,7 @@ from pixprep.preview import preview
 from pixprep.repository.labels import read_labels
 from pixprep.repository.pbtxt import LABELS_FILE, Names
 from pixprep.repository.ports import Classifier, connect, read_onnx
-from pixprep.triton.config import PIPELINE_FILE
+from pixprep.triton.config import PIPELINE_FILE, read_pipeline
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
         names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
         if name is not None and model != Names.of(name).preprocess:
             continue
-        pipeline = Pipeline.load(path).for_serving()
+        pipeline = read_pipeline(path).for_serving()
         yield from preview(pipeline, encoded).lines()
         onnx = repository / names.classifier / path.parent.name / "model.onnx"
         if model == names.preprocess and onnx.is_file():

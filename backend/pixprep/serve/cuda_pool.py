@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-from pixprep.pipeline import Pipeline
 from pixprep.triton import pool
-from pixprep.triton.config import pipeline_files
+from pixprep.triton.config import pipeline_files, read_pipeline
 
 
 def size(model_repository: Path, *, images_in_flight: int) -> int:
     """The bytes for the tensors of all pixprep models of a repository, and at least Triton's default."""
-    pipelines = map(Pipeline.load, pipeline_files(model_repository))
+    pipelines = map(read_pipeline, pipeline_files(model_repository))
     total = sum(pool.needed(pipeline, images_in_flight=images_in_flight) for pipeline in pipelines)
     return max(total, pool.TRITONS_DEFAULT)
 

@@ -7,6 +7,7 @@ input, the batch size and the parameters below; what the pipeline fixes (outputs
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,8 +16,9 @@ from typing import Any, Literal
 
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
+from pixprep.operators import check_name
 from pixprep.pipeline import MAX_OUTPUT_BYTES, Pipeline
-from pixprep.pipeline_file import quoted
+from pixprep.pipeline_file import quoted, read_bytes
 from pixprep.spec import DType
 
 Config = dict[str, Any]
@@ -40,8 +42,19 @@ _CHOICES = {
     "outputs": ("gpu", "cpu"),
     "odd_range": ("refused", "meant"),
 }
-_PARAMETERS = (*_CHOICES, PIXELS, "accept_base64", "damage", "threads", "max_request_bytes", *_LIMITS)
+_PARAMETERS = (
+    *_CHOICES,
+    PIXELS,
+    "accept_base64",
+    "allow_operators",
+    "damage",
+    "threads",
+    "max_request_bytes",
+    *_LIMITS,
+)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
+_ALLOWED = re.compile(r'key\s*:\s*"allow_operators"\s*,?\s*value\s*:?\s*\{\s*string_value\s*:\s*"([^"]*)"')
+_MAX_CONFIG_BYTES = 256 << 10
 _MOST_THREADS, _MOST = 1024, 999_999_999
 
 
@@ -63,6 +76,7 @@ class Options:
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
         accept_base64: an image may come as base64 text, from clients that speak JSON.
+        allow_operators: the names of the installed operators of users' that the pipeline may call.
         threads: that one instance decodes with; default: the cores of this process shared out among the instances.
         max_request_bytes: of all the images of one request.
         limits: what is refused from the header.
@@ -74,6 +88,7 @@ class Options:
     outputs: Literal["gpu", "cpu"]
     odd_range: Literal["refused", "meant"]
     accept_base64: bool
+    allow_operators: tuple[str, ...]
     threads: int
     max_request_bytes: int
     limits: Limits
@@ -96,11 +111,40 @@ def options(config: Mapping[str, Any]) -> Options:
     return Options(
         **{name: _choice(given, name, choices) for name, choices in _CHOICES.items()},
         accept_base64=_choice(given, "accept_base64", ("false", "true")) == "true",
+        allow_operators=_names(given.get("allow_operators", "")),
         damage=_choice(given, "damage", DAMAGES) if "damage" in given else None,
         threads=_number(given, "threads", share),
         max_request_bytes=_number(given, "max_request_bytes", 64 << 20),
         limits=_limits(given),
     )
+
+
+def read_pipeline(file: Path) -> Pipeline:
+    """The pipeline of a version of a model, with the installed operators that its ``config.pbtxt`` allows.
+
+    Raises:
+        PipelineError: the file cannot be read or is wrong.
+        SetupError: an installed operator does not load.
+    """
+    try:
+        text = read_bytes(file.parents[1] / "config.pbtxt", most=_MAX_CONFIG_BYTES).decode(errors="replace")
+    except OSError:  # it is optional
+        text = ""
+    found = _ALLOWED.search(text)
+    return Pipeline.load(file, operators=_names(found[1]) if found else ())
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The operators that the parameter allows."""
+    names = tuple(text.replace(",", " ").split())
+    for name in names:
+        try:
+            check_name(name)
+        except PipelineError:
+            raise PipelineError(
+                f"parameters: allow_operators are names such as acme.denoise, not {quoted(name)}"
+            ) from None
+    return names
 
 
 def _choice(given: Mapping[str, str], name: str, choices: Sequence[str]) -> Any:

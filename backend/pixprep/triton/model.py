@@ -88,7 +88,7 @@ class TritonPythonModel:
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
         """Fill in what ``config.pbtxt`` leaves out; refuse what contradicts the pipeline."""
         config = auto_complete_model_config.as_dict()
-        pipeline = Pipeline.load(Path(pb_utils.get_model_dir()) / model_config.PIPELINE_FILE).for_serving()
+        pipeline = _pipeline(Path(pb_utils.get_model_dir()), model_config.options(config))
         # The dictionary is live; max_batch_size alone has no effect through it.
         full = model_config.complete(config, pipeline)
         auto_complete_model_config.set_max_batch_size(full["max_batch_size"])
@@ -103,7 +103,8 @@ class TritonPythonModel:
         warnings.filterwarnings("ignore", module=r"PIL\.")
         config = json.loads(args["model_config"])
         version = Path(args["model_repository"]) / args["model_version"]
-        pipeline = Pipeline.load(version / model_config.PIPELINE_FILE).for_serving()
+        options = model_config.options(config)
+        pipeline = _pipeline(version, options)
         if pipeline.left_out:
             pb_utils.Logger.log_info(f"{args['model_name']}: {pipeline.left_out}")
         model_config.outputs(config, pipeline)
@@ -113,7 +114,6 @@ class TritonPythonModel:
                 f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
                 "up to 0.5 s; write `instance_group { count: 2 kind: KIND_CPU }`, or leave the policy out"
             )
-        options = model_config.options(config)
         doubts = odd_ranges(pipeline) if options.odd_range == "refused" else []
         for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` says so; who starts Triton may not ask it
             pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
@@ -230,6 +230,12 @@ class TritonPythonModel:
         self._watchdog.close()
         self._metrics.close()
         self._engine.close()
+
+
+def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
+    """The serving side of a version of a model."""
+    file = version / model_config.PIPELINE_FILE
+    return Pipeline.load(file, operators=options.allow_operators).for_serving()
 
 
 def _n_bytes(image: Any) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pixprep.pipeline import Pipeline
+from pixprep.plan import TensorPlan
 from pixprep.triton import config as model_config
 
 TRITONS_DEFAULT = 64 << 20
@@ -27,7 +28,11 @@ NO_PINNED_POOL = "--pinned-memory-pool-byte-size=0"
 
 def bytes_per_image(pipeline: Pipeline) -> int:
     """What one image's tensors take in the pool."""
-    return sum(output.spec.n_bytes for output in pipeline.outputs.values() if output.spec.layout is not None)
+    return sum(
+        output.spec.n_bytes
+        for name, output in pipeline.outputs.items()
+        if isinstance(pipeline.plan.outputs[name], TensorPlan)
+    )
 
 
 def needed(pipeline: Pipeline, *, images_in_flight: int = IMAGES_IN_FLIGHT) -> int:

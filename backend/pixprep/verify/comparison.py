@@ -48,12 +48,16 @@ def verify(
 
     Raises:
         SetupError: the original library cannot be used, and frozen vectors may not be used or there are none.
-        PipelineError: its decode has ``"reduced": true``.
+        PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's.
         PixprepError: a file cannot be read, or no image was compared.
     """
     pipeline = pipeline.for_serving().for_files()
     decode = pipeline.ops[0]
     assert isinstance(decode, ops.Decode)
+    if any(isinstance(op, ops.Extern) for op in pipeline.ops):
+        raise PipelineError(
+            "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
+        )
     if decode.reduced:
         raise PipelineError(
             'decode: "reduced": true equals no library, and nothing can be verified of it: '

@@ -157,6 +157,8 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.Points()
             ):
                 raise AssertionError(f"{op!r} is not on the serving side")
+            case ops.Extern():
+                raise AssertionError(f"{op!r} is compared with nothing")
             case ops.Brightness() | ops.Contrast() | ops.Saturation():
                 raise NotImplementedError(repr(op))
             case ops.Decode() | ops.Pixels() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():

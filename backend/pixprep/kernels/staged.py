@@ -1,0 +1,141 @@
+"""Plans with operators of the user's: each operator cuts its plan in two, and has the image between them to itself.
+
+What comes before an operator on levels gives an image, uint8 (height, width, channels); what comes after takes it as
+pixels. So the kernels of each device do both as they do any plan, and know no operator. The image is written and read
+once more for each operator: 0.1 ms for 224 x 224.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from pixprep import levels
+from pixprep.decoders import Pixels
+from pixprep.errors import ImageError, SetupError
+from pixprep.kernels import Array, Kernel
+from pixprep.operators import Arrays, Extern
+from pixprep.plan import Geometry, Placement, TensorPlan
+from pixprep.spec import DType, TensorSpec
+
+T = TypeVar("T")
+RECENT = 32
+"""Sizes of images between two parts of a plan, whose kernels are remembered."""
+
+
+class Parts(Protocol):
+    """What operators ask of a device.
+
+    Attributes:
+        library: whose arrays it has.
+    """
+
+    library: Arrays
+
+    def kernel(self, plan: TensorPlan) -> Kernel:
+        """The kernel of a part."""
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """An array on the device, its values not set."""
+
+    def on_host(self, array: Array) -> Any:
+        """A copy of an array as NumPy's."""
+
+    def copy(self, value: Any, out: Array) -> None:
+        """Write what an operator gave, NumPy's or the device's, into an array of the same shape and dtype."""
+
+
+class StagedKernel:
+    """See ``Kernel``.
+
+    Raises:
+        SetupError: an operator takes no arrays of this device.
+    """
+
+    def __init__(self, plan: TensorPlan, device: Parts) -> None:
+        for each in plan.operators:
+            if "numpy" not in each.operator.arrays and device.library not in each.operator.arrays:
+                raise SetupError(f'the operator {each.operator} takes CuPy arrays: take device="gpu"')
+        self._plan = plan
+        self._device = device
+        order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
+        self._fill = tuple(plan.fill[place] for place in order)  # of decoded channels
+        self._levels = [steps for steps, _ in _cut(plan.geometry.levels)]
+        self._part = lru_cache(RECENT)(self._part_of)
+
+    def run(
+        self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
+    ) -> Mapping[int, ImageError]:
+        """See ``Kernel.run``."""
+        failed: dict[int, ImageError] = {}
+        for index, (pixels, placement, place) in enumerate(zip(images, placements, places, strict=True)):
+            try:
+                self._run(pixels, placement, outs[place : place + 1])
+            except ImageError as error:
+                failed[index] = error.as_value()
+        return failed
+
+    def _run(self, pixels: Pixels, placement: Placement, out: Array) -> None:
+        for part, (steps, call) in enumerate(_cut(placement.levels)):
+            placed = placement._replace(levels=steps)
+            size = levels.size_after(steps, *placed.canvas)
+            kernel = self._part(part, size)
+            if call is not None:
+                shape = (*size, len(self._plan.channels))
+                image = self._device.empty((1, *shape), "uint8")
+                kernel.run([pixels], [placed], image, [0])
+                pixels = self._called(call, image[0], shape, "uint8")
+                placement = Geometry((), None, ()).place(*size)
+            elif self._plan.calls:
+                self._device.copy(self._changed(kernel, pixels, placed), out[0])
+            else:
+                kernel.run([pixels], [placed], out, [0])
+
+    def _changed(self, kernel: Kernel, pixels: Pixels, placed: Placement) -> Array:
+        """The tensor after its operators."""
+        spec = self._plan.spec
+        tensor = self._device.empty((1, *spec.shape), spec.dtype)
+        kernel.run([pixels], [placed], tensor, [0])
+        value = tensor[0]
+        for call in self._plan.calls:
+            spec = call.result(spec)
+            value = self._called(call, value, spec.shape, spec.dtype)
+        return value
+
+    def _called(self, call: Extern, array: Array, shape: Sequence[int], dtype: DType) -> Array:
+        """What an operator makes of an array of this device: one of this device again."""
+        if self._device.library in call.operator.arrays:
+            return call.run(array, shape=shape, dtype=dtype)
+        result = self._device.empty(shape, dtype)
+        self._device.copy(call.run(self._device.on_host(array), shape=shape, dtype=dtype), result)
+        return result
+
+    def _part_of(self, part: int, size: tuple[int, int]) -> Kernel:
+        """The kernel of what comes before, between or after operators on levels, for a canvas of this size."""
+        plan = replace(self._plan, calls=())
+        geometry = plan.geometry if part == 0 else Geometry((), None, ())
+        plan = replace(plan, geometry=replace(geometry, levels=self._levels[part]))
+        if part < len(self._levels) - 1:
+            channels = tuple(range(len(plan.channels)))
+            spec = TensorSpec(shape=(*size, len(channels)), dtype="uint8", layout="hwc", low=0, high=255)
+            plan = replace(plan, spec=spec, fill=self._fill, channels=channels, arithmetic=())
+        return self._device.kernel(plan)
+
+
+def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Extern | None]]:
+    """The steps before each operator, and that; at last those behind the last one, and None."""
+    part: list[T] = []
+    for step in steps:
+        if isinstance(step, Extern):
+            yield tuple(part), step
+            part = []
+        else:
+            part.append(step)
+    yield tuple(part), None
+
+
+def needs_stages(plan: TensorPlan) -> bool:
+    """Whether a plan has operators."""
+    return bool(plan.operators)

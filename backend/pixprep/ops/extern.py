@@ -1,0 +1,46 @@
+"""The op that stands for a user's operator."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from pixprep import operators
+from pixprep.errors import PipelineError
+from pixprep.ops.op import Op, need_whole_levels
+from pixprep.spec import ImageSpec
+
+
+class Extern(Op, frozen=True, tag="extern", kw_only=True):
+    """Call an operator of your own: a function that the file names, and that does not come from the file.
+
+    Whoever loads the file brings the operator, or allows one that is installed: see docs/own-operators.md. Without it
+    the file is refused. The operator says which of two places it has. One of ``levels`` takes the image after its
+    geometry, uint8 (height, width, channels), and gives the same shape. One of ``tensor`` stands right behind
+    ``tensor``, or behind another one, and changes that output, to the shape and dtype that it declares.
+
+    Args:
+        operator: its name, such as ``acme.denoise``; the ``name`` of every op is another thing.
+        version: of the operator; another one is refused.
+        fields: of the operator, by their names, of the types that it declares.
+    """
+
+    operator: str
+    version: int
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.operator, self.version, json.dumps(self.fields, sort_keys=True, default=repr)))
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        operators.check_name(self.operator)
+        if not 1 <= self.version <= operators.MAX_VERSION:
+            raise PipelineError(f'"version" must be 1 to {operators.MAX_VERSION}, not {self.version}')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change."""
+        need_whole_levels(image)
+        return image
