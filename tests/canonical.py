@@ -70,6 +70,7 @@ def smallest():
         {"op": "random_flip"},
         {"op": "random_zoom_out"},
         {"op": "random_iou_crop"},
+        {"op": "extern", "operator": "acme.denoise", "version": 1},
         {"op": "normalize"},
         {"op": "tensor"},
         {"op": "original_size"},

@@ -442,15 +442,19 @@ def _check_alike(training: _Chain, serving: _Chain) -> None:
             ("dtype", output.spec.dtype, theirs.dtype),
             ("layout", output.spec.layout, theirs.layout),
             ("channels", served.channels, trained.channels),
+            ("operators", _called(served), _called(trained)),
             ("values", _range(output.spec, served), _range(theirs, trained)),
             ("arithmetic", served.arithmetic, trained.arithmetic),
-            ("operators", served.calls, trained.calls),
         ):
             if here != there:
                 raise PipelineError(
                     f'ops: the tensor "{name}" has other {what} in training, {there}, than in serving, '
                     f"{here}: a model would be served what it was not trained on"
                 )
+
+
+def _called(plan: TensorPlan) -> str:
+    return " and ".join(map(str, plan.calls)) or "none"
 
 
 def _range(spec: TensorSpec, plan: TensorPlan) -> str:

@@ -1,0 +1,32 @@
+"""Three operators: one on levels, one on tensors, and one that fails on some images."""
+
+import numpy as np
+
+import pixprep as pp
+
+
+@pp.operator("acme.denoise", version=1)
+def denoise(pixels, *, strength: float = 0.5):
+    """Mix each pixel with the mean of itself and its four neighbours."""
+    padded = np.pad(pixels.astype(np.float32), ((1, 1), (1, 1), (0, 0)), mode="edge")
+    shifted = padded[:-2, 1:-1] + padded[2:, 1:-1] + padded[1:-1, :-2] + padded[1:-1, 2:] + padded[1:-1, 1:-1]
+    return np.rint(pixels + strength * (shifted / 5 - pixels)).astype(np.uint8)
+
+
+@pp.operator("acme.patches", version=2, place="tensor", shape=(16, 3 * 8 * 8), dtype="float16")
+def patches(tensor, *, backwards: bool = False):
+    """Cut a tensor [3, 32, 32] into 16 rows, one for each patch of 8 x 8."""
+    rows = tensor.reshape(3, 4, 8, 4, 8).transpose(1, 3, 0, 2, 4).reshape(16, -1).astype(np.float16)
+    return rows[::-1] if backwards else rows
+
+
+@pp.operator("acme.faulty", version=1)
+def faulty(pixels, *, what: str = "raise"):
+    """Fail on an image whose first level is under 128."""
+    if pixels[0, 0, 0] >= 128:
+        return pixels
+    if what == "say":
+        raise pp.ImageError("OPERATOR", "too dark")
+    if what == "shape":
+        return pixels[1:]
+    raise RuntimeError("/secret/path of the operator")

@@ -1,0 +1,440 @@
+"""Operators of the user's: how they are made, found and called, and what becomes of their mistakes."""
+
+import logging
+import pickle
+import threading
+from typing import Literal, Optional
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, scene
+from pixprep.errors import REASONS
+from pixprep.explain import explain, op_words
+from pixprep.operators import find
+from pixprep.preview import preview
+from pixprep.verify import verify
+
+
+@pp.operator("acme.scaled", version=1)
+def scaled(pixels, *, by: float = 0.5, least: int = 0):
+    """Levels times a factor."""
+    return np.maximum(pixels * np.float32(by), least).astype(np.uint8)
+
+
+@pp.operator("acme.means", version=2, place="tensor", shape=(3,), dtype="float32")
+def means(tensor):
+    """The mean of each channel."""
+    return tensor.mean(axis=(1, 2), dtype=np.float32)
+
+
+@pp.operator("acme.twice", version=1, place="tensor")
+def twice(tensor):
+    """A tensor of the same shape and dtype."""
+    return tensor * 2
+
+
+HEAD = [pp.pixels(), pp.resize(height=8, width=8)]
+PHOTO = scene(30, 40)
+LEVELS = pp.apply(HEAD, PHOTO)
+
+
+def run(*ops, images=(PHOTO,), first=HEAD, **options):
+    with pp.Engine(pp.Pipeline([*first, *ops]), **options) as engine:
+        return engine.run(list(images))
+
+
+def test_an_operator_on_levels_is_called_with_the_resized_image():
+    (result,) = run(scaled(by=0.25), pp.tensor(dtype="uint8", layout="hwc"))
+    assert np.array_equal(result, (LEVELS * np.float32(0.25)).astype(np.uint8))
+
+
+def test_several_operators_take_turns_with_other_ops():
+    ops = [scaled(by=0.9), pp.center_crop(6), pp.brightness(1.5), scaled(by=0.8, least=9), pp.flip()]
+    (result,) = run(*ops, pp.normalize(mean=0.5, std=0.5), pp.tensor())
+    by_hand = (LEVELS * np.float32(0.9)).astype(np.uint8)[1:7, 1:7]
+    by_hand = pp.apply(pp.brightness(1.5), by_hand)
+    by_hand = np.maximum(by_hand * np.float32(0.8), 9).astype(np.uint8)[:, ::-1]
+    assert np.array_equal(result, pp.apply([pp.normalize(mean=0.5, std=0.5), pp.tensor()], by_hand))
+
+
+def test_an_image_before_a_crop_may_have_any_size():
+    seen = []
+
+    @pp.operator("acme.seen", version=1)
+    def look(pixels):
+        seen.append(pixels.shape)
+        return pixels
+
+    tall = scene(90, 40)
+    ops = [pp.pixels(), pp.resize(16), look(), pp.center_crop(12), pp.tensor(dtype="uint8", layout="hwc")]
+    results = run(images=[PHOTO, tall], first=ops, threads=1)
+    assert sorted(seen) == [(16, 21, 3), (36, 16, 3)]
+    for photo, result in zip((PHOTO, tall), results, strict=True):
+        assert np.array_equal(result, pp.apply([pp.resize(16), pp.center_crop(12)], photo))
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_levels_are_rgb_whatever_order_the_tensor_has(color):
+    @pp.operator("acme.red", version=1)
+    def red(pixels):
+        pixels[:, :, 1:] = 0
+        return pixels
+
+    fill = (10, 20, 30) if color == "rgb" else (30, 20, 10)
+    ops = [pp.pixels(color=color, given="rgb"), pp.resize(height=6, width=6), pp.pad(8, 8, fill=fill), red()]
+    (result,) = run(first=[*ops, pp.tensor(dtype="uint8", layout="hwc")])
+    result = result if color == "rgb" else result[:, :, ::-1]
+    assert result[0, 0].tolist() == [10, 0, 0]
+    assert np.array_equal(result[1:7, 1:7, 0], pp.apply(pp.resize(height=6, width=6), PHOTO)[:, :, 0])
+
+
+def test_an_operator_on_tensors_changes_the_output_behind_which_it_stands():
+    pipeline = pp.Pipeline([*HEAD, pp.normalize(), pp.tensor(), twice(), means(name="means"), pp.original_size()])
+    assert list(pipeline.outputs) == ["means", "original_size"]
+    assert str(pipeline.outputs["means"].spec) == "float32 [3]"
+    batch = pp.Engine(pipeline).run_batch([PHOTO])
+    tensor = pp.apply([*HEAD, pp.normalize(), pp.tensor()], PHOTO)
+    assert np.array_equal(batch["means"][0], (tensor * 2).mean(axis=(1, 2), dtype=np.float32))
+    assert batch["original_size"].tolist() == [[30, 40]]
+
+
+def test_the_output_keeps_its_name_and_its_layout_where_the_shape_stays():
+    pipeline = pp.Pipeline([*HEAD, pp.tensor(), twice()])
+    assert list(pipeline.outputs) == ["tensor"]
+    assert (pipeline.outputs["tensor"].spec.shape, pipeline.outputs["tensor"].spec.layout) == ((3, 8, 8), "chw")
+    (result,) = pp.Engine(pipeline).run([PHOTO])
+    assert np.array_equal(result, 2 * pp.apply([*HEAD, pp.tensor()], PHOTO))
+
+
+def test_apply_calls_operators():
+    assert np.array_equal(pp.apply(scaled(by=0.25), PHOTO), (PHOTO * np.float32(0.25)).astype(np.uint8))
+    assert pp.apply([pp.resize(8), pp.tensor(), means()], PHOTO).shape == (3,)
+
+
+def test_the_loader_calls_operators():
+    pipeline = pp.Pipeline([pp.decode(), *HEAD[1:], scaled(by=0.25), pp.tensor(dtype="uint8", layout="hwc")])
+    encoded = [jpeg(scene(30, 40, n)) for n in range(5)]
+    expected = pp.Engine(pipeline).run(encoded)
+    source = [{"image": each} for each in encoded]
+    with pp.Loader(source, pipeline, batch_size=2, last="short", threads=2) as loader:
+        found = [row for batch in loader for row in batch["tensor"]]
+    assert all(map(np.array_equal, found, expected))
+
+
+# the file
+
+
+PIPELINE = pp.Pipeline([*HEAD, scaled(by=0.25), pp.tensor(), means()])
+TEXT = PIPELINE.to_json()
+
+
+def test_a_file_has_the_name_the_version_and_the_fields():
+    assert '{"op": "extern", "operator": "acme.scaled", "version": 1, "fields": {"by": 0.25}}' in TEXT
+    assert '{"op": "extern", "operator": "acme.means", "version": 2}' in TEXT
+
+
+def test_a_file_is_loaded_with_its_operators(tmp_path):
+    file = tmp_path / "pipeline.json"
+    PIPELINE.save(file)
+    loaded = pp.load(file, operators=[means, scaled])
+    assert loaded == PIPELINE
+    assert hash(loaded) == hash(PIPELINE)
+    assert np.array_equal(pp.Engine(loaded).run([PHOTO])[0], pp.Engine(PIPELINE).run([PHOTO])[0])
+    assert loaded.for_files().for_training().operators == loaded.operators
+
+
+REMEDY = "by operators=[...] of pixprep.load, allow_operators in config.pbtxt or `pixprep serve --allow-operators`"
+
+
+def test_a_file_without_its_operators_is_refused_in_words():
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(TEXT, operators=[means])
+    assert str(caught.value) == f'ops[2] "extern": needs operator acme.scaled 1: install it and allow it, {REMEDY}'
+    newer = TEXT.replace('"version": 2', '"version": 3')
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(newer, operators=[means, scaled])
+    assert str(caught.value) == 'ops[4] "extern": needs operator acme.means 3, and version 2 is here: install the other'
+
+
+def test_two_versions_may_be_given():
+    other = pp.operator("acme.means", version=3, place="tensor", shape=(3,))(lambda tensor: tensor.max(axis=(1, 2)))
+    assert find("acme.means", 2, [other, means]) is means
+    assert find("acme.means", 3, [other, means]) is other
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([means(), pp.tensor()], 'ops[2] "extern": acme.means 2 takes a tensor: it stands right behind tensor'),
+        (
+            [pp.tensor(), pp.flip(), means()],
+            'ops[4] "extern": acme.means 2 takes a tensor: it stands right behind tensor',
+        ),
+        (
+            [pp.normalize(), scaled(), pp.tensor()],
+            'ops[3] "extern": must come before normalize: ',
+        ),
+        ([scaled(by="x"), pp.tensor()], 'ops[2] "extern": "fields".by: expected a number, got a string'),
+        ([scaled(least=0.5), pp.tensor()], 'ops[2] "extern": "fields".least: expected a whole number, got a number'),
+        (
+            [scaled(to=1), pp.tensor()],
+            'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by',
+        ),
+        ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "extern": "fields": numbers must be finite'),
+    ],
+)
+def test_a_wrong_use_is_refused_in_words(ops, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline([*HEAD, *ops])
+    assert str(caught.value).startswith(message)
+
+
+def test_both_sides_must_do_the_same_to_a_tensor():
+    with pytest.raises(pp.PipelineError, match="has other operators in training"):
+        pp.Pipeline(
+            [
+                *HEAD,
+                pp.tensor(only="training"),
+                twice(only="training"),
+                pp.tensor(only="serving"),
+            ]
+        )
+
+
+def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
+    said = explain(PIPELINE)
+    assert "call the operator acme.scaled 1, by 0.25, least 0" in said
+    assert "tensor: float32 [3], 12 bytes an image" in said
+    assert op_words(PIPELINE)[2::2] == [
+        "call the operator acme.scaled 1, by 0.25, least 0",
+        "call the operator acme.means 2",
+    ]
+    shown = preview(pp.Pipeline([*HEAD, scaled(by=0.25), pp.tensor()]), jpeg(PHOTO))
+    assert shown.tensors[0].tensor.max() <= 64
+    with pytest.raises(pp.PipelineError, match="an operator of your own is compared with nothing"):
+        verify(PIPELINE, generate=False)
+
+
+# mistakes of operators
+
+
+def failing(what):
+    @pp.operator("acme.failing", version=1)
+    def fail(pixels):
+        if pixels[0, 0, 0] >= 128:
+            return pixels
+        return what(pixels)
+
+    return fail
+
+
+def stop(_):
+    raise SystemExit(3)
+
+
+def refuse(_):
+    raise pp.ImageError("OPERATOR", "too dark")
+
+
+FAILED = {
+    "an exception": (lambda _: {}["/etc/shadow"], "acme.failing 1 failed on this image (KeyError); the log says more"),
+    "an exit": (stop, "acme.failing 1 failed on this image (SystemExit); the log says more"),
+    "words for the client": (refuse, "acme.failing 1: too dark"),
+    "another shape": (lambda p: p[1:], "acme.failing 1 gave uint8 (7, 8, 3), not ndarray of uint8 (8, 8, 3)"),
+    "another dtype": (lambda p: p / 2, "acme.failing 1 gave float64 (8, 8, 3), not ndarray of uint8 (8, 8, 3)"),
+    "nothing": (lambda _: None, "acme.failing 1 gave NoneType, not ndarray of uint8 (8, 8, 3)"),
+    "a list": (lambda p: p.tolist(), "acme.failing 1 gave list, not ndarray of uint8 (8, 8, 3)"),
+}
+
+
+@pytest.mark.parametrize(("what", "detail"), FAILED.values(), ids=FAILED)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_mistake_fails_its_image_alone(what, detail, threads, caplog):
+    images = [np.full((9, 9, 3), level, np.uint8) for level in (255, 3, 200, 4, 130)]
+    pipeline = pp.Pipeline([*HEAD, failing(what)(), pp.tensor(dtype="uint8"), pp.original_size(), pp.transform()])
+    with caplog.at_level(logging.ERROR), pp.Engine(pipeline, threads=threads) as engine:
+        batch = engine.run_batch(images)
+    assert [None if error is None else (error.reason, error.detail) for error in batch.errors] == [
+        None,
+        ("OPERATOR", detail),
+        None,
+        ("OPERATOR", detail),
+        None,
+    ]
+    assert "OPERATOR" in REASONS
+    assert batch["tensor"][:, 0, 0, 0].tolist() == [255, 0, 200, 0, 130]
+    assert batch["original_size"][:, 0].tolist() == [9, 0, 9, 0, 9]
+    assert [placed is None for placed in batch.placed] == [False, True, False, True, False]
+    if "the log" in detail:
+        assert [record.exc_info is not None for record in caplog.records] == [True, True]
+
+
+def test_a_mistake_of_a_sample_makes_it_a_broken_one():
+    levels = [255, 3, 200]
+    source = [{"image": np.full((9, 9, 3), level, np.uint8), "name": f"level {level}"} for level in levels]
+    pipeline = pp.Pipeline([*HEAD, failing(refuse)(), pp.tensor(dtype="uint8")])
+    with pp.Loader(source, pipeline, batch_size=3, on_error="replace", max_errors=1.0, threads=1) as loader:
+        (batch,) = loader
+        (broken,) = loader.errors
+    assert str(broken.error) == "[OPERATOR] level 3: acme.failing 1: too dark"
+    assert broken.replaced_by in (0, 2)
+    assert (batch["tensor"][:, 0, 0, 0] >= 128).all()
+
+
+def test_an_operator_has_its_image_to_itself():
+    @pp.operator("acme.greedy", version=1)
+    def greedy(pixels):
+        pixels[...] = 7
+        return pixels
+
+    before = PHOTO.copy()
+    ops = [pp.pixels(), pp.crop(0, 0, 8, 8, name="part"), greedy(), pp.tensor(dtype="uint8", name="sevens")]
+    pipeline = pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc", from_="part", name="whole")])
+    batch = pp.Engine(pipeline).run_batch([PHOTO])
+    assert (batch["sevens"] == 7).all()
+    assert np.array_equal(batch["whole"][0], before[:8, :8])
+    assert np.array_equal(PHOTO, before)
+
+
+def test_an_operator_is_called_by_the_threads_of_the_engine():
+    threads, both = set(), threading.Barrier(2)
+
+    @pp.operator("acme.waiting", version=1)
+    def wait(pixels):
+        both.wait(20)
+        threads.add(threading.get_ident())
+        return pixels
+
+    results = run(wait(), pp.tensor(), images=[PHOTO, PHOTO], threads=2)
+    assert len(threads) == 2
+    assert not any(isinstance(result, Exception) for result in results)
+
+
+def test_an_operator_of_cupy_alone_is_refused_on_the_cpu():
+    @pp.operator("acme.cuda", version=1, arrays="cupy")
+    def cuda(pixels):
+        return pixels
+
+    with pytest.raises(pp.SetupError, match=r'the operator acme.cuda 1 takes CuPy arrays: take device="gpu"'):
+        pp.Engine(pp.Pipeline([*HEAD, cuda(), pp.tensor()]))
+    assert pp.operator("acme.both", version=1, arrays=("numpy", "cupy"))(lambda pixels: pixels).arrays == (
+        "numpy",
+        "cupy",
+    )
+
+
+# how they are made
+
+
+def test_an_operator_is_pickled_by_its_place():
+    assert pickle.loads(pickle.dumps(scaled)) is scaled  # noqa: S301
+    assert PIPELINE.plan.outputs["tensor"].calls[0].operator is means
+
+
+def test_fields_may_be_of_every_plain_type():
+    @pp.operator("acme.typed", version=1)
+    def typed(
+        pixels,
+        *,
+        flag: bool,
+        word: Literal["a", "b"] = "a",
+        several: tuple[int, ...] = (1, 2),
+        pair: tuple[float, str] = (0.5, "x"),
+        none: Optional[float] = None,  # noqa: UP045
+        other: int | None = 3,
+    ):
+        assert (flag, word, several, pair, none, other) == (True, "b", (3,), (1.0, "y"), None, None)
+        return pixels
+
+    use = typed(flag=True, word="b", several=[3], pair=[1, "y"], other=None)
+    assert not isinstance(run(use, pp.tensor())[0], Exception)
+    with pytest.raises(pp.PipelineError, match='"fields": object missing required field `flag`'):
+        pp.Pipeline([*HEAD, typed(), pp.tensor()])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "denoise",
+        "acme.",
+        ".denoise",
+        "acme..denoise",
+        "acme.de-noise",
+        "acme.de noise",
+        "acmé.x",
+        "a.b/c",
+        "a" * 99 + ".b" * 20,
+    ],
+)
+def test_a_name_that_no_file_could_have_is_refused(name):
+    with pytest.raises(TypeError, match=r"an operator's name has ASCII letters, digits and _, in parts with dots"):
+        pp.operator(name, version=1)
+    with pytest.raises(pp.PipelineError, match=r'"operator": a name such as "acme.denoise"'):
+        pp.extern(operator=name, version=1)
+
+
+def two_arrays(pixels, other):  # noqa: ARG001
+    return pixels
+
+
+def no_type(pixels, *, strength):  # noqa: ARG001
+    return pixels
+
+
+def a_list(pixels, *, strength: list[int]):  # noqa: ARG001
+    return pixels
+
+
+def wrong_default(pixels, *, strength: int = 0.5):  # noqa: ARG001
+    return pixels
+
+
+def any_fields(pixels, **fields):  # noqa: ARG001
+    return pixels
+
+
+def own_name(pixels, *, name: str = "x"):  # noqa: ARG001
+    return pixels
+
+
+def nothing():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (two_arrays, r"a\.b: write \* before other: fields are given by their names"),
+        (any_fields, r"a\.b: write \* before fields"),
+        (no_type, r"a\.b: the field strength has no type that a file can hold"),
+        (a_list, r"a\.b: the field strength has no type that a file can hold"),
+        (wrong_default, r"a\.b: the default of the field strength is not of its type: 0\.5"),
+        (own_name, r"a\.b: no field may be called name, which every op has"),
+        (nothing, r"a\.b: its function takes an array first"),
+        (print, r"a\.b: an operator is made of a function, not of builtin_function_or_method"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_signature_that_no_file_could_fill_is_refused(function, message):
+    with pytest.raises(TypeError, match=message):
+        pp.operator("a.b", version=1)(function)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"version": 0}, "version is a whole number"),
+        ({"version": True}, "version is a whole number"),
+        ({"version": 1, "place": "image"}, 'place is "levels" or "tensor"'),
+        ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
+        ({"version": 1, "shape": (3,)}, "shape and dtype are for operators on tensors"),
+        ({"version": 1, "place": "tensor", "shape": (0, 3)}, "shape is a tuple of lengths"),
+        ({"version": 1, "place": "tensor", "dtype": "float64"}, "dtype is one of float32, float16, uint8, int32"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(TypeError, match=message):
+        pp.operator("a.b", **options)
