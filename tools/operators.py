@@ -19,8 +19,8 @@ HEAD = """# Operators
 
 A pipeline file lists the operators in the order of the data. In Python, `pixprep.resize(256)` is the op
 `{"op": "resize", "size": 256}`. Every op may have a `name`, by which a later op's `from` refers to it. Every op but
-`decode` and `pixels` may have `only`, `"training"` or `"serving"`: the side that has it ([training.md](training.md#one-file)).
-Sizes are in pixels, height before width.
+`decode` and `pixels` may have `only`, `"training"` or `"serving"`: the side that has it
+([training.md](training.md#one-file)). Sizes are in pixels, height before width.
 """
 
 

@@ -21,11 +21,10 @@ FIELDS = {
     "random_flip": {"p": 0.5},
     "random_zoom_out": {"p": 1.0},
 }
-ALONE = [
-    name
-    for name, cls in OPS.items()
-    if cls is not Extern and not issubclass(cls, Decode | Pixels | OutputOp | AnnotationOp)
-]
+USUAL = {"factor": 0.7, "bits": 4, "threshold": 100, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1}
+"""Of fields that ops of any name require."""
+NOT_ALONE = Extern | Decode | Pixels | OutputOp | AnnotationOp
+ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
 BOXES = [[10, 10, 30, 40]]
 
 
