@@ -136,10 +136,10 @@ class Serve:
         log: the lines of its stderr so far.
     """
 
-    def __init__(self, repository, *arguments, triton_log, before=()):
-        """``before``: the command that runs it."""
+    def __init__(self, repository, *arguments, triton_log, before=(), python=sys.executable):
+        """``before``: the command that runs it; ``python``: of the environment that it runs in."""
         self.triton_log = triton_log
-        command = [*before, sys.executable, "-c", PROGRAM, "serve", "--model-repository", str(repository), *PORTS]
+        command = [*before, str(python), "-c", PROGRAM, "serve", "--model-repository", str(repository), *PORTS]
         self.process = subprocess.Popen(
             [*command, "--log-file", str(triton_log), *arguments],
             stdout=subprocess.PIPE,

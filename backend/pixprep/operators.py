@@ -8,6 +8,7 @@ A file has a name, a version and fields, and never imports anything. The functio
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import re
@@ -31,6 +32,7 @@ GROUP = "pixprep.operators"
 VARIABLE = "PIXPREP_ALLOW_OPERATORS"
 """The names of the installed operators that this process may take, with spaces between: what ``pixprep serve
 --allow-operators`` sets."""
+_MOST_LETTERS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
@@ -80,17 +82,17 @@ class Operator:
         Raises:
             PipelineError: a field is none of the operator's, or has another type.
         """
+        names = self.fields.__struct_fields__
+        for key in fields:
+            if key not in names:
+                said = json.dumps(key)[:_MOST_LETTERS]
+                raise PipelineError(f'"fields": {self} has no field {said}; there are {", ".join(names) or "none"}')
         try:
             made = msgspec.convert(dict(fields), self.fields)
         except msgspec.ValidationError as error:
             text, _, path = str(error).partition(" - at `$")
-            where = f'"fields"{path.rstrip("`")}'
-            if unknown := re.search(r"unknown field `(.*)`", text):
-                names = ", ".join(self.fields.__struct_fields__) or "none"
-                said = unknown[1].encode("ascii", "backslashreplace").decode()[:80]
-                raise PipelineError(f'"fields": {self} has no field "{said}"; there are {names}') from None
-            raise PipelineError(f"{where}: {in_words(text)}") from None
-        values = tuple((name, getattr(made, name)) for name in self.fields.__struct_fields__)
+            raise PipelineError(f'"fields"{path.rstrip("`")}: {in_words(text)}') from None
+        values = tuple((name, getattr(made, name)) for name in names)
         if not all(map(_is_finite, values)):
             raise PipelineError('"fields": numbers must be finite')
         return Extern(self, values)

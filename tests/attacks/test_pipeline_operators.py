@@ -1,0 +1,205 @@
+"""Attack: a file that names code: a function of Python's, a module, a package that is installed but not allowed.
+
+Defence: a file has a name, a version and fields. The function comes from the caller, or from an entry point that
+whoever runs the server has allowed by its name; nothing is imported for any other name. Fields have the types that the
+operator declares.
+Outcome: a refusal by the op's place; what is installed and not allowed is not even imported.
+"""
+
+import json
+import sys
+
+import pytest
+
+import pixprep as pp
+from attacks.pipelines import with_op
+from pixprep.operators import VARIABLE
+from pixprep.pipeline_file import MAX_BYTES
+
+MODULE = """
+from pathlib import Path
+Path(__file__).with_name("imported").touch()
+import pixprep as pp
+
+@pp.operator("evil.steal", version=1)
+def steal(pixels):
+    return pixels
+
+@pp.operator("evil.other", version=1)
+def other(pixels):
+    return pixels
+
+def bare(pixels):
+    return pixels
+"""
+ENTRY_POINTS = """
+[pixprep.operators]
+evil.steal = evil_operators:steal
+evil.renamed = evil_operators:other
+evil.bare = evil_operators:bare
+evil.missing = evil_operators:nothing
+evil.twice = evil_operators:steal
+evil.broken = evil_broken:steal
+os.system = os:system
+"""
+
+
+def install(folder, name, entry_points, modules):
+    folder.mkdir(exist_ok=True)
+    for module, text in modules.items():
+        (folder / f"{module}.py").write_text(text)
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(entry_points)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package of operators on the path of this Python; the file that it writes when it is imported."""
+    folder = tmp_path / "site"
+    install(folder, "evil", ENTRY_POINTS, {"evil_operators": MODULE, "evil_broken": "raise RuntimeError('no')"})
+    install(folder, "second", "[pixprep.operators]\nevil.twice = evil_operators:other\n", {})
+    monkeypatch.syspath_prepend(folder)
+    yield folder / "imported"
+    sys.modules.pop("evil_operators", None)
+
+
+def text(operator, version=1, **fields):
+    entry = {"op": "extern", "operator": operator, "version": version, **({"fields": fields} if fields else {})}
+    return with_op(json.dumps(entry)[1:-1])
+
+
+NAMES = [
+    "os.system",
+    "builtins.eval",
+    "subprocess.run",
+    "pixprep.operators.operator",
+    "evil_operators.steal",
+    "evil.steal",
+    "site.evil_operators",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_alone_gives_no_function(name, installed):
+    with pytest.raises(
+        pp.PipelineError, match=rf'^ops\[1\] "extern": needs operator {name} 1: (install it and )?allow'
+    ):
+        pp.Pipeline.from_json(text(name))
+    assert not installed.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os:system",
+        "../evil.py",
+        "/etc/passwd",
+        "evil.steal\u0000",
+        "evil.ste\u0430l",
+        "evil.steal ",
+        "a.b\n",
+        "a.b;c",
+        "x",
+    ],
+)
+def test_a_name_of_odd_characters_is_refused_before_anything_is_looked_up(name, installed):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(text(name), operators=["evil.steal", name])
+    assert str(caught.value).startswith('ops[1] "extern": "operator": a name such as "acme.denoise"')
+    assert not installed.exists()
+
+
+def test_what_is_allowed_is_the_one_named_and_no_other(installed):
+    with pytest.raises(pp.PipelineError, match=r"needs operator evil.steal 1: allow it, by operators"):
+        pp.Pipeline.from_json(text("evil.steal"), operators=["evil.other", "evil"])
+    assert not installed.exists()
+    assert pp.Pipeline.from_json(text("evil.steal"), operators=["evil.steal"]).outputs
+    assert installed.exists()
+
+
+def test_the_environment_of_the_operator_may_allow(installed, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "acme.denoise evil.steal")
+    assert pp.Pipeline.from_json(text("evil.steal")).outputs
+    assert installed.exists()
+
+
+def test_a_file_does_not_allow_itself(installed):
+    for field in ("allow_operators", "operators"):
+        with pytest.raises(pp.PipelineError, match="no such field"):
+            pp.Pipeline.from_json(text("evil.steal").replace('"format"', f'"{field}": ["evil.steal"], "format"'))
+    assert not installed.exists()
+
+
+@pytest.mark.parametrize("version", [2, 999_999])
+def test_another_version_is_refused(version, installed):  # noqa: ARG001
+    with pytest.raises(pp.PipelineError, match=f"needs operator evil.steal {version}, and version 1 is here"):
+        pp.Pipeline.from_json(text("evil.steal", version), operators=["evil.steal"])
+
+
+@pytest.mark.parametrize("version", [0, -1, 10**19, 1.5, "1", True, None])
+def test_a_version_that_is_none_is_refused(version):
+    with pytest.raises(pp.PipelineError, match=r"version"):
+        pp.Pipeline.from_json(text("evil.steal", version))
+
+
+PACKAGES = {
+    "evil.renamed": "operator evil.renamed: its package has evil.other under this name",
+    "evil.bare": "operator evil.bare: its package has function under this name",
+    "evil.missing": "operator evil.missing: its package does not load: AttributeError",
+    "evil.broken": "operator evil.broken: its package does not load: RuntimeError: no",
+    "evil.twice": "operator evil.twice is allowed, but 2 installed packages have it",
+    "os.system": "operator os.system: its package has builtin_function_or_method under this name",
+    "evil.nowhere": "operator evil.nowhere is allowed, but no installed package has it",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), PACKAGES.items())
+def test_a_package_that_has_no_such_operator_is_the_operators_trouble(name, message, installed):  # noqa: ARG001
+    with pytest.raises(pp.SetupError) as caught:
+        pp.Pipeline.from_json(text(name), operators=[name])
+    assert str(caught.value).startswith(message)
+
+
+@pp.operator("acme.typed", version=1)
+def typed(pixels, *, strength: float = 0.5, mode: str = "a"):  # noqa: ARG001
+    return pixels
+
+
+FIELDS = {
+    "a string for a number": ({"strength": "__import__('os')"}, "expected a number, got a string"),
+    "an object": ({"strength": {"$ref": "x"}}, "expected a number, got an object"),
+    "a list": ({"mode": ["a"]}, "expected a string, got a list"),
+    "null": ({"mode": None}, "expected a string, got null"),
+    "true for a number": ({"strength": True}, "expected a number, got true or false"),
+    "a field that is none": ({"__class__": 1}, 'has no field "__class__"; there are strength, mode'),
+    "the array itself": ({"pixels": 1}, 'has no field "pixels"'),
+    "control characters": ({"\u001b[2J": 1}, 'has no field "\\u001b[2J"'),
+    "words of another alphabet": ({"str\u0435ngth": 1}, 'has no field "str\\u0435ngth"'),
+    "a long one": ({"x" * 9999: 1}, f'has no field "{"x" * 79}; there are'),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), FIELDS.values(), ids=FIELDS)
+def test_fields_of_other_types_and_names_are_refused(fields, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline.from_json(text("acme.typed", **fields), operators=[typed])
+    said = str(caught.value)
+    assert message in said
+    assert said.isascii()
+    assert len(said) < 300
+
+
+def test_fields_end_where_the_file_ends():
+    with pytest.raises(pp.PipelineError, match="is no pipeline file: it has over"):
+        pp.Pipeline.from_json(text("acme.typed", mode="x" * MAX_BYTES), operators=[typed])
+    deep = with_op(
+        '"op": "extern", "operator": "acme.typed", "version": 1, "fields": ' + '{"a": ' * 9000 + "1" + "}" * 9000
+    )
+    with pytest.raises(pp.PipelineError):
+        pp.Pipeline.from_json(deep, operators=[typed])
+
+
+def test_the_unspoiled_file_is_read():
+    assert pp.Pipeline.from_json(text("acme.typed", strength=1, mode="b"), operators=[typed]).outputs
