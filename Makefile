@@ -102,7 +102,7 @@ train: .venv-training/.done .venv/.demo
 .venv-training/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-training
 	.venv-training/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    torch==2.13.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
+	    torch==2.13.0 torchvision==0.28.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
 	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" --editable ".[fast,test]"

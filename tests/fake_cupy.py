@@ -85,6 +85,11 @@ def asarray(values):
     return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
 
 
+def ascontiguousarray(values):
+    """Of CuPy, which compiles a kernel for what is not contiguous yet."""
+    return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
+
+
 def empty(shape, dtype):
     return np.full(shape, 99, dtype).view(Array)
 
@@ -229,6 +234,7 @@ def modules(folder):
         __version__="fake",
         ndarray=Array,
         asarray=asarray,
+        ascontiguousarray=ascontiguousarray,
         asnumpy=np.array,
         empty=empty,
         RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)

@@ -23,6 +23,7 @@ import pixprep as pp
 from images import scene
 from pixprep import repository
 from pixprep.cli import main
+from pixprep.page.answer import Photos
 from pixprep.serve import client, perf
 from pixprep.serve.server import Server
 from serving import PORTS, PROGRAM, Serve, write_model
@@ -262,6 +263,26 @@ def test_bench_measures_with_pixels(server):
         seconds=1,
     )
     assert row.images_per_s > 0
+
+
+def test_the_page_shows_a_photo_and_the_lines_that_send_its_pixels(server, tmp_path, monkeypatch, capsys):
+    answers = Photos(
+        ["frames", "gray"], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url
+    )
+    assert [model["name"] for model in answers.models()] == ["frames", "gray"]
+    array = frame(90, 120)
+    (tmp_path / "photo.png").write_bytes(png(array))
+    monkeypatch.chdir(tmp_path)
+    for model in ("frames", "gray"):
+        said = answers.answer(model, png(array), name="photo.png")
+        assert said["outputs"][0]["shape"] == list(
+            FRAMES.outputs["tensor"].spec.shape if model == "frames" else (1, 48, 48)
+        )
+        exec(said["lines"]["python"], {})  # noqa: S102
+        assert capsys.readouterr().out.startswith("tensor (1, ")
+        assert said["lines"]["curl"] == f"pixprep send photo.png --url {server.http_url} --model {model}"
+        stages = answers.stages(model, png(array))
+        assert (stages["height"], stages["width"], len(stages["tensors"])) == (90, 120, 1)
 
 
 def test_build_writes_an_ensemble_of_pixels(tmp_path, demo, demo_repository):  # noqa: ARG001

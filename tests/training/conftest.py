@@ -1,5 +1,7 @@
 """A Loader over small photos, for every library."""
 
+from contextlib import suppress
+
 import pytest
 
 import pixprep as pp
@@ -41,3 +43,13 @@ def learnable():
     ]
     with pp.Loader(source, TRAINING, batch_size=8, shuffle=True, threads=2) as ours:
         yield ours
+
+
+with suppress(ImportError, OSError):
+    import torch
+
+    # torchvision registers fakes for these two at import; its C++ extension, which no registry has for the CPU, would
+    # define them.
+    LIBRARY = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,6 +1,8 @@
 """The Loader in PyTorch, Lightning and accelerate."""
 
 import gc
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,3 +155,38 @@ def test_accelerate_takes_the_dataset(loader, again):
             optimizer.step()
             optimizer.zero_grad()
             assert np.array_equal(images.numpy(), batch["tensor"])
+
+
+MIXING = re.search(
+    r"```python\n(from torchvision.*?)```", (Path(__file__).parents[2] / "docs" / "training.md").read_text(), re.DOTALL
+)[1]
+
+
+@pytest.mark.parametrize("kind", ["MixUp", "CutMix"])
+def test_the_lines_that_mix_a_batch_give_what_torchvision_says(loader, again, kind):
+    """Each image is mixed with its neighbour in the batch, and its label in the same shares."""
+    pytest.importorskip("torchvision", reason="NO TORCHVISION: make training")
+    chosen = MIXING.replace("v2.RandomChoice(kinds)", f"kinds[{['MixUp', 'CutMix'].index(kind)}]")
+    assert chosen != MIXING
+    program = f"{chosen}    seen.append((images, labels))\n"
+    seen = []
+    torch.manual_seed(0)
+    exec(program, {"loader": loader, "seen": seen, "CLASSES": 3})  # noqa: S102
+    assert len(seen) == 5
+    partly = 0
+    for (images, labels), batch in zip(seen, again, strict=True):
+        before, one_hot = batch.torch("tensor"), torch.nn.functional.one_hot(batch.torch("label"), 3).float()
+        assert torch.allclose(labels.sum(dim=1), torch.ones(8))
+        mixed = before != before.roll(1, 0)
+        share = (labels - one_hot.roll(1, 0)).abs().sum(dim=1) / (one_hot - one_hot.roll(1, 0)).abs().sum(dim=1)
+        lam = share[share.isfinite()].mean()
+        assert torch.allclose(labels, lam * one_hot + (1 - lam) * one_hot.roll(1, 0), atol=1e-6)
+        if kind == "MixUp":
+            assert torch.allclose(images, lam * before + (1 - lam) * before.roll(1, 0), atol=1e-4)
+        else:
+            own, other = images == before, images == before.roll(1, 0)
+            assert (own | other).all()
+            assert abs((other & mixed).any(dim=1).float().mean() - (1 - lam)) < 0.02
+        partly += bool(0.001 < lam < 0.999)
+        assert np.array_equal(before.numpy(), batch["tensor"])
+    assert partly >= 4

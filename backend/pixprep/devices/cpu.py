@@ -56,6 +56,10 @@ class Cpu:
         """See ``Device``."""
         return host_array(value)
 
+    def readable(self, array: Array) -> Array:
+        """See ``Parts``: of any strides."""
+        return array
+
     def on_host(self, array: Array) -> Array:
         """See ``Parts``."""
         return np.array(array)

@@ -24,6 +24,7 @@ from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
+from pixprep.levels import size_after
 from pixprep.operators import Arrays
 from pixprep.plan import Placement, Plan, TensorPlan
 from pixprep.spec import DType
@@ -140,6 +141,10 @@ class Gpu:
         with self._device:
             return _array_of(value)
 
+    def readable(self, array: Array) -> Array:
+        """See ``Parts``."""
+        return cupy.ascontiguousarray(array)
+
     def on_host(self, array: Array) -> Any:
         """See ``Parts``."""
         return array.get()
@@ -223,9 +228,12 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
     placements: list[Placement] = []
     for height, width in _CHECKED:
         try:
-            placements.append(plan.geometry.place(height, width))
+            placement = plan.geometry.place(height, width)
         except ImageError:
             continue
+        if size_after(placement.levels, *placement.canvas) != _size(plan):
+            continue  # a part of a plan, of another image: see kernels.staged
+        placements.append(placement)
         images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
         if len(images) == 2:
             break
@@ -242,6 +250,10 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
         return None
     count = np.count_nonzero(ours != expected)
     return f"{count:,} of {apart.size:,} values are not the CPU's, by up to {apart.max():g}"
+
+
+def _size(plan: TensorPlan) -> tuple[int, ...]:
+    return plan.spec.shape[:2] if plan.spec.layout == "hwc" else plan.spec.shape[1:]
 
 
 def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:

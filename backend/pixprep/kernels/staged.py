@@ -40,6 +40,9 @@ class Parts(Protocol):
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array on the device, its values not set."""
 
+    def readable(self, array: Array) -> Array:
+        """What an operator gave, of the device, as kernels read it."""
+
     def on_host(self, array: Array) -> Any:
         """A copy of an array as NumPy's."""
 
@@ -107,7 +110,7 @@ class StagedKernel:
     def _called(self, call: Extern, array: Array, shape: Sequence[int], dtype: DType) -> Array:
         """What an operator makes of an array of this device: one of this device again."""
         if self._device.library in call.operator.arrays:
-            return call.run(array, shape=shape, dtype=dtype)
+            return self._device.readable(call.run(array, shape=shape, dtype=dtype))
         result = self._device.empty(shape, dtype)
         self._device.copy(call.run(self._device.on_host(array), shape=shape, dtype=dtype), result)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -206,8 +207,9 @@ class Photos:
         """The lines that send the same photo, and need nothing but its file."""
         photo = name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg"
         names = [output["name"] for output in outputs if output["kind"] == "scores"]
-        return {
-            "curl": curl_line(self._http_url, model, photo=photo),
+        of_pixels = f"pixprep send {shlex.quote(photo)} --url {self._http_url} --model {shlex.quote(model)}"
+        return {  # pixels have a shape, which no line of curl's says
+            "curl": of_pixels if model_input.pixels else curl_line(self._http_url, model, photo=photo),
             "python": _python(urlsplit(self._http_url).netloc, model, model_input, names, photo=photo),
         }
 
@@ -276,7 +278,14 @@ def _finite(value: Any) -> float | str:
 
 def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photo: str) -> str:
     """A program that sends a photo, and prints the best classes, or else the shape of each output."""
-    if model_input.datatype == "BYTES":
+    read, libraries = f"Path({photo!r}).read_bytes()", ["from pathlib import Path"]
+    if model_input.pixels:
+        mode, order = ("L", "[:, :, None]") if model_input.pixels == "gray" else ("RGB", "")
+        order = "[:, :, ::-1]" if model_input.pixels == "bgr" else order
+        read = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
+        libraries = ["from PIL import Image, ImageOps"]
+        shape, tensor = "[1, *photo.shape]", "photo[None]"
+    elif model_input.datatype == "BYTES":
         shape, tensor = "[1, 1]", "np.array([[photo]], dtype=np.object_)"
     else:
         shape, tensor = "[1, len(photo)]", "np.frombuffer(photo, np.uint8)[None]"
@@ -290,11 +299,11 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
             "    print(output['name'], answer.as_numpy(output['name']).shape)",
         ]
     lines = [
-        "from pathlib import Path",
+        *libraries,
         "import numpy as np",
         "import tritonclient.http as triton",
         "",
-        f"photo = Path({photo!r}).read_bytes()",
+        f"photo = {read}",
         f"image = triton.InferInput({model_input.name!r}, {shape}, {model_input.datatype!r})",
         f"image.set_data_from_numpy({tensor})",
         *ask,
