@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from math import isfinite
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -265,8 +264,7 @@ def find(
     if found:
         versions = " and ".join(str(one.version) for one in found)
         raise PipelineError(f"needs operator {name} {version}, and version {versions} is here: install the other")
-    is_installed = any(entry_points(group=GROUP, name=name))
-    what = "allow it" if is_installed else "install it and allow it"
+    what = "allow it" if _entries(name) else "install it and allow it"
     raise PipelineError(
         f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in config.pbtxt "
         "or `pixprep serve --allow-operators`"
@@ -300,6 +298,8 @@ def _installed(name: str) -> Operator:
 
 
 def _entries(name: str) -> Sequence[Any]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
+
     return tuple(entry_points(group=GROUP, name=name))
 
 

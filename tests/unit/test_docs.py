@@ -117,7 +117,7 @@ def accepted(op, **fields):
         only = {"only": "training"} if OPS[op].home == "training" else {}
         geometry = {"op": "center_crop", "height": 8, "width": 8}
         match op:
-            case "decode":
+            case "decode" | "pixels":
                 ops = [entry, geometry, {"op": "tensor"}]
             case "normalize" | "tensor":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]

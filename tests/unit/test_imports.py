@@ -115,6 +115,8 @@ HOMES = {
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",
+        "operators",
+        "ops.extern",
         "ops.op",
         "pipeline_file",
         "preview",
