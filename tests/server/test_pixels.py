@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -219,6 +220,31 @@ def test_a_frame_that_does_not_fit_becomes_zeros_where_the_model_forgives(grpc):
     wide = np.zeros((1, 1, 16385, 3), np.uint8)
     assert not ask(grpc, "zero", wide).any()
     assert ask(grpc, "zero", wide, output="status")[0, 0].startswith(b"[BAD_DIMENSIONS] 1 x 16385 pixels")
+
+
+FRAMES_PAGE = Path(__file__).parents[2] / "docs" / "frames.md"
+RECIPES = [
+    program
+    for program in re.findall(r"```python\n(.*?)```", FRAMES_PAGE.read_text(), re.DOTALL)
+    if "tritonclient" in program
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_recipes_of_the_page_give_the_engines_tensor(server, recipe):
+    assert len(RECIPES) == 2
+    seed = np.random.default_rng(0)
+    pixels = "np.random.default_rng(0).integers(0, 256, (720, 1280, 3), np.uint8)"
+    changed = (
+        recipe.replace("np.zeros((720, 1280, 3), np.uint8)", pixels)
+        .replace("localhost:8001", server.grpc_url)
+        .replace('"preprocess"', '"frames"')
+        .replace('"/camera"', f'"/pixprep_camera_{os.getpid()}"')
+    )
+    names = {}
+    exec(changed, names)  # noqa: S102
+    (result,) = expected(FRAMES, [seed.integers(0, 256, (720, 1280, 3), np.uint8)])
+    assert np.array_equal(names["tensor"][0], result)
 
 
 # who sends files

@@ -160,13 +160,15 @@ def test_the_readmes_pipeline_is_the_demos():
     assert shown == text_of(ROOT / "model_repository" / "preprocess" / "1" / "pipeline.json")
 
 
-@pytest.mark.parametrize("page", ["pipeline-file.md", "training.md", "detection.md"])
+@pytest.mark.parametrize("page", ["pipeline-file.md", "training.md", "detection.md", "own-operators.md", "frames.md"])
 def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
     shutil.copy(ROOT / "client_examples" / "images" / "china.jpg", tmp_path / "photo.jpg")
     text = text_of(ROOT / "docs" / page)
     programs = re.findall(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
     assert programs
     for program, shown in programs:
+        if "tritonclient" in program:  # tests/server runs it
+            continue
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr, done.stdout) == (0, "", shown)
