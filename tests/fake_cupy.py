@@ -90,6 +90,11 @@ def ascontiguousarray(values):
     return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
 
 
+def from_dlpack(tensor):
+    """Of a tensor of Triton's in device memory."""
+    return tensor.__dlpack__()
+
+
 def empty(shape, dtype):
     return np.full(shape, 99, dtype).view(Array)
 
@@ -235,6 +240,7 @@ def modules(folder):
         ndarray=Array,
         asarray=asarray,
         ascontiguousarray=ascontiguousarray,
+        from_dlpack=from_dlpack,
         asnumpy=np.array,
         empty=empty,
         RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (it would pass the time)

@@ -148,3 +148,52 @@ def test_a_queue_policy_and_one_instance_stall(policy, groups, is_stalling, leve
     config = {"dynamic_batching": {level: written} if policy else {}, "instance_group": groups}
     assert model_config.is_stalling(config) == is_stalling
     assert not model_config.is_stalling({"instance_group": groups})
+
+
+# pipelines that take pixels
+
+FRAMES = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(height=8, width=8), pp.tensor()])
+GRAY = pp.Pipeline([pp.pixels(color="gray"), pp.resize(height=8, width=8), pp.tensor()])
+
+
+def test_the_input_of_pixels_is_ragged_and_says_its_channels():
+    full = model_config.complete({}, FRAMES)
+    assert full["input"] == [
+        {"name": "image", "data_type": "TYPE_UINT8", "dims": [-1, -1, 3], "allow_ragged_batch": True}
+    ]
+    assert full["parameters"] == {"pixels": {"string_value": "bgr"}}
+    assert model_config.inputs({}, GRAY)[0]["dims"] == [-1, -1, 1]
+    assert "parameters" not in model_config.complete({}, PIPELINE)
+
+
+def test_the_input_of_pixels_may_have_a_name_and_one_size():
+    written = {"name": "camera", "data_type": "TYPE_UINT8", "dims": ["1080", "1920", "3"]}
+    assert model_config.inputs({"input": [written]}, FRAMES) == [written]
+    written = {"name": "camera", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"]}
+    assert model_config.inputs({"input": [written]}, FRAMES) == [written | {"allow_ragged_batch": True}]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "dims"),
+    [
+        ("TYPE_STRING", [1]),
+        ("TYPE_UINT8", [-1]),
+        ("TYPE_UINT8", [-1, -1, 1]),
+        ("TYPE_UINT8", [3, -1, -1]),
+        ("TYPE_UINT8", [0, -1, 3]),
+        ("TYPE_FP32", [-1, -1, 3]),
+    ],
+)
+def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
+    with pytest.raises(pp.PipelineError) as caught:
+        model_config.inputs({"input": [{"name": "image", "data_type": data_type, "dims": dims}]}, FRAMES)
+    assert str(caught.value) == (
+        f'config.pbtxt: input "image": {data_type} {dims} cannot hold the pixels that the pipeline takes: '
+        "write TYPE_UINT8 with dims [ -1, -1, 3 ], and no other input"
+    )
+
+
+def test_operators_are_allowed_by_their_names():
+    given = {"parameters": {"allow_operators": {"string_value": "acme.denoise, acme.patches"}}}
+    assert model_config.options(given).allow_operators == ("acme.denoise", "acme.patches")
+    assert model_config.options({}).allow_operators == ()

@@ -82,6 +82,9 @@ class FakeTensor:
     def as_numpy(self):
         return self.values
 
+    def is_cpu(self):
+        return True
+
 
 @dataclass
 class FakeResponse:
@@ -506,3 +509,36 @@ def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypat
     model._metrics.close()
     (fallbacks,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_fallback_cpu_total"]
     assert sum(fallbacks.values) == 5
+
+
+FRAMES = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+
+
+def test_frames_of_different_requests_are_one_batch(start):
+    model = start(FRAMES)
+    small, large = (np.full((count, 20 + count, 30, 3), (1, 2, level), np.uint8) for count, level in ((2, 10), (1, 60)))
+    wide = np.zeros((1, 1, 16385, 3), np.uint8)
+    first, refused, second = model.execute([FakeRequest(small), FakeRequest(wide), FakeRequest(large)])
+    assert first["tensor"][:, :, 0, 0].tolist() == [[10, 2, 1]] * 2
+    assert second["tensor"][:, :, 0, 0].tolist() == [[60, 2, 1]]
+    assert refused.error.message.startswith("[BAD_DIMENSIONS] image 1 of 1: 1 x 16385 pixels")
+    assert refused.error.code == "INVALID_ARG"
+
+
+def test_a_request_without_frames_or_with_too_many_bytes_is_refused(start):
+    model = start(FRAMES, **zero(max_request_bytes="2000"))
+    none, much = model.execute(
+        [FakeRequest(np.zeros((0, 20, 30, 3), np.uint8)), FakeRequest(np.zeros((2, 20, 30, 3), np.uint8))]
+    )
+    assert none.error.message == "[EMPTY] the request has no image"
+    assert much.error.message == (
+        "[TOO_LARGE_BYTES] the images of the request have 3,600 bytes; the limit is 2,000 (parameter max_request_bytes)"
+    )
+
+
+def test_the_bytes_of_frames_are_counted(start):
+    model = start(FRAMES)
+    model.execute([FakeRequest(np.zeros((2, 20, 30, 3), np.uint8))])
+    model.finalize()
+    (counted,) = (metric.values for metric in FakeFamily.made if metric.family == "pixprep_encoded_bytes_total")
+    assert sum(counted) == 3600

@@ -87,7 +87,8 @@ class Limits:
         max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded; of an AVIF or HEIC, its still
             picture.
         max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
-            image over it goes alone. A GPU has a budget of bytes of its own.
+            image over it goes alone. A GPU has a budget of bytes of its own. Arrays of pixels do not count: they are
+            there already.
     """
 
     formats: tuple[Format, ...] = USUAL
