@@ -75,6 +75,17 @@ def test_an_image_before_a_crop_may_have_any_size():
         assert np.array_equal(result, pp.apply([pp.resize(16), pp.center_crop(12)], photo))
 
 
+def test_a_mirror_behind_an_operator_stays_there():
+    @pp.operator("acme.left", version=1)
+    def blacken(pixels):
+        pixels[:, :4] = 0
+        return pixels
+
+    (result,) = run(blacken(), pp.flip(), pp.tensor(dtype="uint8", layout="hwc"))
+    assert not result[:, 4:].any()
+    assert result[:, :4].any()
+
+
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 def test_levels_are_rgb_whatever_order_the_tensor_has(color):
     @pp.operator("acme.red", version=1)
