@@ -24,6 +24,7 @@ ops.decode ops.geometry ops.levels ops.outputs
 ops.random
 ops
 draw
+inputs
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.text

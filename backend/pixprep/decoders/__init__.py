@@ -85,6 +85,9 @@ class Limits:
             about 10.
         max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded; of an AVIF or HEIC, its still
             picture.
+        max_boxes: of one image, where a pipeline takes boxes: each is a tensor of the answer. The default is as many
+            as a classifier behind it takes in a batch.
+        max_box_pixels: that a box covers, after it was cut off at the image's edges.
         max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
             image over it goes alone. A GPU has a budget of bytes of its own.
     """
@@ -96,6 +99,8 @@ class Limits:
     max_expansion: int = 0
     max_scans: int = 100
     max_frames: int = 0
+    max_boxes: int = 64
+    max_box_pixels: int = 50_000_000
     max_pixels_in_flight: int = 256_000_000
 
     def check_bytes(self, n_bytes: int) -> None:

@@ -99,7 +99,7 @@ class CpuKernel:
         rows, columns = block.shape[:2]
         top, left = placement.at
         if (rows, columns) != placement.canvas:
-            for plane, table, fill in zip(planes, self._table, self._plan.fill, strict=True):
+            for plane, table, fill in zip(planes, self._table, placement.fill or self._plan.fill, strict=True):
                 plane[...] = table[fill]
         if block.size == 0:
             return

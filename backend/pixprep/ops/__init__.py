@@ -11,7 +11,7 @@ from typing import get_args
 from pixprep.ops.decode import Decode
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
+from pixprep.ops.op import MAX_SIDE, Fill, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
@@ -34,6 +34,7 @@ __all__ = [
     "CenterCrop",
     "Crop",
     "Decode",
+    "Fill",
     "Flip",
     "ImageOp",
     "Letterbox",

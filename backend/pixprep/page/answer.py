@@ -316,7 +316,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     """
     with Engine(pipeline, threads=1, limits=given.limits, damage=given.damage) as engine:
         for _ in range(2):
-            batch = engine.run_batch([encoded])
+            batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             if batch.errors[0] is not None:
                 raise batch.errors[0]
     return 1e3 * batch.decode_s[0], 1e3 * batch.transform_s[0]

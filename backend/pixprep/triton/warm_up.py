@@ -13,4 +13,5 @@ LEAST = 16
 def warm_up(engine: Engine) -> None:
     """Decode and transform a generated photo-sized JPEG on every thread of the engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
-    engine.run_batch([sample_jpeg(375, 500)] * min(max(2 * engine.lanes, LEAST), most))
+    count = min(max(2 * engine.lanes, LEAST), most)
+    engine.run_batch([sample_jpeg(375, 500)] * count, inputs=engine.pipeline.example_inputs(count))
