@@ -332,13 +332,13 @@ class Engine:
         for name, each in inputs.items():
             if len(each) != count:
                 raise PipelineError(f'inputs: "{name}" is of {len(each)} images, and there are {count}')
+        most = self._limits.max_boxes if self.plan.takes_boxes else None
         found: list[tuple[Place, int]] = []
         for index in range(count):
             values = {name: each[index] for name, each in inputs.items()}
-            limits = self._limits
             given: list[Given | ImageError]
             try:
-                given = input_rows(specs, values, most=limits.max_boxes, most_pixels=limits.max_box_pixels)
+                given = input_rows(specs, values, most=most, most_pixels=self._limits.max_box_pixels)
             except ImageError as error:
                 given = [error.as_value()]
             found.append((self.plan.placing_rows(given), len(given)))

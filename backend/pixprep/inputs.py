@@ -37,14 +37,14 @@ class Given:
 
 
 def rows(
-    specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int, most_pixels: int | None = None
+    specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None, most_pixels: int | None = None
 ) -> list[Given | ImageError]:
     """What an image's tensors are made with, one after the other.
 
     Args:
         specs: the inputs, at least one.
         values: of each: numbers (rows, count), or one row alone.
-        most: rows that a photo may have, of a pipeline that takes boxes.
+        most: rows that the image may have; None: each input has one.
         most_pixels: see ``Given``.
 
     Returns:
@@ -56,15 +56,14 @@ def rows(
     arrays = {name: _array(spec, values[name]) for name, spec in specs.items()}
     counts = {name: len(array) for name, array in arrays.items()}
     first, count = next(iter(counts.items()))
-    is_many = any(spec.kind == "box" for spec in specs.values())
     for name, other in counts.items():
-        if not is_many and other != 1:
-            raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows; an image has one')
+        if most is None and other != 1:
+            raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows; one tensor is made of one')
         if other != count:
             raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows, and "{first}" {count:,}: each needs its own')
     if count == 0:
         raise ImageError("EMPTY", f'no row of "{first}", so that there is no tensor')
-    if count > most:
+    if most is not None and count > most:
         raise ImageError("BAD_INPUT", f'{count:,} rows of "{first}"; the limit is {most:,} (parameter max_boxes)')
     return [_row(specs, arrays, index, count, most_pixels) for index in range(count)]
 

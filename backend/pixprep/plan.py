@@ -828,13 +828,9 @@ class Plan:
             if name not in annotation:
                 raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
         try:
-            given = inputs.rows(self.inputs, annotation, most=1 << 31)
+            return inputs.rows(self.inputs, annotation, most=None)[0]
         except ImageError as error:
             return error.as_value()
-        if len(given) > 1:
-            name = next(iter(self.inputs))
-            return ImageError("BAD_INPUT", f'{len(given):,} rows of "{name}", and a sample gives one tensor')
-        return given[0]
 
     def _place_rows(self, height: int, width: int, given: Sequence[Given | ImageError]) -> Placed:
         rows: list[Placed | ImageError] = []
