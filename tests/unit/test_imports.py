@@ -73,8 +73,8 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.client serve.cuda_pool serve.failure serve.ports serve.relay serve.snapshot serve.wheel
-serve.control serve.stubs
+serve serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.snapshot serve.wheel
+serve.client serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing ray

@@ -21,7 +21,8 @@ from pixprep.preview import Shown, notes, preview
 from pixprep.printing import summary
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
-from pixprep.serve.client import ModelInput, Spent, Triton
+from pixprep.serve.client import Spent, Triton
+from pixprep.serve.request import ModelInput
 from pixprep.serve.server import curl_line
 from pixprep.triton.config import PIPELINE_FILE, Options, options
 
@@ -103,7 +104,7 @@ class Photos:
             model_input = triton.model_input(self._known(model))
             before = triton.spent()
             start = time.perf_counter()
-            found = triton.infer(model, model_input, [encoded])
+            found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
             steps = [step for step, _ in _steps(triton.config(model))] or [model]
             spent = _counted(triton, before, steps)
@@ -207,7 +208,7 @@ class Photos:
         photo = name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg"
         names = [output["name"] for output in outputs if output["kind"] == "scores"]
         return {
-            "curl": curl_line(self._http_url, model, photo=photo),
+            "curl": curl_line(self._http_url, model, photo=photo, model_input=model_input),
             "python": _python(urlsplit(self._http_url).netloc, model, model_input, names, photo=photo),
         }
 
@@ -277,9 +278,18 @@ def _finite(value: Any) -> float | str:
 def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[str], *, photo: str) -> str:
     """A program that sends a photo, and prints the best classes, or else the shape of each output."""
     if model_input.datatype == "BYTES":
-        shape, tensor = "[1, 1]", "np.array([[photo]], dtype=np.object_)"
+        tensor = "np.array([photo], dtype=np.object_)"
     else:
-        shape, tensor = "[1, len(photo)]", "np.frombuffer(photo, np.uint8)[None]"
+        tensor = "np.frombuffer(photo, np.uint8)"
+    tensor += "" if model_input.has_rows else "[None]"
+    beside = []
+    for each in model_input.numbers:
+        dtype = {"FP32": "np.float32", "BOOL": "bool", "UINT8": "np.uint8"}[each.datatype]
+        beside += [
+            f"{each.name} = triton.InferInput({each.name!r}, [1, {each.count}], {each.datatype!r})",
+            f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",
+        ]
+    given = ", ".join(["image", *(each.name for each in model_input.numbers)])
     ask = [f"scores = triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores[:1]]
     outputs = ", outputs=[scores]" if scores else ""
     if scores:
@@ -295,11 +305,13 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
         "import tritonclient.http as triton",
         "",
         f"photo = Path({photo!r}).read_bytes()",
-        f"image = triton.InferInput({model_input.name!r}, {shape}, {model_input.datatype!r})",
-        f"image.set_data_from_numpy({tensor})",
+        f"tensor = {tensor}",
+        f"image = triton.InferInput({model_input.name!r}, tensor.shape, {model_input.datatype!r})",
+        "image.set_data_from_numpy(tensor)",
+        *beside,
         *ask,
         f"with triton.InferenceServerClient({address!r}) as client:",
-        f"    answer = client.infer({model!r}, [image]{outputs})",
+        f"    answer = client.infer({model!r}, [{given}]{outputs})",
         *say,
     ]
     return "\n".join(lines)

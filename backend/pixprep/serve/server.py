@@ -27,10 +27,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pixprep.errors import PixprepError, SetupError
+from pixprep.errors import PipelineError, PixprepError, SetupError
+from pixprep.pipeline import Pipeline
 from pixprep.serve import cuda_pool
 from pixprep.serve.failure import failure, still_loading
 from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve, unsent
+from pixprep.serve.request import ModelInput, http_body, model_input
 from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
 from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
@@ -132,7 +134,7 @@ class Server:
 
     @property
     def pipeline_models(self) -> list[str]:
-        """The models that have a pipeline: they take an encoded image as their only input."""
+        """The models that have a pipeline: they take an encoded image, and perhaps numbers."""
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
@@ -148,8 +150,9 @@ class Server:
 
     @property
     def curls(self) -> list[str]:
-        """The command lines to try, of each model to try."""
-        return [curl_line(self.http_url, model) for model in self.models_to_try]
+        """The command lines to try, of each model to try that takes an image and nothing else."""
+        found = {model: self.model_input(model) for model in self.models_to_try}
+        return [curl_line(self.http_url, model) for model, each in found.items() if each is None or not each.numbers]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -412,16 +415,30 @@ class Server:
         return self._ask("GET", "/v2/health/live", timeout_s=timeout_s)[0] == 200
 
     def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
-        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time.
+        """Send one image to a model that takes them; the HTTP status, 0 if there was no answer in time.
 
-        The backend knows it for no client's.
+        Beside it go examples of the numbers that the model takes. The backend knows it for no client's.
         """
-        headers = {
-            "Inference-Header-Content-Length": "0",
-            "Content-Type": "application/octet-stream",
-            probe.HEADER: self._probe,
-        }
-        return self._ask("POST", f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s=timeout_s)[0]
+        headers, body = {"Inference-Header-Content-Length": "0"}, encoded
+        found = self.model_input(model, timeout_s=timeout_s) if self._takes_numbers(model) else None
+        if found is not None:
+            headers, body = http_body(found.tensors([encoded], [found.rows(found.example)]))
+        headers |= {"Content-Type": "application/octet-stream", probe.HEADER: self._probe}
+        return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]
+
+    def model_input(self, model: str, *, timeout_s: float = 5.0) -> ModelInput | None:
+        """How a model takes images; None where it takes none, or Triton does not say."""
+        status, body = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=timeout_s)
+        return model_input(json.loads(body)) if status == http.HTTPStatus.OK else None
+
+    def _takes_numbers(self, model: str) -> bool:
+        """Whether a model that has a pipeline takes numbers with each image."""
+        files = [path for path in pipeline_files(self.snapshot.folder) if path.parents[1].name == model]
+        newest = max(files, key=lambda path: int(path.parent.name), default=None)
+        try:
+            return newest is not None and bool(Pipeline.load(newest).for_serving().inputs)
+        except PipelineError:  # Triton does not load it either
+            return False
 
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
@@ -506,11 +523,38 @@ class Server:
         self.stop()
 
 
-def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg") -> str:
-    """The command line that sends a photo to a model whose only input it is."""
+def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg", model_input: ModelInput | None = None) -> str:
+    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them."""
+    if model_input is not None and model_input.numbers:
+        return _curl_lines(http_url, model, model_input, shlex.quote(photo))
     return (
         f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
+    )
+
+
+def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) -> str:
+    """JSON, and behind it the image, whose length goes before it where it is an element of a BYTES tensor."""
+    is_bytes = model_input.datatype == "BYTES"
+    batch = [] if model_input.has_rows else [1]
+    image = {"name": model_input.name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else "$bytes"]}
+    numbers = [
+        {"name": each.name, "datatype": each.datatype, "shape": [1, each.count], "data": each.example}
+        for each in model_input.numbers
+    ]
+    entries = [image | {"parameters": {"binary_data_size": "$size"}}, *numbers]
+    asked = {"inputs": entries, "parameters": {"binary_data_output": True}}
+    text = json.dumps(asked).replace('"$bytes"', "'$bytes'").replace('"$size"', "'$size'")
+    octal = "".join(f" $((bytes >> {shift} & 255))" for shift in (0, 8, 16, 24))
+    length = f""" printf "$(printf '\\\\%03o'{octal})";""" if is_bytes else ""
+    return "\n".join(
+        [
+            f"bytes=$(($(wc -c < {photo}))) size=$((bytes{' + 4' * is_bytes}))",
+            f"json='{text}'",
+            f'{{ printf %s "$json";{length} cat {photo}; }} |',
+            f'    curl --data-binary @- -H "Inference-Header-Content-Length: ${{#json}}" '
+            f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
+        ]
     )
 
 
