@@ -2,26 +2,31 @@
 
 import json
 import re
+import shlex
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
+import detectors
 import pixprep as pp
-from images import photo
+from images import photo, png
 from pixprep.cli import main
 from pixprep.serve import client, perf
 from pixprep.serve.server import Server, curl_line
 
 pytestmark = pytest.mark.server
 
-DOC = (Path(__file__).parents[2] / "docs" / "detection.md").read_text(encoding="utf-8")
+DOC = (Path(__file__).parents[2] / "docs" / "boxes.md").read_text(encoding="utf-8")
 TAIL = [pp.resize(height=24, width=30), pp.tensor(dtype="uint8")]
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.transform(), *TAIL])
 TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
@@ -306,3 +311,130 @@ def test_bench_measures_with_inputs(server, model, inputs):
     url = address(server.http_url)
     (row,) = perf.measure([photo()], url=url, model=model, concurrency=[2], seconds=1, inputs=inputs)
     assert row.images_per_s > 0
+
+
+# Two stages in one ensemble, as docs/boxes.md has them
+
+
+RED, BLUE = (130, 90, 290, 330), (380, 180, 510, 410)
+COLOURS = """<ir_version: 8, opset_import: ["": 18]>
+means (float[batch, 3, 64, 64] crops) => (float[batch, 3] scores) {
+    sides = Constant <value_ints = [2, 3]> ()
+    scores = ReduceMean <keepdims = 0> (crops, sides)
+}"""
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
+
+
+def commands(folder, *models):
+    """The lines of the page that build these models, run in a folder."""
+    lines = re.findall(r"^pixprep ((?:import|build) .*)$", DOC, re.MULTILINE)
+    for line in lines:
+        if any(model in line for model in models):
+            words = [str(folder / word) if "." in word or word == "models" else word for word in line.split()]
+            assert main(words) == 0, line
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    """A folder with the photo, and a server of both ensembles of the page."""
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "photo.png").write_bytes(png(detectors.photo(480, 640, red=RED, blue=BLUE)))
+    (folder / "gray.png").write_bytes(png(np.full((480, 640, 3), 120, np.uint8)))
+    (crops,) = blocks("json")
+    (folder / "crops.json").write_text(crops)
+    (folder / "colours.txt").write_text("red\ngreen\nblue\n")
+    onnx.save(onnx.parser.parse_model(COLOURS), folder / "colours.onnx")
+    detectors.save(folder / "model.onnx")
+    commands(folder, "crops.json", "detect.json", "model.onnx")
+    models = folder / "models"
+    (_, model), (boxes, things) = blocks("python"), blocks("protobuf")
+    for name, config in (("boxes", boxes), ("things", things)):
+        (models / name / "1").mkdir(parents=True)
+        (models / name / "config.pbtxt").write_text(config)
+    (models / "boxes" / "1" / "model.py").write_text(model)
+    assert main(["check", str(models)]) == 0
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+        yield folder, server
+
+
+def shown(printed):
+    return re.sub(r"[\d.]+ ms", "MS ms", printed)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_page_shows_what_send_prints(stages, number, capsys, monkeypatch):
+    folder, server = stages
+    session = re.findall(r"^\$ pixprep (send .*)\n((?:.*\n)*?)^```", DOC, re.MULTILINE)[number]
+    monkeypatch.chdir(folder)
+    capsys.readouterr()
+    assert main([*shlex.split(session[0]), "--url", address(server.http_url)]) == 0
+    assert shown(capsys.readouterr().out) == session[1]
+
+
+@pytest.mark.parametrize("language", ["python", "sh"])
+def test_the_pages_clients_get_the_labels(stages, language):
+    folder, server = stages
+    program = blocks(language)[0].replace("localhost:8000", address(server.http_url))
+    command = [sys.executable, "-c", program] if language == "python" else ["/bin/sh", "-e", "-c", program]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if language == "python":
+        assert done.stdout == "['red', 'blue']\n"
+    else:
+        (scores,) = json.loads(done.stdout)["outputs"]
+        assert scores["shape"] == [2, 3]
+        assert np.reshape(scores["data"], (2, 3)).argmax(axis=1).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages, protocol):
+    folder, server = stages
+    url = address(getattr(server, f"{protocol}_url"))
+    photo = [folder / "photo.png"]
+    (given,) = client.send(photo, url=url, protocol=protocol, inputs={"boxes": [RED, BLUE]})
+    (found,) = client.send(photo, url=url, protocol=protocol, model="things")
+    for answer in (given, found):
+        assert answer.error is None
+    assert np.abs(found.outputs["boxes"] - (RED, BLUE)).max() < 1
+    for scores in (given.outputs["scores"], found.outputs["scores"]):
+        assert scores.shape == (2, 3)
+        for (left, top, right, bottom), row in zip((RED, BLUE), scores, strict=True):
+            crop = [pp.decode(), pp.crop(top, left, bottom - top, right - left)]
+            with pp.Engine(pp.Pipeline([*crop, pp.resize(height=64, width=64), pp.normalize(), pp.tensor()])) as engine:
+                (tensor,) = engine.run([photo[0].read_bytes()])
+            assert np.allclose(row, tensor.mean(axis=(1, 2)), atol=1e-5)
+
+
+def test_a_detector_that_finds_nothing_and_more_boxes_than_the_limit_are_refusals(stages):
+    folder, server = stages
+    url = address(server.http_url)
+    (nothing,) = client.send([folder / "gray.png"], url=url, model="things")
+    assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor' in nothing.error
+    (most,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 64})
+    assert most.outputs["scores"].shape == (64, 3)
+    (many,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 65})
+    assert '[BAD_INPUT] image 1 of 1: 65 rows of "boxes"; the limit is 64 (parameter max_boxes)' in many.error
+
+
+def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, capsys):
+    folder, _ = stages
+    files = ["--pipeline", str(folder / "crops.json"), "--onnx", str(folder / "colours.onnx")]
+    models = tmp_path / "models"
+    assert main(["build", *files, "--output", str(models), "--max-batch-size", "5", "--on-error", "zero"]) == 0
+    capsys.readouterr()
+    preprocess, classifier, ensemble = (
+        (models / name / "config.pbtxt").read_text() for name in ("preprocess", "classifier", "ensemble")
+    )
+    assert "max_batch_size: 0\n" in preprocess
+    assert 'parameters { key: "max_boxes" value { string_value: "5" } }' in preprocess
+    assert "dynamic_batching" not in preprocess
+    assert "max_batch_size: 5\n" in classifier
+    assert "max_batch_size: 0\n" in ensemble
+    dims = re.findall(r'name: "(\w+)"\n.*\n  dims: \[ (.*) \]', ensemble)
+    assert dims == [("image", "1"), ("boxes", "-1, 4"), ("scores", "-1, 3"), ("status", "-1, 1")]
+    assert main(["check", str(models)]) == 0
+    assert main(["build", *files, "--output", str(models)]) == 0  # and repeats it
+    assert 'string_value: "5"' in (models / "preprocess" / "config.pbtxt").read_text()

@@ -28,6 +28,12 @@ _PLACES = {
 }
 
 
+_ALONE = (
+    "# A request is one photo with its boxes. Requests run at once where there are several instances:\n"
+    "# instance_group { count: 4 kind: KIND_CPU }"
+)
+
+
 class Names(NamedTuple):
     """What the three models are called."""
 
@@ -65,7 +71,7 @@ def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
         *parameters,
-        *(["dynamic_batching { }"] if config["max_batch_size"] else []),
+        "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
         *([f"{_CHOICES}{json.dumps(chosen)}"] if chosen else []),
     )

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from pixprep.decoders.cpu import sample_jpeg
@@ -21,6 +22,8 @@ from pixprep.serve.request import ModelInput
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
+_MOST_ROWS = 1 << 12
+"""Of one answer; Triton gives as many as there are."""
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 
@@ -319,6 +322,10 @@ class Triton:
         ]
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
+    def _length(self, model: str, name: str) -> int:
+        """The last dim of an output; -1 where it differs."""
+        return next(int(output["dims"][-1]) for output in self.config(model)["output"] if output["name"] == name)
+
     def _source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
         config = self.config(model)
@@ -380,14 +387,19 @@ class Triton:
         for name, datatype, array in model_input.tensors(encoded, rows):
             tensors.append(self._module.InferInput(name, array.shape, datatype))
             tensors[-1].set_data_from_numpy(array)
-        scores = self.scores(model) if classes else []
+        scores = dict.fromkeys(self.scores(model), classes) if classes else {}
+        lengths = {}
+        if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
+            lengths = {name: length for name in scores if (length := self._length(model, name)) > 0}
+            scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
         wanted = [
-            self._module.InferRequestedOutput(output["name"], class_count=classes * (output["name"] in scores))
+            self._module.InferRequestedOutput(output["name"], class_count=scores.get(output["name"], 0))
             for output in self.config(model)["output"]
         ]
         try:
             result = self._client.infer(model, tensors, outputs=wanted, **self._deadline)
-            return {output.name(): result.as_numpy(output.name()) for output in wanted}
+            arrays = {output.name(): result.as_numpy(output.name()) for output in wanted}
+            return arrays | {name: _best(arrays[name], length, classes) for name, length in lengths.items()}
         except self._failure as error:
             status = error.status()  # type: ignore[attr-defined]
             self._check_live()
@@ -412,6 +424,21 @@ class Triton:
             ) from None
         if not is_live:
             raise SetupError(f"what answers at {self.url} is not a live Triton")
+
+
+def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any]:
+    """The best classes of each row, (rows, count), out of the entries ``score:index:label`` of all rows, by score.
+
+    To Triton the rows of a model that does not batch are one list, of which only the first ``length`` have labels.
+    """
+    found = [entry.decode().split(":", 2) for entry in entries.reshape(-1)]
+    names = {int(index): label for _, index, *labels in found for label in labels}
+    rows: list[list[bytes]] = [[] for _ in range(len(found) // length)]
+    for score, text, *_ in found:
+        row, index = divmod(int(text), length)
+        name = f":{names[index]}" if index in names else ""
+        rows[row].append(f"{score}:{index}{name}".encode())
+    return np.array([row[:count] for row in rows], dtype=np.object_)
 
 
 def _ms(parts: dict[str, Any], *names: str) -> float:
