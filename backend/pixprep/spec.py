@@ -112,7 +112,9 @@ class InputSpec:
     @property
     def example(self) -> list[float]:
         """A row to try the pipeline with: a box of all that there is, or zeros."""
-        return [0, 0, LARGEST, LARGEST] if self.kind == "box" else [0] * self.count
+        if self.kind == "box":
+            return [0, 0, LARGEST, LARGEST]
+        return [False if self.kind == "flag" else 0] * self.count
 
     def __str__(self) -> str:
         names = {"box": " (left, top, right, bottom)", "color": " (a level for each channel)"}

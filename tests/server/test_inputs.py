@@ -21,6 +21,7 @@ import detectors
 import pixprep as pp
 from images import photo, png
 from pixprep.cli import main
+from pixprep.page.answer import Photos
 from pixprep.serve import client, perf
 from pixprep.serve.server import Server, curl_line
 
@@ -243,6 +244,24 @@ def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
     with pp.Engine(TURNS if "turns" in model else CROPS) as engine:
         expected = engine.run_batch([photo()], inputs=examples)
     assert tensor.startswith(expected["tensor"].tobytes())
+
+
+@pytest.mark.parametrize("model", ["crops.pixprep", "turns.pixprep"])
+def test_the_page_sends_examples_and_its_lines_run(server, tmp_path, model):
+    page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
+    assert [each["name"] for each in page.models()] == [model]
+    answer = page.answer(model, photo(), name="photo.jpg")
+    assert [3, 24, 30] in [output["shape"] for output in answer["outputs"]]
+    (tensor,) = page.stages(model, photo())["tensors"]
+    assert tensor["shape"] == [3, 24, 30]
+    (tmp_path / "photo.jpg").write_bytes(photo())
+    for command in (
+        [sys.executable, "-c", answer["lines"]["python"]],
+        ["/bin/sh", "-e", "-c", answer["lines"]["curl"]],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "(1, 3, 24, 30)" in done.stdout or (tmp_path / "answer.bin").stat().st_size > 3 * 24 * 30
 
 
 @pytest.fixture
