@@ -336,6 +336,16 @@ def test_what_an_input_said_comes_back_and_repeats_the_tensor_without_it():
     assert np.array_equal(batch["tensor"], again["tensor"])
 
 
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_a_pipeline_has_examples_of_its_inputs_to_be_tried_with(color):
+    ops = [pp.crop(box="boxes"), pp.flip(when="turn"), pp.letterbox(40, 40, fill="paint"), pp.tensor("uint8")]
+    pipeline = pp.Pipeline([pp.decode(color=color), *ops])
+    plain = pp.Pipeline([pp.decode(color=color), pp.letterbox(40, 40, fill=0), pp.tensor("uint8")])
+    ours = run(pipeline, [photo(), png(noise(90, 30))], **pipeline.example_inputs(2))
+    for tensor, theirs in zip(ours, run(plain, [photo(), png(noise(90, 30))]), strict=True):
+        assert np.array_equal(tensor, theirs)
+
+
 def test_a_reduced_decode_is_as_fine_as_the_smallest_box_needs():
     reduced = crops(decode=pp.decode(reduced=True))
     large, small = (0, 0, 640, 427), (10, 20, 90, 70)
