@@ -338,10 +338,11 @@ class Engine:
             values = {name: each[index] for name, each in inputs.items()}
             given: list[Given | ImageError]
             try:
-                given = input_rows(specs, values, most=most, most_pixels=self._limits.max_box_pixels)
+                given = input_rows(specs, values, most=most)
             except ImageError as error:
                 given = [error.as_value()]
-            found.append((self.plan.placing_rows(given), len(given)))
+            place = self.plan.placing_rows(given, most_pixels=self._limits.max_box_pixels)
+            found.append((place, len(given)))
         return found
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> None:

@@ -23,29 +23,17 @@ _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 """The kinds of NumPy's dtypes that hold such numbers."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """One row of each input: what one tensor of an image is made with.
-
-    Attributes:
-        values: by the name of the input its numbers.
-        most_pixels: that a window made of a box may have; None: any number.
-    """
-
-    values: Mapping[str, npt.NDArray[Any]]
-    most_pixels: int | None = None
+Given = Mapping[str, npt.NDArray[Any]]
+"""One row of each input, by its name: what one tensor of an image is made with."""
 
 
-def rows(
-    specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None, most_pixels: int | None = None
-) -> list[Given | ImageError]:
+def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:
     """What an image's tensors are made with, one after the other.
 
     Args:
         specs: the inputs, at least one.
         values: of each: numbers (rows, count), or one row alone.
         most: rows that the image may have; None: each input has one.
-        most_pixels: see ``Given``.
 
     Returns:
         For each row its numbers, or why it gives no tensor.
@@ -65,7 +53,7 @@ def rows(
         raise ImageError("EMPTY", f'no row of "{first}", so that there is no tensor')
     if most is not None and count > most:
         raise ImageError("BAD_INPUT", f'{count:,} rows of "{first}"; the limit is {most:,} (parameter max_boxes)')
-    return [_row(specs, arrays, index, count, most_pixels) for index in range(count)]
+    return [_row(specs, arrays, index, count) for index in range(count)]
 
 
 def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
@@ -99,7 +87,6 @@ def _row(
     arrays: Mapping[str, npt.NDArray[Any]],
     index: int,
     count: int,
-    most_pixels: int | None,
 ) -> Given | ImageError:
     for name, spec in specs.items():
         numbers = arrays[name][index]
@@ -110,7 +97,7 @@ def _row(
             return ImageError(
                 "BAD_INPUT", f"{where}{shown(numbers)} ends before it begins, or is empty: left, top, right, bottom"
             )
-    return Given({name: array[index] for name, array in arrays.items()}, most_pixels)
+    return {name: array[index] for name, array in arrays.items()}
 
 
 def named(name: str, index: int, count: int) -> str:
@@ -136,17 +123,16 @@ class Box:
     input: str
     is_inside: ClassVar[bool] = True
 
-    def words(self, height: int, width: int, box: F64 | None, most_pixels: int | None) -> Words:
+    def words(self, height: int, width: int, box: F64 | None) -> Words:
         """The whole pixels of a box, as Pillow's ``Image.crop`` rounds its edges: half to even.
 
         Args:
             height: of the canvas.
             width: of the canvas.
             box: float64 (4,) left, top, right, bottom in pixels of the canvas; None: all of it.
-            most_pixels: see ``Given``.
 
         Raises:
-            ImageError: DOES_NOT_FIT: nothing of it is left inside the canvas; TOO_MANY_PIXELS.
+            ImageError: DOES_NOT_FIT: nothing of it is left inside the canvas.
         """
         if box is None:
             return {"top": 0, "left": 0, "height": height, "width": width}
@@ -155,12 +141,6 @@ class Box:
             is_outside = box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0
             what = f"lies outside the {height} x {width} pixels" if is_outside else "covers no whole pixel"
             raise ImageError("DOES_NOT_FIT", f"{shown(box)} {what}")
-        if most_pixels is not None and (bottom - top) * (right - left) > most_pixels:
-            raise ImageError(
-                "TOO_MANY_PIXELS",
-                f"{bottom - top} x {right - left} pixels of a box; the limit is {most_pixels:,} "
-                "(parameter max_box_pixels)",
-            )
         return {"top": top, "left": left, "height": bottom - top, "width": right - left}
 
 

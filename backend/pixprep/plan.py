@@ -322,17 +322,17 @@ class Drawing:
         if not isinstance(self._numbers, Numbers):
             words = self._earlier(step.key)
         else:
-            words = {"fill": [0] * step.channels if self._given is None else self._given.values[step.input].tolist()}
+            words = {"fill": [0] * step.channels if self._given is None else self._given[step.input].tolist()}
         self.draws[step.key] = words
         return tuple(words["fill"])
 
     def _given_words(self, step: InputStep, rows: _Span, columns: _Span) -> Words:
         """What an input says of a step."""
-        numbers = None if self._given is None else self._given.values[step.input]
+        numbers = None if self._given is None else self._given[step.input]
         if isinstance(step, inputs.Flip):
             return {"flip": numbers is not None and bool(numbers[0])}
         box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]
-        return step.words(rows.canvas, columns.canvas, box, self._given.most_pixels if self._given else None)
+        return step.words(rows.canvas, columns.canvas, box)
 
     def _earlier(self, key: str) -> Words:
         """What was drawn before."""
@@ -737,6 +737,12 @@ class Plan:
         return bool(self.random_steps)
 
     @cached_property
+    def _boxes(self) -> tuple[str, ...]:
+        """The keys of the steps that are windows of boxes, each once."""
+        steps = [step for each in self._geometries for step in (*each.before, *each.after)]
+        return tuple(dict.fromkeys(step.key for step in steps if isinstance(step, inputs.Box)))
+
+    @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
         """The outputs of each geometry, and whether a tensor is among them: an image is placed once in each."""
         names: dict[Geometry, list[str]] = {}
@@ -787,16 +793,17 @@ class Plan:
         """
         return self._by(numbers, annotation)
 
-    def placing_rows(self, given: Sequence[Given | ImageError]) -> Place:
+    def placing_rows(self, given: Sequence[Given | ImageError], *, most_pixels: int) -> Place:
         """The place of an image in each of its tensors, by the numbers that came with it.
 
         Args:
             given: of ``inputs.rows``.
+            most_pixels: that all its boxes may cover together.
 
         Returns:
             A place, whose result has for each row its own, or why there is none: see ``Placed.rows``.
         """
-        return lambda height, width: self._place_rows(height, width, given)
+        return lambda height, width: self._place_rows(height, width, given, most_pixels)
 
     @property
     def needs_inputs(self) -> str:
@@ -832,17 +839,24 @@ class Plan:
         except ImageError as error:
             return error.as_value()
 
-    def _place_rows(self, height: int, width: int, given: Sequence[Given | ImageError]) -> Placed:
+    def _place_rows(self, height: int, width: int, given: Sequence[Given | ImageError], most_pixels: int) -> Placed:
         rows: list[Placed | ImageError] = []
+        left = most_pixels
         for index, row in enumerate(given):
             try:
-                rows.append(self._place(height, width, Drawing(EXAMPLE, given=_or_raise(row))))
+                placed = self._place(height, width, Drawing(EXAMPLE, given=_or_raise(row)))
+                pixels = sum(placed.draws[key]["height"] * placed.draws[key]["width"] for key in self._boxes)
+                _check_pixels(pixels, left, most_pixels)
+                left -= pixels
+                rows.append(placed)
             except ImageError as error:
                 detail = error.detail
                 if self.takes_boxes and not isinstance(row, ImageError):
                     box = next(name for name, spec in self.inputs.items() if spec.kind == "box")
                     detail = inputs.named(box, index, len(given)) + detail
                 rows.append(ImageError(error.reason, detail))
+        if len(rows) == 1 and isinstance(rows[0], ImageError):  # nothing is decoded for it
+            raise rows[0]
         denominator = min((row.denominator for row in rows if isinstance(row, Placed)), default=1)
         return Placed(height, width, _NOTHING, denominator, rows=tuple(rows))
 
@@ -886,6 +900,15 @@ class Placed(NamedTuple):
         placements = {name: each._replace(reduction=reduction) for name, each in self.placements.items()}
         rows = tuple(row if isinstance(row, ImageError) else row.reduced(reduction) for row in self.rows)
         return self._replace(placements=placements, rows=rows)
+
+
+def _check_pixels(pixels: int, left: int, most: int) -> None:
+    """Refuse a box that covers more pixels than the boxes before it have left."""
+    if pixels > left:
+        raise ImageError(
+            "TOO_MANY_PIXELS",
+            f"it covers {pixels:,} pixels, and {left:,} are left of {most:,} for all boxes (parameter max_box_pixels)",
+        )
 
 
 def _or_raise(given: Given | ImageError | None) -> Given | None:

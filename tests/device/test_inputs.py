@@ -125,12 +125,13 @@ def test_a_bad_box_fails_only_itself_and_is_named():
         9: ((10.1, 20, 10.4, 50), "[DOES_NOT_FIT] {}10.1, 20, 10.4, 50 covers no whole pixel"),
         10: (
             (0, 0, 600, 400),
-            "[TOO_MANY_PIXELS] {}400 x 600 pixels of a box; the limit is 200,000 (parameter max_box_pixels)",
+            "[TOO_MANY_PIXELS] {}it covers 240,000 pixels, and 79,800 are left of 106,400 for all boxes "
+            "(parameter max_box_pixels)",
         ),
     }
     good = (10, 20, 200, 90)
     boxes = [bad[index][0] if index in bad else good for index in range(12)]
-    limits = pp.Limits(max_box_pixels=200_000)
+    limits = pp.Limits(max_box_pixels=8 * 190 * 70)
     with pp.Engine(crops(), limits=limits) as engine:
         batch = engine.run_batch([photo(), photo("flower")], inputs={"boxes": [boxes, [good]]})
     (alone,) = run(fixed(good), [photo()])

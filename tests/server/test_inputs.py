@@ -202,7 +202,8 @@ def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
     assert status == [
         "",
         '[DOES_NOT_FIT] "boxes" 2 of 4: 700, 0, 720, 9 lies outside the 427 x 640 pixels',
-        '[TOO_MANY_PIXELS] "boxes" 3 of 4: 427 x 640 pixels of a box; the limit is 200,000 (parameter max_box_pixels)',
+        '[TOO_MANY_PIXELS] "boxes" 3 of 4: it covers 273,280 pixels, and 186,700 are left of 200,000 for all boxes '
+        "(parameter max_box_pixels)",
         "",
     ]
     assert np.array_equal(tensors[3], run(CROPS, boxes=[boxes[3:]])["tensor"][0])

@@ -263,8 +263,8 @@ def test_the_limits_of_boxes_are_parameters_of_the_model(start):
         '[BAD_INPUT] image 1 of 1: 1,000,000 rows of "boxes"; the limit is 2 (parameter max_boxes)'
     )
     assert large.error.message == (
-        '[TOO_MANY_PIXELS] image 1 of 1: "boxes" 1 of 2: 20 x 30 pixels of a box; the limit is 100 '
-        "(parameter max_box_pixels)"
+        '[TOO_MANY_PIXELS] image 1 of 1: "boxes" 1 of 2: it covers 600 pixels, and 100 are left of 100 for '
+        "all boxes (parameter max_box_pixels)"
     )
 
 
