@@ -147,6 +147,14 @@ _SOURCE_OPTION: dict[str, Any] = {
     "metavar": "NAME=VALUE",
     "help": "of the kind's function in pixprep.read, such as images=train2017, label=null, image=jpg; may be repeated",
 }
+_NUMBERS: dict[str, Any] = {
+    "type": _option,
+    "action": "append",
+    "dest": "inputs",
+    "metavar": "NAME=ROWS",
+    "help": "numbers that go with each image, such as boxes=[[0,0,99,99]], or a JSON file of them, which may have the "
+    "rows of each file by its name; may be repeated",
+}
 _PHOTO: dict[str, Any] = {**_FILE, "help": "the photo of the preview; default: a small one that pixprep brings along"}
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
@@ -354,6 +362,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--model", default="ensemble", help=_DEFAULT)
         if sub is not health:
             sub.add_argument("--batch", **_COUNT, default=1, help=f"images a request; {_DEFAULT}")
+            sub.add_argument("--input", **_NUMBERS, default=[])
     top = f"of each image, the N best classes; 0: the output itself; {_DEFAULT}"
     send.add_argument("--top", type=_whole(0), default=5, metavar="N", dest="classes", help=top)
     for sub, limit_s, what in ((send, 30.0, "a request"), (health, 5.0, "each call")):

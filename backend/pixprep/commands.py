@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, read, skipped
 from pixprep.pipeline import Pipeline
 from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
+
+if TYPE_CHECKING:
+    from pixprep.serve.request import ModelInput
 
 PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
 CONCURRENCY = (1, 4, 16)
@@ -423,6 +426,7 @@ def serve_models(
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
         of_model = ["--model", model] if model != "ensemble" else []
+        of_model += _example_inputs(server.model_input(model))
         send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
         say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
         say(f"files  {models}")
@@ -448,6 +452,12 @@ def serve_models(
     return 0
 
 
+def _example_inputs(model_input: ModelInput | None) -> list[str]:
+    """The options of ``send`` for a model that takes numbers beside images."""
+    given = model_input.example if model_input else {}
+    return [word for name, rows in given.items() for word in ("--input", f"{name}={json.dumps(rows)}")]
+
+
 def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Sequence[object]]) -> None:
     # what is no folder at all, the server refuses in its own words
     problems = find_problems(model_repository) if model_repository.is_dir() else []
@@ -455,7 +465,7 @@ def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Seq
         raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
 
 
-def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:
+def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[str, Any]] = (), **options: Any) -> int:
     """Send images to a server: files, or folders of them.
 
     pixprep send photos --protocol grpc --model ensemble --batch 8
@@ -463,6 +473,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:
     from pixprep.serve import client
 
     failed = 0
+    options["inputs"] = _numbers(inputs)
     _say_skipped(paths)
     with Progress("images") as progress:
         for answer in client.send(paths, on_progress=progress.to, **options):
@@ -470,6 +481,21 @@ def send_images(*, paths: Sequence[Path], as_json: bool, **options: Any) -> int:
             with progress.hidden():
                 print_answer(answer, as_json=as_json)
     return 1 if failed else 0
+
+
+def _numbers(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """What ``--input`` says: numbers, or the JSON file that has them."""
+    found = {}
+    for name, value in inputs:
+        found[name] = value
+        if isinstance(value, str):
+            with named(Path(value), "cannot be read"):
+                text = Path(value).read_text(encoding="utf-8")
+            try:
+                found[name] = json.loads(text)
+            except ValueError as error:
+                raise PixprepError(f"{value}: is no JSON: {error}") from None
+    return found
 
 
 def ask_health(*, model: str, **options: Any) -> int:
@@ -492,6 +518,7 @@ def measure_server(
     json_file: Path | None,
     print_command: bool,
     as_json: bool,
+    inputs: Sequence[tuple[str, Any]],
     **options: Any,
 ) -> int:
     """Measure a server with perf_analyzer: throughput and latency.
@@ -509,6 +536,7 @@ def measure_server(
     for path in expand(paths):
         with named(path, "cannot be read"):
             images.append(path.read_bytes())
+    options["inputs"] = _numbers(inputs)
     concurrency = concurrency or (() if rate else CONCURRENCY)
     if print_command:
         folder = Path(tempfile.mkdtemp(prefix="pixprep-bench-"))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, levels, ops, plan
+from pixprep import augment, draw, inputs, levels, ops, plan
 from pixprep.errors import PipelineError, unreachable
 from pixprep.operators import Operator, find
 from pixprep.ops import as_tuple
@@ -31,7 +31,7 @@ from pixprep.plan import (
     Window,
 )
 from pixprep.profiles import PROFILES
-from pixprep.spec import ImageSpec, TensorSpec
+from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 
 _FLOAT32 = np.finfo(np.float32)
 _CHANNELS = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
@@ -54,7 +54,7 @@ class Lowered:
     before: tuple[GeometryStep, ...] = ()
     resize: plan.Resize | None = None
     after: tuple[GeometryStep, ...] = ()
-    fill: tuple[int, ...] | None = None
+    fill: tuple[int, ...] | inputs.Fill | None = None
     levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
     operators: tuple[Operator | str, ...] = ()
@@ -62,21 +62,29 @@ class Lowered:
     @property
     def geometry(self) -> Geometry:
         """Without a resize every step counts as one after it."""
+        fill = self.fill if isinstance(self.fill, inputs.Fill) else None
         if self.resize is None:
-            return Geometry((), None, self.before, self.levels)
-        return Geometry(self.before, self.resize, self.after, self.levels)
+            return Geometry((), None, self.before, self.levels, fill=fill)
+        return Geometry(self.before, self.resize, self.after, self.levels, fill=fill)
 
-    def then(self, step: GeometryStep, *, fill: ops.Levels | None = None) -> Lowered:
+    def then(self, step: GeometryStep, *, fill: ops.Fill | None = None) -> Lowered:
         """With one more step, which may leave a margin of a colour.
 
         Raises:
             PipelineError: there is a margin of another colour.
         """
         if not self._changes_places(step, leaves_margin=fill is not None):
+            if isinstance(fill, str):
+                raise PipelineError("a colour that comes with the image must come before what changes the levels")
+            if isinstance(step, inputs.Box):
+                raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
             return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
         colour = self.fill
         if fill is not None:
-            colour = tuple(int(level) for level in as_tuple(fill))
+            if isinstance(fill, str):
+                colour = inputs.Fill(fill, len(_CHANNELS[self.decode.color]))
+            else:
+                colour = tuple(int(level) for level in as_tuple(fill))
             if self.fill not in (None, colour):
                 raise PipelineError("its margin has another colour than an earlier one: use one fill")
         if self.resize is None:
@@ -139,7 +147,11 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
             )
             may_fill = _is_over(op.height, image.min_height) or _is_over(op.width, image.min_width)
             return before.then(window, fill=0 if may_fill else None)
+        case ops.Crop() if op.box is not None:
+            return before.then(inputs.Box(key=key, input=op.box))
         case ops.Crop():
+            assert op.top is not None
+            assert op.left is not None
             window = Window(
                 height=op.height,
                 width=op.width,
@@ -152,7 +164,7 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
         case ops.Pad():
             return before.then(_canvas(op), fill=op.fill)
         case ops.Flip():
-            return before.then(plan.Flip(op.axis))
+            return before.then(inputs.Flip(key=key, input=op.when, axis=op.axis) if op.when else plan.Flip(op.axis))
         case ops.RandomResizedCrop():
             assert op.width is not None
             resize = plan.Resize(
@@ -222,7 +234,7 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
     match op:
         case ops.Tensor():
             channels = _CHANNELS[before.decode.color]
-            fill = before.fill or (0,)
+            fill = before.fill if before.fill and not isinstance(before.fill, inputs.Fill) else (0,)
             return TensorPlan(
                 spec=spec,
                 geometry=before.geometry,
@@ -258,11 +270,16 @@ def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:
 
 
 def whole_plan(
-    first: ops.FirstOp, outputs: Mapping[str, OutputPlan], annotations: Mapping[str, AnnotationPlan]
+    first: ops.FirstOp,
+    outputs: Mapping[str, OutputPlan],
+    annotations: Mapping[str, AnnotationPlan],
+    given: Mapping[str, InputSpec],
 ) -> Plan:
     """The plan of a pipeline, whose outputs have theirs."""
     if isinstance(first, ops.Pixels):
-        return Plan(is_gray=first.color == "gray", takes=first.order, outputs=outputs, annotations=annotations)
+        return Plan(
+            is_gray=first.color == "gray", takes=first.order, outputs=outputs, annotations=annotations, inputs=given
+        )
     return Plan(
         is_gray=first.color == "gray",
         apply_exif_orientation=first.apply_exif_orientation,
@@ -272,6 +289,7 @@ def whole_plan(
         alpha=first.alpha,
         outputs=outputs,
         annotations=annotations,
+        inputs=given,
     )
 
 

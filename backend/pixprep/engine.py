@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from os import PathLike
 from threading import Lock
 from time import perf_counter
@@ -15,6 +16,8 @@ import numpy as np
 from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, unreachable
+from pixprep.inputs import Given
+from pixprep.inputs import rows as input_rows
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan import NEEDS_NUMBERS, Place, Placed, SizePlan, TensorPlan, TransformPlan
@@ -22,7 +25,9 @@ from pixprep.plan import NEEDS_NUMBERS, Place, Placed, SizePlan, TensorPlan, Tra
 
 @dataclass(frozen=True)
 class Batch:
-    """The results of one batch.
+    """The results of one batch: a row for each image, or, of a pipeline that takes boxes, for each box.
+
+    All that is said of an image below is then said of a box.
 
     Attributes:
         outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
@@ -32,6 +37,7 @@ class Batch:
         fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
         placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
         fields: what came with the samples of a ``Loader`` and is no output: see there.
+        rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
     """
 
     outputs: dict[str, Array]
@@ -42,6 +48,7 @@ class Batch:
     fallbacks: int = 0
     placed: list[Placed | None] = field(default_factory=list, repr=False)
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rows: Sequence[slice] = field(default_factory=list, repr=False)
 
     def __getitem__(self, name: str) -> Any:
         """An output or a field by its name.
@@ -55,7 +62,7 @@ class Batch:
         raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
 
     def __len__(self) -> int:
-        """How many images."""
+        """How many images; of a pipeline that takes boxes, how many boxes."""
         return len(self.errors)
 
     @property
@@ -154,8 +161,9 @@ class Engine:
             raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
         self.pipeline = pipeline
         self.plan = pipeline.plan
+        self._limits = limits or Limits()
         self._device = device_for(device, threads=threads)
-        self._decoder = self._device.decoder(self.plan, limits or Limits(), damage=damage, codec=decoder)
+        self._decoder = self._device.decoder(self.plan, self._limits, damage=damage, codec=decoder)
         self._kernels = {
             name: self._device.kernel(output)
             for name, output in self.plan.outputs.items()
@@ -173,22 +181,28 @@ class Engine:
         """The outputs that are on the device."""
         return tuple(self._kernels)
 
-    def run(self, encoded: Sequence[Encoded | Pixels]) -> list[Array | ImageError]:
-        """The first tensor of the pipeline for each image.
+    def run(
+        self, encoded: Sequence[Encoded | Pixels], *, inputs: Mapping[str, Sequence[Any]] | None = None
+    ) -> list[Array | ImageError]:
+        """The first tensor of the pipeline for each image, or for each box.
 
         Args:
             encoded: a list of the contents of image files, each as bytes. For a pipeline that begins with ``pixels`` a
                 list of arrays, uint8 (height, width, 3), or one array (n, height, width, 3): of NumPy, PyTorch, CuPy or
                 what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns.
+            inputs: of a pipeline that takes numbers with each image (``pipeline.inputs``): by name, for each image its
+                row, or its rows of a pipeline that takes boxes.
 
         Returns:
-            In order, an array of the output's shape and dtype, or an ImageError.
+            In order, an array of the output's shape and dtype, or an ImageError. The boxes of an image follow each
+            other, and all of them have its error if the image is broken.
 
         Raises:
             TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
+            PipelineError: an input is missing, or is none of the pipeline's, or is not of as many images.
         """
         name = next(iter(self._kernels))
-        batch = self.run_batch(encoded, outputs=[name])
+        batch = self.run_batch(encoded, outputs=[name], inputs=inputs)
         return [error or batch.outputs[name][index] for index, error in enumerate(batch.errors)]
 
     def run_batch(
@@ -196,6 +210,7 @@ class Engine:
         encoded: Sequence[Encoded | Kept | Pixels],
         *,
         outputs: Sequence[str] | None = None,
+        inputs: Mapping[str, Sequence[Any]] | None = None,
         places: Sequence[Place] | None = None,
         into: Mapping[str, Array] | None = None,
         rows: Sequence[int] | None = None,
@@ -206,15 +221,17 @@ class Engine:
         Args:
             encoded: the images.
             outputs: names; default: all.
-            places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it; default: the plan's own,
-                which a plan with random ops has not.
+            inputs: see ``run``.
+            places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
+                already; default: the plan's own, which a plan with random ops has not.
             into: arrays on the device to write outputs into, by name, as ``run_batch`` makes them for the others.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
                 that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``.
 
         Raises:
-            PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn.
+            PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
+                ``inputs`` are wrong.
             TypeError: ``encoded`` is no list of bytes, or of arrays: see ``run``.
         """
         if self.plan.takes is None:  # else its decoder checks them
@@ -227,8 +244,12 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
+        into, spans = into or {}, _one_each(len(encoded))
+        if places is None and (inputs or self.plan.inputs):
+            given = self._given(len(encoded), inputs or {})
+            places, spans = [place for place, _ in given], _spans([count for _, count in given])
+        count = spans[-1].stop if spans else 0
         chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
-        count, into = len(encoded), into or {}
         rows = range(count) if rows is None else rows
         batch = Batch(
             outputs={name: into[name] if name in into else self._array(name, count) for name in names},
@@ -236,6 +257,7 @@ class Engine:
             decode_s=[0.0] * count,
             transform_s=[0.0] * count,
             placed=[None] * count,
+            rows=spans,
         )
         lock = Lock()  # a generator may not be asked by two threads at once
 
@@ -254,7 +276,7 @@ class Engine:
             return recovered, fallbacks
 
         first = take()
-        left = count - len(first.indices) if first else 0  # no thread is woken for nothing
+        left = len(encoded) - len(first.indices) if first else 0  # no thread is woken for nothing
         pool, helpers = self._pool, min(self.lanes - 1, left)
         others = [pool.submit(lambda: work(take())) for _ in range(helpers)] if pool else []
         try:
@@ -276,35 +298,61 @@ class Engine:
     ) -> list[Decoded]:
         """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
+        those = [row for index in chunk.indices for row in range(batch.rows[index].start, batch.rows[index].stop)]
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
             images: dict[int, Decoded] = {}
             for index, result in zip(chunk.indices, results, strict=True):
-                if isinstance(result, ImageError):
-                    batch.errors[index] = result
-                    for array in batch.outputs.values():
-                        array[rows[index]] = 0
-                else:
-                    images[rows[index]] = result
-                    batch.placed[index] = result.placed
+                span = batch.rows[index]
+                for row, each in zip(range(span.start, span.stop), _each(result, span), strict=True):
+                    if isinstance(each, ImageError):
+                        batch.errors[row] = each
+                        for array in batch.outputs.values():
+                            array[rows[row]] = 0
+                    else:
+                        images[rows[row]] = each
+                        batch.placed[row] = each.placed
             failed: dict[int, ImageError] = {}
             for name, array in batch.outputs.items():
                 failed |= self._write(name, images, array)
-            for index in chunk.indices if failed else ():
-                if (row := rows[index]) in failed:
-                    batch.errors[index], batch.placed[index] = failed[row], None
-                    del images[row]
+            for row in those if failed else ():
+                if (place := rows[row]) in failed:
+                    batch.errors[row], batch.placed[row] = failed[place], None
                     for array in batch.outputs.values():
-                        array[row] = 0
+                        array[place] = 0
             after_transform = perf_counter()
             if keep is not None:
                 for index, result in zip(chunk.indices, results, strict=True):
                     if not isinstance(result, ImageError):
                         keep(index, result)
-        for index in chunk.indices:
-            batch.decode_s[index] = (after_decode - start) / len(chunk.indices)
-            batch.transform_s[index] = (after_transform - after_decode) / len(chunk.indices)
-        return list(images.values())
+        for row in those:
+            batch.decode_s[row] = (after_decode - start) / len(those)
+            batch.transform_s[row] = (after_transform - after_decode) / len(those)
+        return [result for result in results if isinstance(result, Decoded)]
+
+    def _given(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[Place, int]]:
+        """For each image its place, by the numbers that came with it, and how many rows it has."""
+        specs = self.plan.inputs
+        for name in inputs:
+            if name not in specs:
+                raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
+        if missing := [name for name in specs if name not in inputs]:
+            raise PipelineError(f'inputs: no "{missing[0]}": {self.plan.needs_inputs}')
+        for name, each in inputs.items():
+            if len(each) != count:
+                raise PipelineError(f'inputs: "{name}" is of {len(each)} images, and there are {count}')
+        most = self._limits.max_boxes if self.plan.takes_boxes else None
+        found: list[tuple[Place, int]] = []
+        for index in range(count):
+            values = {name: each[index] for name, each in inputs.items()}
+            given: list[Given | ImageError]
+            try:
+                given = input_rows(specs, values, most=most)
+            except ImageError as error:
+                given = [error.as_value()]
+            place = self.plan.placing_rows(given, most_pixels=self._limits.max_box_pixels)
+            found.append((place, len(given)))
+        return found
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
         """One output of the images of a chunk, by their rows; and the rows of those that an operator failed on."""
@@ -325,9 +373,15 @@ class Engine:
                 unreachable(never)
         return {}
 
-    def split(self, pixels: Any) -> list[Array]:
-        """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views."""
-        return list(self._device.array(pixels))
+    def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
+        """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views.
+
+        Args:
+            pixels: the array.
+            is_one: it is one image, (height, width, channels).
+        """
+        array = self._device.array(pixels)
+        return [array] if is_one else list(array)
 
     def trim(self) -> None:
         """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""
@@ -348,6 +402,23 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _one_each(count: int) -> list[slice]:
+    return [slice(index, index + 1) for index in range(count)]
+
+
+def _spans(counts: Sequence[int]) -> list[slice]:
+    """Neighbours of so many rows each."""
+    ends = list(accumulate(counts))
+    return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+
+
+def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:
+    """What an image is in each of its rows."""
+    if isinstance(result, ImageError) or not result.placed.rows:
+        return [result] * (span.stop - span.start)
+    return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]
 
 
 def _check_images(encoded: object) -> None:

@@ -20,8 +20,9 @@ Reason = Literal[
     "TOO_MANY_PIXELS",  # height x width is over the limit, alone or for so few bytes
     "TOO_LARGE_BYTES",  # the encoded file is over the limit
     "TOO_MANY_SCANS",  # a progressive JPEG has more passes over its pixels than the limit
-    "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image
+    "DOES_NOT_FIT",  # the pipeline's fixed window is not inside the image, or nothing of a box is
     "OPERATOR",  # an operator of the user's failed on it
+    "BAD_INPUT",  # the numbers that came with the image make no sense
     "UNREADABLE",  # of a data set: a file cannot be opened or read
     "BAD_RECORD",  # of a data set: a record or an annotation makes no sense
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep import draw
+from pixprep import draw, inputs
 from pixprep.compiler import Lowered, lower
 from pixprep.draw import RandomStep
 from pixprep.errors import ImageError, unreachable
+from pixprep.inputs import InputStep
 from pixprep.operators import find
 from pixprep.ops import (
     Boxes,
@@ -43,7 +44,7 @@ from pixprep.plan import (
     Window,
 )
 from pixprep.profiles import PROFILES
-from pixprep.spec import Color
+from pixprep.spec import Color, InputSpec
 
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
@@ -65,6 +66,9 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         result = f"output {specs[0]}" if specs else str(image)
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
         lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
+    if pipeline.inputs:
+        lines += ["", f"inputs{where}, beside each image"]
+        lines += [f"  {name}: {spec}{_rows(spec, plan)}" for name, spec in pipeline.inputs.items()]
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
     decode = f"decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"
     lines += ["", f"plan{where}", f"  {decode if plan.takes is None else _taken(plan.takes)}"]
@@ -80,6 +84,13 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines += ["", f"  {name}: {_annotation(annotation)}"]
         lines += [f"    {line}" for line in _geometry(annotation.geometry)]
     return "\n".join(lines) + "\n"
+
+
+def _rows(spec: InputSpec, plan: Plan) -> str:
+    """How many rows an image has of an input."""
+    if spec.kind == "box":
+        return " in pixels of the decoded image; each gives a tensor"
+    return ", a row for each box" if plan.takes_boxes else ", a row for each image"
 
 
 def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
@@ -186,11 +197,15 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
         yield _step(step)
     for each in geometry.levels:
         yield _step(each.step) if isinstance(each, Move) else str(each)
+    if geometry.fill is not None:
+        yield f'margins of the colour that "{geometry.fill.input}" says'
 
 
 def _step(step: GeometryStep) -> str:
     if isinstance(step, Flip):
         return f"mirror, {step.axis}"
+    if isinstance(step, InputStep):
+        return _given(step)
     if not isinstance(step, Window):
         return _random(step)
     if step.height is None and step.side == "longer":
@@ -203,6 +218,16 @@ def _step(step: GeometryStep) -> str:
     if step.beyond == "refuse_larger":
         return f"lay on a canvas of {size}, {'in the middle' if step.place == 'center' else 'at the top left'}"
     return f"take the middle {size}"
+
+
+def _given(step: InputStep) -> str:
+    match step:
+        case inputs.Box():
+            return f'take the box that "{step.input}" says'
+        case inputs.Flip():
+            return f'mirror, {step.axis}, where "{step.input}" says so'
+        case _ as never:
+            return unreachable(never)
 
 
 def _random(step: RandomStep) -> str:
@@ -245,7 +270,7 @@ def _resize(resize: Resize) -> str:
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
-    try:
+    try:  # of inputs that say: all of it, not mirrored
         placement = geometry.place(height, width)
     except ImageError as error:
         yield f"e.g. an image of {height} x {width} is refused: {error}"

@@ -79,13 +79,13 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
     """What the outputs that are no pictures are for this photo."""
-    placements = pipeline.plan.place(found.height, found.width).placements
     for name, output in pipeline.plan.outputs.items():
         if isinstance(output, SizePlan):
             yield f'output "{name}": height {found.height}, width {found.width}'
         elif isinstance(output, TransformPlan):
             names = ("scale_y", "scale_x", "offset_y", "offset_x")
-            numbers = zip(names, placements[name].transform, strict=True)
+            transform = output.geometry.place(found.height, found.width).transform
+            numbers = zip(names, transform, strict=True)
             yield f'output "{name}": {", ".join(f"{word} {number:.4g}" for word, number in numbers)}'
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ from pixprep.ops import (
 )
 from pixprep.pipeline_file import Origin
 from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
-from pixprep.spec import ImageSpec, Side, TensorSpec
+from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 FIRST = (Decode, Pixels)
@@ -110,6 +110,7 @@ class Pipeline:
         operators: as given, and those of the calls.
         images: for each op the spec of the image that leaves it.
         outputs: what the pipeline gives, by name, in the order of the ops.
+        inputs: the numbers that it takes beside each image, by name, in the order of the ops.
         plan: what it is compiled to.
     """
 
@@ -165,6 +166,15 @@ class Pipeline:
     def outputs(self) -> dict[str, Output]:
         """See above."""
         return self._chains[self.side].outputs
+
+    @property
+    def inputs(self) -> Mapping[str, InputSpec]:
+        """See above."""
+        return self.plan.inputs
+
+    def example_inputs(self, count: int = 1) -> dict[str, list[list[float]]]:
+        """Numbers to try the pipeline with, a row for each of so many images: all of it, not mirrored, zeros."""
+        return {name: [spec.example] * count for name, spec in self.inputs.items()}
 
     @property
     def plan(self) -> Plan:
@@ -327,6 +337,7 @@ def _compiled(
     annotations: dict[str, AnnotationPlan] = {}
     outputs: dict[str, Output] = {}
     tensors: dict[int, str] = {}  # by the place of the last op that made them
+    given: dict[str, InputSpec] = {}
     counts: Counter[str] = Counter()
     chain: list[AnyOp] = []
     last: int | None = None
@@ -364,6 +375,8 @@ def _compiled(
                 _check_once(annotations)
             else:
                 image, chained, lowered = nodes[taken]
+                for spec in op.inputs(image):
+                    _add_input(spec, given)
                 key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
                 counts[op_name(op)] += op.name is None
                 node = _Node(op.infer(image), (*chained, op), lower(op, lowered, image, key))
@@ -373,10 +386,12 @@ def _compiled(
     if not any(isinstance(op, Tensor) for op in chain):
         raise PipelineError("ops: no op gives a tensor: end with tensor")
     _check_size(_n_bytes(outputs), f"ops: {where}")
+    for name in given:
+        _check_input(name, [*names, *outputs, *annotations], annotations)
     images = tuple(node.image for node in nodes.values())
     first = chain[0]
     assert isinstance(first, FIRST)
-    return _Chain(tuple(chain), images, outputs, whole_plan(first, plans, annotations))
+    return _Chain(tuple(chain), images, outputs, whole_plan(first, plans, annotations, given))
 
 
 def extern(call: OperatorCall) -> Extern:
@@ -412,6 +427,23 @@ def _check_output(name: str, others: Sequence[str]) -> None:
         raise PipelineError(f'name: "{name}" is kept for Triton')
     if name in others:
         raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
+
+
+def _add_input(spec: InputSpec, others: dict[str, InputSpec]) -> None:
+    """Enter an input that an op names; several ops may share it."""
+    _check_name(spec.name, "an input")
+    if spec.name in RESERVED_NAMES:
+        raise PipelineError(f'an input "{spec.name}": the name is kept for Triton')
+    if others.setdefault(spec.name, spec) != spec:
+        raise PipelineError(f'the input "{spec.name}" is {others[spec.name]} of an earlier op, and here {spec}')
+
+
+def _check_input(name: str, others: Sequence[str], annotations: Mapping[str, AnnotationPlan]) -> None:
+    """Refuse an input that a client or a source could take for something else."""
+    if name in others:
+        raise PipelineError(f'ops: the input "{name}" has the name of an op or an output: give it another')
+    if name in ("boxes", "points") and annotations:
+        raise PipelineError(f'ops: the input "{name}" has the name of a sample\'s annotation: give it another')
 
 
 def _check_once(annotations: dict[str, AnnotationPlan]) -> None:
@@ -461,6 +493,14 @@ def _range(spec: TensorSpec, plan: TensorPlan) -> str:
     return f"{spec.low:.4g}..{spec.high:.4g}{' of a resize that does not round' if plan.is_real else ''}"
 
 
+def _check_name(name: str, what: str) -> None:
+    """Refuse what is no name of an op or an input."""
+    if not (name.isascii() and name.isidentifier()):  # in other letters it may look like another name
+        raise PipelineError(f"{what}: ASCII letters, digits and _, not {pipeline_file.quoted(name)}")
+    if len(name) > MAX_NAME:
+        raise PipelineError(f"{what}: {len(name):,} letters; at most {MAX_NAME}")
+
+
 def _taken(index: int, op: AnyOp, names: dict[str, int], last: int | None) -> int:
     """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
     if isinstance(op, FIRST) != (last is None):
@@ -469,10 +509,7 @@ def _taken(index: int, op: AnyOp, names: dict[str, int], last: int | None) -> in
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
         raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")
     if op.name is not None:
-        if not (op.name.isascii() and op.name.isidentifier()):  # in other letters it may look like another name
-            raise PipelineError(f"name: ASCII letters, digits and _, not {pipeline_file.quoted(op.name)}")
-        if len(op.name) > MAX_NAME:
-            raise PipelineError(f"name: {len(op.name):,} letters; at most {MAX_NAME}")
+        _check_name(op.name, "name")
         if op.name in names:
             raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
     taken = -1 if last is None else last if op.from_ is None else names[op.from_]

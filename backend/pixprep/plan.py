@@ -20,14 +20,28 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import draw, levels
+from pixprep import draw, inputs, levels
 from pixprep.augment import Augment
 from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
+from pixprep.inputs import Given, InputStep
 from pixprep.levels import LevelStep, Take
 from pixprep.operators import Extern
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Alpha, BoxFormat, Chroma, Color, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import (
+    Alpha,
+    BoxFormat,
+    Chroma,
+    Color,
+    Filter,
+    Idct,
+    InputSpec,
+    Like,
+    Rounding,
+    TensorSpec,
+    rounded,
+    scaled,
+)
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -80,7 +94,7 @@ class Flip:
     axis: Literal["horizontal", "vertical"]
 
 
-GeometryStep = Window | Flip | RandomStep
+GeometryStep = Window | Flip | RandomStep | InputStep
 
 
 @dataclass(frozen=True)
@@ -213,6 +227,7 @@ class Placement(NamedTuple):
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
         margins: (top, left, bottom, right) of the mirrored box, before the resize.
         levels: what is then done to the canvas, fill and all.
+        fill: their level, and that of the canvas, for each channel of the tensor, where an input says it.
     """
 
     box: tuple[int, int, int, int]
@@ -225,6 +240,7 @@ class Placement(NamedTuple):
     canvas: tuple[int, int]
     reduction: Reduction | None = None
     margins: tuple[int, int, int, int] = NO_MARGINS
+    fill: tuple[int, ...] | None = None
     levels: tuple[LevelStep, ...] = ()
 
     @property
@@ -294,41 +310,77 @@ def _stretch(
 
 
 class Drawing:
-    """What random ops get for one image: each op once, whatever outputs it leads to.
+    """What random ops, and ops whose numbers come with the image, get: each op once, whatever outputs it leads to.
 
     Args:
         numbers: of the sample; or the words of each op, to repeat a drawing.
         boxes: float32 (n, 4) xyxy in pixels of the image, for ``random_iou_crop``; None: there are none.
+        given: what came with the image; None: an example: the whole image, not mirrored, with black margins.
 
     Attributes:
         draws: the words of each op that was asked.
         kept: by the key of each ``random_iou_crop``, which boxes its window keeps.
     """
 
-    def __init__(self, numbers: Numbers | Mapping[str, Words], boxes: npt.ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        numbers: Numbers | Mapping[str, Words],
+        boxes: npt.ArrayLike | None = None,
+        given: Given | None = None,
+    ) -> None:
         self._numbers = numbers
         self._boxes = boxes
+        self._given = given
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep | Augment, rows: _Span, columns: _Span) -> Words:
+    def words(self, step: RandomStep | InputStep | Augment, rows: _Span, columns: _Span) -> Words:
         """What a step gets, whose canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
         if isinstance(step, draw.IouCrop) and self._boxes is not None:
-            (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
-            boxes = moved(_as_boxes(self._boxes), (scale_y, scale_x, offset_y, offset_x))
-        if isinstance(self._numbers, Numbers):
-            words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
-        elif step.key in self._numbers:
-            words = self._numbers[step.key]
+            boxes = _on_canvas(_as_boxes(self._boxes), rows, columns)
+        if not isinstance(self._numbers, Numbers):
+            words = self._earlier(step.key)
+        elif isinstance(step, InputStep):
+            words = self._given_words(step, rows, columns)
         else:
-            raise PipelineError(f'no draw for "{step.key}"; there are {", ".join(self._numbers) or "none"}')
+            words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
         if boxes is not None:
             self.kept[step.key] = within(words, boxes)
         self.draws[step.key] = words
         return words
+
+    def fill(self, step: inputs.Fill) -> tuple[int, ...]:
+        """The levels of the margins."""
+        if not isinstance(self._numbers, Numbers):
+            words = self._earlier(step.key)
+        else:
+            words = {"fill": [0] * step.channels if self._given is None else self._given[step.input].tolist()}
+        self.draws[step.key] = words
+        return tuple(words["fill"])
+
+    def _given_words(self, step: InputStep, rows: _Span, columns: _Span) -> Words:
+        """What an input says of a step."""
+        numbers = None if self._given is None else self._given[step.input]
+        if isinstance(step, inputs.Flip):
+            return {"flip": numbers is not None and bool(numbers[0])}
+        box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]
+        return step.words(rows.canvas, columns.canvas, box)
+
+    def _earlier(self, key: str) -> Words:
+        """What was drawn before."""
+        assert not isinstance(self._numbers, Numbers)
+        if key not in self._numbers:
+            raise PipelineError(f'no draw for "{key}"; there are {", ".join(self._numbers) or "none"}')
+        return self._numbers[key]
+
+
+def _on_canvas(boxes: F64, rows: _Span, columns: _Span) -> F64:
+    """Boxes of the image, float64 (n, 4) xyxy, on a canvas."""
+    (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
+    return moved(boxes, (scale_y, scale_x, offset_y, offset_x))
 
 
 def _as_boxes(values: Any) -> F64:
@@ -358,12 +410,24 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
     levels: tuple[LevelsStep, ...] = ()
+    fill: inputs.Fill | None = None
+
+    @property
+    def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
+        """All of them, those after levels as they are."""
+        return (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
 
     @property
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
-        """The steps that differ from image to image."""
-        steps = (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
-        return tuple(step for step in steps if not isinstance(step, Window | Flip | LevelStep) and step.key)
+        """The steps that differ from image to image by what is drawn."""
+        return tuple(
+            step for step in self._steps if not isinstance(step, Window | Flip | InputStep | LevelStep) and step.key
+        )
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether a step's numbers come with the image."""
+        return self.fill is not None or any(isinstance(step, InputStep) for step in self._steps)
 
     @property
     def is_padded(self) -> bool:
@@ -418,6 +482,7 @@ class Geometry:
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
             margins=margins,
+            fill=drawing.fill(self.fill) if self.fill else None,
             levels=self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else (),
         )
 
@@ -517,7 +582,7 @@ def _apply(step: GeometryStep, rows: _Span, columns: _Span, drawing: Drawing) ->
         _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)
-        if not isinstance(step, draw.Flip):
+        if not isinstance(step, draw.Flip | inputs.Flip):
             window = words["top"], words["left"], words["height"], words["width"]
             _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
         elif words["flip"]:
@@ -719,6 +784,7 @@ class Plan:
         chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
         annotations: what is made of a sample's annotation, by name.
+        inputs: the numbers that come with each image, by name.
     """
 
     is_gray: bool
@@ -730,6 +796,12 @@ class Plan:
     alpha: Alpha = "drop"
     outputs: Mapping[str, OutputPlan]
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
+    inputs: Mapping[str, InputSpec] = field(default_factory=dict)
+
+    @property
+    def takes_boxes(self) -> bool:
+        """Whether an image gives as many tensors as it has boxes; else it gives one."""
+        return any(spec.kind == "box" for spec in self.inputs.values())
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
@@ -740,6 +812,12 @@ class Plan:
     def is_random(self) -> bool:
         """Whether an image's place depends on more than its size."""
         return bool(self.random_steps)
+
+    @cached_property
+    def _boxes(self) -> tuple[str, ...]:
+        """The keys of the steps that are windows of boxes, each once."""
+        steps = [step for each in self._geometries for step in (*each.before, *each.after)]
+        return tuple(dict.fromkeys(step.key for step in steps if isinstance(step, inputs.Box)))
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
@@ -755,13 +833,15 @@ class Plan:
 
     @cached_property
     def place(self) -> Place:
-        """The place of an image in a plan without random ops; of a recent size the same object.
+        """The place of an image in a plan without random ops and inputs; of a recent size the same object.
 
         Raises:
-            PipelineError: there are random ops.
+            PipelineError: there are random ops, or inputs.
         """
         if self.is_random:
             raise PipelineError(NEEDS_NUMBERS)
+        if any(geometry.takes_inputs for geometry in self._geometries):
+            raise PipelineError(self.needs_inputs)
         return lru_cache(RECENT_SIZES)(lambda height, width: self._place(height, width, Drawing(EXAMPLE)))
 
     def draw(
@@ -783,12 +863,31 @@ class Plan:
         Args:
             numbers: of ``draw``.
             annotation: of the sample: ``boxes``, float32 (n, 4) xyxy in pixels of the decoded image, for
-                ``random_iou_crop``.
+                ``random_iou_crop``; and one row of each input, by its name.
 
         Raises:
-            PipelineError: ``random_iou_crop`` is there, and no boxes are.
+            PipelineError: ``random_iou_crop`` is there, and no boxes are; or an input is missing.
         """
         return self._by(numbers, annotation)
+
+    def placing_rows(self, given: Sequence[Given | ImageError], *, most_pixels: int) -> Place:
+        """The place of an image in each of its tensors, by the numbers that came with it.
+
+        Args:
+            given: of ``inputs.rows``.
+            most_pixels: that all its boxes may cover together.
+
+        Returns:
+            A place, whose result has for each row its own, or why there is none: see ``Placed.rows``.
+        """
+        return lambda height, width: self._place_rows(height, width, given, most_pixels)
+
+    @property
+    def needs_inputs(self) -> str:
+        """What to say where the numbers that come with each image are missing."""
+        each = ", ".join(f'"{name}": [...]' for name in self.inputs)
+        forms = ", ".join(f'"{name}" as {spec}' for name, spec in self.inputs.items())
+        return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
         """The place of one sample again, by the ``Placed.draws`` that came back with it.
@@ -799,12 +898,44 @@ class Plan:
         return self._by(draws, annotation)
 
     def _by(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None) -> Place:
-        if not self.is_random:
+        if not self.is_random and not self.inputs:
             return self.place
+        given = self._given(annotation or {}) if self.inputs and isinstance(numbers, Numbers) else None
         boxes = None if annotation is None else annotation.get("boxes")
         if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
-        return lambda height, width: self._place(height, width, Drawing(numbers, boxes))
+        return lambda height, width: self._place(height, width, Drawing(numbers, boxes, _or_raise(given)))
+
+    def _given(self, annotation: Mapping[str, Any]) -> Given | ImageError:
+        """One row of each input, out of a sample's fields."""
+        for name, spec in self.inputs.items():
+            if name not in annotation:
+                raise PipelineError(f'the pipeline takes "{name}", {spec}, which the samples of its source do not have')
+        try:
+            return inputs.rows(self.inputs, annotation, most=None)[0]
+        except ImageError as error:
+            return error.as_value()
+
+    def _place_rows(self, height: int, width: int, given: Sequence[Given | ImageError], most_pixels: int) -> Placed:
+        rows: list[Placed | ImageError] = []
+        left = most_pixels
+        for index, row in enumerate(given):
+            try:
+                placed = self._place(height, width, Drawing(EXAMPLE, given=_or_raise(row)))
+                pixels = sum(placed.draws[key]["height"] * placed.draws[key]["width"] for key in self._boxes)
+                _check_pixels(pixels, left, most_pixels)
+                left -= pixels
+                rows.append(placed)
+            except ImageError as error:
+                detail = error.detail
+                if self.takes_boxes and not isinstance(row, ImageError):
+                    box = next(name for name, spec in self.inputs.items() if spec.kind == "box")
+                    detail = inputs.named(box, index, len(given)) + detail
+                rows.append(ImageError(error.reason, detail))
+        if len(rows) == 1 and isinstance(rows[0], ImageError):  # nothing is decoded for it
+            raise rows[0]
+        denominator = min((row.denominator for row in rows if isinstance(row, Placed)), default=1)
+        return Placed(height, width, _NOTHING, denominator, rows=tuple(rows))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
         placements: dict[str, Placement] = {}
@@ -829,6 +960,8 @@ class Placed(NamedTuple):
             every tensor ``SPARE`` pixels for each that it makes, on both axes.
         draws: what was drawn for this image, by the key of each random op, in the op's own words; JSON holds it.
         kept: by the key of each ``random_iou_crop``, which of the annotated boxes its window keeps: bool (n,).
+        rows: of an image with inputs, its place in each of its tensors, or why there is none; then ``placements`` are
+            there.
     """
 
     height: int
@@ -837,8 +970,25 @@ class Placed(NamedTuple):
     denominator: int = 1
     draws: Mapping[str, Mapping[str, Any]] = _NOTHING
     kept: Mapping[str, npt.NDArray[np.bool_]] = _NOTHING
+    rows: tuple[Placed | ImageError, ...] = ()
 
     def reduced(self, reduction: Reduction) -> Placed:
         """The same image in pixels that were decoded to a fraction."""
         placements = {name: each._replace(reduction=reduction) for name, each in self.placements.items()}
-        return self._replace(placements=placements)
+        rows = tuple(row if isinstance(row, ImageError) else row.reduced(reduction) for row in self.rows)
+        return self._replace(placements=placements, rows=rows)
+
+
+def _check_pixels(pixels: int, left: int, most: int) -> None:
+    """Refuse a box that covers more pixels than the boxes before it have left."""
+    if pixels > left:
+        raise ImageError(
+            "TOO_MANY_PIXELS",
+            f"it covers {pixels:,} pixels, and {left:,} are left of {most:,} for all boxes (parameter max_box_pixels)",
+        )
+
+
+def _or_raise(given: Given | ImageError | None) -> Given | None:
+    if isinstance(given, ImageError):
+        raise ImageError(given.reason, given.detail)
+    return given

@@ -127,7 +127,7 @@ def preview(
     For a pipeline that takes pixels the photo is decoded first, upright.
 
     Args:
-        pipeline: what to run.
+        pipeline: what to run; one with inputs, on ``Pipeline.example_inputs``.
         encoded: the photo.
         limits: what is refused; default: the engine's.
         damage: what becomes of a damaged JPEG; default: the engine's.
@@ -145,18 +145,24 @@ def preview(
         levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
-    with Engine(Pipeline(ops, operators=pipeline.operators), threads=1, limits=limits, damage=damage) as engine:
-        batch = engine.run_batch([encoded])
+    own = Pipeline(ops, operators=pipeline.operators)
+    with Engine(own, threads=1, limits=limits, damage=damage) as engine:
+        batch = engine.run_batch([encoded], inputs=own.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
     height, width = map(int, batch.outputs["size"][0])
-    placements = pipeline.plan.place(height, width).placements
+    assert batch.placed[0] is not None
+    placements = batch.placed[0].placements
     return Preview(
         height,
         width,
         tuple(
             _shown(
-                pipeline, output, placements, batch.outputs[f"tensor_{index}"][0], batch.outputs[f"levels_{index}"][0]
+                pipeline,
+                output,
+                placements[f"tensor_{index}"],
+                batch.outputs[f"tensor_{index}"][0],
+                batch.outputs[f"levels_{index}"][0],
             )
             for index, output in enumerate(tensors)
         ),
@@ -170,12 +176,12 @@ def _branch(chain: Sequence[AnyOp], end: AnyOp) -> list[AnyOp]:
     return [msgspec.structs.replace(ops[0], from_=_DECODED), *ops[1:]]
 
 
-def _shown(pipeline: Pipeline, output: Output, placements: Any, tensor: Array, levels: Array) -> Shown:
+def _shown(pipeline: Pipeline, output: Output, placement: Placement, tensor: Array, levels: Array) -> Shown:
     plan = pipeline.plan.outputs[output.name]
     assert isinstance(plan, TensorPlan)
     if output.spec.layout == "chw":
         tensor = tensor.transpose(1, 2, 0)
-    return Shown(output.name, plan, placements[output.name], tensor, levels)
+    return Shown(output.name, plan, placement, tensor, levels)
 
 
 def notes(shown: Shown) -> Iterator[str]:

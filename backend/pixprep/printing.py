@@ -135,12 +135,23 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
     else:
         say(f"{answer.path}  {answer.latency_ms:.1f} ms")
         for name, array in answer.outputs.items():
-            for line in _lines(array):
-                say(f"    {name}  {line}")
+            for label, part in _parts(name, array):
+                for line in _lines(part):
+                    say(f"    {label}  {line}")
+
+
+def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
+    """An output under its name; the classes of each box under the box's number."""
+    if array.dtype == object and array.ndim > 1:
+        yield from ((f"{name} {number}", part) for number, part in enumerate(array, 1))
+    else:
+        yield name, array
 
 
 def _json_value(array: Any) -> Any:
     """An output for programs: classes as objects, a list of numbers in full, an image's tensor as its summary."""
+    if array.dtype == object and array.ndim > 1:  # of each box
+        return [_json_value(part) for part in array]
     if array.dtype == object:
         return [
             {"score": float(match[1]), "class": int(match[2]), "label": match[3]} if match else text

@@ -110,7 +110,12 @@ def preprocess(
 
     Returns:
         The other columns, for each output a column of tensors, and ``error``: None, or why the row's tensors are zeros.
+
+    Raises:
+        PixprepError: the pipeline takes numbers with each image.
     """
+    if pipeline.inputs:
+        raise PixprepError(f"a list of images has no numbers beside them, and {pipeline.plan.needs_inputs}")
     resources: dict[str, Any] = {"num_gpus": 1} if device.startswith("gpu") else {"num_cpus": threads}
     found = ray.cluster_resources()
     per_worker = found.get("GPU", 1) if device.startswith("gpu") else found.get("CPU", 1) // threads

@@ -85,6 +85,43 @@ class ImageSpec:
         return f"{size} {self.color}, {'uint8' if self.values == 'levels' else 'real'} {values}"
 
 
+LARGEST = 16384.0
+"""Of an example: the right and lower edge of a box, which ends where the image does."""
+InputKind = Literal["box", "flag", "color", "number"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """Numbers that a pipeline takes beside an image: for each tensor a row of ``count``.
+
+    Attributes:
+        name: as in Triton.
+        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each gives a tensor. ``flag``: whether.
+            ``color``: a level for each channel, in their order. ``number``.
+        count: in a row.
+    """
+
+    name: str
+    kind: InputKind
+    count: int = 1
+
+    @property
+    def dtype(self) -> Literal["float32", "bool", "uint8"]:
+        """Of the numbers."""
+        return "bool" if self.kind == "flag" else "uint8" if self.kind == "color" else "float32"
+
+    @property
+    def example(self) -> list[float]:
+        """A row to try the pipeline with: a box of all that there is, or zeros."""
+        if self.kind == "box":
+            return [0, 0, LARGEST, LARGEST]
+        return [False if self.kind == "flag" else 0] * self.count
+
+    def __str__(self) -> str:
+        names = {"box": " (left, top, right, bottom)", "color": " (a level for each channel)"}
+        return f"{self.dtype} [n, {self.count}]{names.get(self.kind, '')}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
     """One output of a pipeline, for one image (no batch dimension).

@@ -67,7 +67,8 @@ def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_h
         lanes = 64
         pipeline = pp.Pipeline(square(8192))
 
-        def run_batch(self, encoded):
+        def run_batch(self, encoded, *, inputs):
+            assert inputs == {}
             counts.append(len(encoded))
 
     warm_up(Engine())

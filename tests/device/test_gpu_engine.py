@@ -128,6 +128,44 @@ CASES = {
 }
 
 
+GIVEN = {
+    "boxes": (
+        [pp.crop(box="boxes"), pp.resize(height=30, width=40), pp.transform(), pp.tensor(dtype="uint8")],
+        {"boxes": [[(0, 0, 60, 50), (9, 9, 5, 5), (3.6, 4.5, 30, 20), (900, 9, 950, 20)], [], [(1, 2, 50, 40)]]},
+    ),
+    "mirrors and colours": (
+        [
+            pp.pad(square=True, fill="paint"),
+            pp.flip(when="turn"),
+            pp.resize(height=30, width=40),
+            pp.pad(44, 44, fill="paint"),
+            pp.normalize(),
+            pp.tensor(),
+        ],
+        {"turn": [True, False, True], "paint": [(9, 200, 7), (0, 0, 0), (255, 1, 2)]},
+    ),
+    "colours of a letterbox": (
+        [pp.letterbox(44, 60, fill="paint"), pp.tensor(dtype="float16", layout="hwc")],
+        {"paint": [(9, 200, 7), (0, 0, 0), (255, 1, 2)]},
+    ),
+}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+@pytest.mark.parametrize("case", GIVEN)
+def test_numbers_that_come_with_an_image_give_the_cpu_engines_values_and_errors(case, color):
+    ops, inputs = GIVEN[case]
+    pipeline = pp.Pipeline([pp.decode(color=color), *ops])
+    images = [jpeg(80, 60), jpeg(64, 64, 1), jpeg(50, 90, 2)]
+    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
+        batch, expected = ours.run_batch(images, inputs=inputs), theirs.run_batch(images, inputs=inputs)
+    same(batch, expected)
+    assert [*batch.rows] == [*expected.rows]
+    assert any(error is None for error in expected.errors)
+    assert len({array.tobytes() for array in expected["tensor"] if array.any()}) >= 3
+
+
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", CASES)
 def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batch(case):

@@ -9,9 +9,14 @@ PIPELINE = pp.presets.letterbox(size=320)
 TENSOR = {"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, 320, 320]}
 
 
-def refusal(config):
+TAIL = [pp.resize(height=8, width=8), pp.tensor(dtype="uint8")]
+CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.flip(when="turn"), pp.transform(), *TAIL])
+TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
+
+
+def refusal(config, pipeline=PIPELINE):
     with pytest.raises(pp.PipelineError) as caught:
-        model_config.complete(config, PIPELINE)
+        model_config.complete(config, pipeline)
     return str(caught.value)
 
 
@@ -22,6 +27,74 @@ def test_everything_is_derived_from_the_pipeline():
         "output": [{"name": "transform", "data_type": "TYPE_FP32", "dims": [4]}, TENSOR],
         "dynamic_batching": {},
     }
+
+
+def test_a_pipeline_that_takes_numbers_has_an_input_for_each():
+    assert model_config.complete({}, TURNS) == {
+        "max_batch_size": 64,
+        "input": [
+            {"name": "image", "data_type": "TYPE_STRING", "dims": [1]},
+            {"name": "turn", "data_type": "TYPE_BOOL", "dims": [1]},
+            {"name": "paint", "data_type": "TYPE_UINT8", "dims": [3]},
+        ],
+        "output": [{"name": "tensor", "data_type": "TYPE_UINT8", "dims": [3, 8, 8]}],
+        "dynamic_batching": {},
+    }
+
+
+@pytest.mark.parametrize("written", [{}, {"max_batch_size": 0}])
+def test_a_pipeline_that_takes_boxes_does_not_batch(written):
+    assert model_config.complete(written | {"parameters": {"on_error": {"string_value": "zero"}}}, CROPS) == {
+        "max_batch_size": 0,
+        "parameters": {"on_error": {"string_value": "zero"}},
+        "input": [
+            {"name": "image", "data_type": "TYPE_STRING", "dims": [1]},
+            {"name": "boxes", "data_type": "TYPE_FP32", "dims": [-1, 4]},
+            {"name": "turn", "data_type": "TYPE_BOOL", "dims": [-1, 1]},
+        ],
+        "output": [
+            {"name": "transform", "data_type": "TYPE_FP32", "dims": [-1, 4]},
+            {"name": "tensor", "data_type": "TYPE_UINT8", "dims": [-1, 3, 8, 8]},
+            {"name": "status", "data_type": "TYPE_STRING", "dims": [-1, 1]},
+        ],
+    }
+
+
+def test_inputs_that_are_written_keep_the_images_name():
+    image = {"name": "photo", "data_type": "TYPE_UINT8", "dims": ["-1"]}
+    boxes = {"name": "boxes", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}
+    for written in ([image], [boxes, image]):
+        names = [entry["name"] for entry in model_config.complete({"input": written}, CROPS)["input"]]
+        assert names == ["photo", "boxes", "turn"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"max_batch_size": 8},
+            "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
+            "Triton's: write 0, or leave it out",
+        ),
+        (
+            {"input": [{"name": "boxes", "data_type": "TYPE_FP32", "dims": ["4"]}]},
+            'config.pbtxt: input "boxes": is TYPE_FP32 [4], but the pipeline takes TYPE_FP32 [-1, 4]: write that, or '
+            "leave the input out",
+        ),
+        (
+            {"input": [{"name": "box", "data_type": "TYPE_FP32", "dims": ["-1", "4"]}]},
+            'config.pbtxt: input "box": TYPE_FP32 [-1, 4] cannot hold encoded images: write TYPE_STRING with dims '
+            "[ 1 ], or TYPE_UINT8 with dims [ -1 ]",
+        ),
+        (
+            {"parameters": {"max_boxes": {"string_value": "99999999"}}},
+            "config.pbtxt: max_boxes: the outputs of 99,999,999 boxes take 20,799,999,792 bytes; an answer has at most "
+            "2,147,483,647: set the parameter max_boxes to 10324440",
+        ),
+    ],
+)
+def test_a_configuration_that_boxes_do_not_fit_is_refused_with_what_to_change(config, message):
+    assert refusal(config, CROPS) == message
 
 
 def test_what_is_written_and_fits_stays():

@@ -119,3 +119,21 @@ def test_it_says_to_which_fraction_a_jpeg_may_be_decoded():
         "  e.g. 427 x 640: to 1/2",
     ]
     assert not any("1/2" in line for line in explained(pp.decode(), *ops))
+
+
+def test_numbers_that_come_with_an_image_are_explained():
+    tail = [pp.flip(when="turned"), pp.letterbox(8, 8, fill="paint"), pp.tensor()]
+    lines = explained(pp.decode(), pp.crop(box="boxes"), *tail)
+    for line in (
+        "inputs, beside each image",
+        "  boxes: float32 [n, 4] (left, top, right, bottom) in pixels of the decoded image; each gives a tensor",
+        "  turned: bool [n, 1], a row for each box",
+        "  paint: uint8 [n, 3] (a level for each channel), a row for each box",
+        '    take the box that "boxes" says',
+        '    mirror, horizontal, where "turned" says so',
+        '    margins of the colour that "paint" says',
+        "    e.g. 480 x 640: resized to 6 x 8, laid at row 1, column 0",
+    ):
+        assert line in lines, line
+    assert "  turned: bool [n, 1], a row for each image" in explained(pp.decode(), *tail)
+    assert not any("inputs" in line for line in explained(pp.decode(), pp.letterbox(8, 8), pp.tensor()))

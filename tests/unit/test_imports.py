@@ -25,7 +25,7 @@ ops.color ops.decode ops.extern ops.geometry ops.levels ops.outputs
 ops.random
 ops
 draw levels
-augment
+augment inputs
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
@@ -75,8 +75,8 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.client serve.cuda_pool serve.failure serve.ports serve.relay serve.snapshot serve.wheel
-serve.control serve.stubs
+serve serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.snapshot serve.wheel
+serve.client serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing ray

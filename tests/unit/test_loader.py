@@ -853,3 +853,68 @@ def test_a_pipeline_that_wants_boxes_of_a_source_without_says_so():
         pytest.raises(pp.PipelineError, match='have no "boxes"'),
     ):
         epoch(ours)
+
+
+# Numbers that come with a sample
+
+
+BOXED = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.crop(box="boxes"),
+        pp.random_flip(),
+        pp.flip("vertical", when="over"),
+        pp.resize(height=24, width=24),
+        pp.tensor(dtype="uint8"),
+    ]
+).for_training()
+
+
+def cut(count=12):
+    return [
+        sample | {"boxes": np.array([[1, 2, 20.4, 15 + index % 9]], np.float32), "over": index % 3 == 0}
+        for index, sample in enumerate(samples(count))
+    ]
+
+
+def test_the_fields_of_a_sample_are_a_pipelines_inputs():
+    with loader(cut(), BOXED, batch_size=4, shuffle=True, seed=3) as ours:
+        batches = epoch(ours)
+        again = [ours.replay(0, int(index)) for index in batches[0]["index"]]
+    flips = set()
+    for batch in batches:
+        for row, index in enumerate(batch["index"].tolist()):
+            is_flipped, over = batch.draws[row]["random_flip#0"]["flip"], index % 3 == 0
+            flips.add((is_flipped, over))
+            ops = [pp.crop(2, 1, 13 + index % 9, 19), *[pp.flip()] * is_flipped, *[pp.flip("vertical")] * over]
+            plain = pp.Pipeline([pp.decode(), *ops, pp.resize(height=24, width=24), pp.tensor(dtype="uint8")])
+            assert np.array_equal(batch["tensor"][row], expected(index, plain)), index
+            assert batch["boxes"][row].tolist() == [[1, 2, np.float32(20.4), 15 + index % 9]]
+    assert len(flips) == 4
+    for row, alone in enumerate(again):
+        assert np.array_equal(alone["tensor"][0], batches[0]["tensor"][row])
+
+
+BROKEN_BOXES = [
+    ([[1, 2, 3]], '"boxes" is float32 [n, 4] (left, top, right, bottom); given was int64 [1, 3]'),
+    ([[0, 0, 9, 9]] * 2, '"boxes" has 2 rows; one tensor is made of one'),
+    ([[900, 0, 999, 9]], "900, 0, 999, 9 lies outside the 33 x 43 pixels"),
+]
+
+
+@pytest.mark.parametrize(("boxes", "words"), BROKEN_BOXES, ids=[words for _, words in BROKEN_BOXES])
+def test_a_sample_whose_box_is_none_is_a_broken_sample(boxes, words):
+    source = cut()
+    source[3]["boxes"] = boxes
+    with loader(source, BOXED, batch_size=4, on_error="replace", max_errors=2) as ours:
+        assert sum(map(len, epoch(ours))) == 12
+        (broken,) = ours.errors
+    assert (broken.index, broken.error.detail) == (3, f"photo 3: {words}")
+
+
+def test_a_source_without_a_pipelines_input_is_refused():
+    with (
+        loader(samples(), BOXED) as ours,
+        pytest.raises(pp.PipelineError, match=r'the pipeline takes "boxes", float32 .n, 4.* which the samples of its'),
+    ):
+        epoch(ours)

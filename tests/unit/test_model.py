@@ -60,7 +60,7 @@ class FakeRequest:
     images: object
     outputs: tuple = ("tensor",)
     name: str = "image"
-
+    numbers: dict = field(default_factory=dict)
     word: str = ""
 
     def parameters(self):
@@ -96,6 +96,8 @@ class FakeResponse:
 
 
 def input_of(request, name):
+    if name in request.numbers:
+        return FakeTensor(name, np.asarray(request.numbers[name]))
     assert name == request.name
     if isinstance(request.images, np.ndarray):
         return FakeTensor(name, request.images)
@@ -188,6 +190,96 @@ def test_more_than_three_broken_images_are_counted_not_listed(start):
     (response,) = start().execute([FakeRequest([b"x"] * 5)])
     assert response.error.message.count("UNKNOWN_FORMAT") == 3
     assert response.error.message.endswith("; and 2 more")
+
+
+CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+BOXES = [[0, 0, 30, 20], [5, 5, 9, 9]]
+
+
+def test_numbers_go_with_the_images_of_their_request(start):
+    model = start(pp.Pipeline([pp.decode(), pp.letterbox(8, 8, fill="paint"), pp.tensor(dtype="uint8")]))
+    paints = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    requests = [
+        FakeRequest([jpeg(), jpeg()], numbers={"paint": np.array(paints[:2], np.uint8)}),
+        FakeRequest([]),
+        FakeRequest([jpeg()], numbers={"paint": np.array(paints[2:], np.uint8)}),
+    ]
+    first, empty, last = model.execute(requests)
+    assert empty.error.code == "INVALID_ARG"
+    assert [tensor[:, 0, 0].tolist() for tensor in (*first["tensor"], *last["tensor"])] == paints
+
+
+def test_a_request_with_boxes_has_a_row_for_each_and_images_are_views_or_bytes(start):
+    for config, image in (
+        ({}, None),
+        ({"input": [{"name": "image", "data_type": "TYPE_UINT8", "dims": [-1]}]}, jpeg()),
+    ):
+        images = [jpeg()] if image is None else np.frombuffer(image, np.uint8)
+        requests = [FakeRequest(images, numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (BOXES, BOXES[:1])]
+        two, one = start(CROPS, **config).execute(requests)
+        assert two["tensor"].shape == (2, 3, 8, 8)
+        assert np.array_equal(two["tensor"][:1], one["tensor"])
+
+
+def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
+    bad = [[40, 0, 50, 9], BOXES[0], [5, 5, 5, 9]]
+    requests = [FakeRequest([jpeg()], numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (bad, BOXES)]
+    refused, good = start(CROPS).execute(requests)
+    assert good["tensor"].shape == (2, 3, 8, 8)
+    assert refused.error.message == (
+        '[DOES_NOT_FIT] image 1 of 1: "boxes" 1 of 3: 40, 0, 50, 9 lies outside the 20 x 30 pixels; '
+        '[BAD_INPUT] image 1 of 1: "boxes" 3 of 3: 5, 5, 5, 9 ends before it begins, or is empty: left, top, right, '
+        "bottom"
+    )
+
+
+def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
+    (refused,) = start(CROPS).execute([FakeRequest([b"junk"], numbers={"boxes": np.array(BOXES * 9, np.float32)})])
+    assert refused.error.message == ("[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+
+
+def test_on_error_zero_keeps_the_good_boxes(start):
+    boxes = np.array([BOXES[0], [40, 0, 50, 9], BOXES[1]], np.float32)
+    model = start(CROPS, **zero(on_error="zero"))
+    mixed, none = model.execute(
+        [
+            FakeRequest([jpeg()], ("tensor", "status"), numbers={"boxes": boxes}),
+            FakeRequest([jpeg()], ("tensor", "status"), numbers={"boxes": boxes[:0]}),
+        ]
+    )
+    assert [row.any() for row in mixed["tensor"]] == [True, False, True]
+    reason = b'[DOES_NOT_FIT] "boxes" 2 of 3: 40, 0, 50, 9 lies outside the 20 x 30 pixels'
+    assert mixed["status"].tolist() == [[b""], [reason], [b""]]
+    assert none["tensor"].shape == (1, 3, 8, 8)
+    assert none["status"].tolist() == [[b'[EMPTY] no row of "boxes", so that there is no tensor']]
+
+
+def test_the_limits_of_boxes_are_parameters_of_the_model(start):
+    model = start(CROPS, **zero(max_boxes="2", max_box_pixels="100"))
+    many, large = model.execute(
+        [
+            FakeRequest([jpeg()], numbers={"boxes": np.zeros((1_000_000, 4), np.float32)}),
+            FakeRequest([jpeg()], numbers={"boxes": np.array(BOXES, np.float32)}),
+        ]
+    )
+    assert many.error.message == (
+        '[BAD_INPUT] image 1 of 1: 1,000,000 rows of "boxes"; the limit is 2 (parameter max_boxes)'
+    )
+    assert large.error.message == (
+        '[TOO_MANY_PIXELS] image 1 of 1: "boxes" 1 of 2: it covers 600 pixels, and 100 are left of 100 for '
+        "all boxes (parameter max_box_pixels)"
+    )
+
+
+def test_of_boxes_each_is_counted(start):
+    model = start(CROPS)
+    boxes = np.array([*BOXES, [40, 0, 50, 9]], np.float32)
+    model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes})])
+    model._metrics.close()
+    by_name = {(m.family, m.labels.get("result")): m for m in FakeFamily.made}
+    assert by_name["pixprep_images_total", "ok"].values == [2]
+    assert by_name["pixprep_images_total", "DOES_NOT_FIT"].values == [1]
+    assert by_name["pixprep_encoded_bytes_total", None].values == [len(jpeg())]
 
 
 def test_on_error_zero_answers_with_zeros_and_says_why(start):
@@ -443,8 +535,8 @@ def gpu_engines(monkeypatch, model_class):
             asked.append((device, options))
             super().__init__(pipeline, **options)
 
-        def run_batch(self, encoded, *, outputs=None):
-            batch = super().run_batch(encoded, outputs=outputs)
+        def run_batch(self, encoded, **options):
+            batch = super().run_batch(encoded, **options)
             batch.outputs.update({name: OnGpu(array) for name, array in batch.outputs.items() if name == "tensor"})
             return batch
 

@@ -103,6 +103,35 @@ MISTAKES = [
     ([pp.decode(), pp.pad(square=True), pp.letterbox(9, 9), TENSOR], f'ops[2] "letterbox": {ONE_FILL}'),
     ([pp.decode(), pp.letterbox(9, 9), pp.pad(10, 10), TENSOR], f'ops[2] "pad": {ONE_FILL}'),
     ([pp.decode(), pp.letterbox(9, 9), pp.center_crop(10), TENSOR], f'ops[2] "center_crop": {ONE_FILL}'),
+    # numbers that come with an image
+    ([pp.decode(), pp.crop(box="boxes"), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
+    ([pp.decode(), pp.crop(box="a b"), CROP, TENSOR], (
+        'ops[1] "crop": an input: ASCII letters, digits and _, not "a b"'
+    )),
+    ([pp.decode(), pp.flip(when=""), CROP, TENSOR], (
+        'ops[1] "flip": an input: ASCII letters, digits and _, not ""'
+    )),
+    ([pp.decode(), pp.letterbox(9, 9, fill="x" * 129), TENSOR], (
+        'ops[1] "letterbox": an input: 129 letters; at most 128'
+    )),
+    ([pp.decode(), pp.crop(box="image"), CROP, TENSOR], (
+        'ops[1] "crop": an input "image": the name is kept for Triton'
+    )),
+    ([pp.decode(), pp.crop(box="tensor"), CROP, TENSOR], (
+        'ops: the input "tensor" has the name of an op or an output: give it another'
+    )),
+    ([pp.decode(name="a"), pp.crop(box="a"), CROP, TENSOR], (
+        'ops: the input "a" has the name of an op or an output: give it another'
+    )),
+    ([pp.decode(), pp.crop(box="a"), pp.flip(when="a"), CROP, TENSOR], (
+        'ops[2] "flip": the input "a" is float32 [n, 4] (left, top, right, bottom) of an earlier op, and here '
+        'bool [n, 1]'
+    )),
+    ([pp.decode(), pp.letterbox(9, 9, fill="a"), pp.pad(10, 10, fill="b"), TENSOR], f'ops[2] "pad": {ONE_FILL}'),
+    ([pp.decode(), pp.letterbox(9, 9, fill="a"), pp.center_crop(10), TENSOR], f'ops[2] "center_crop": {ONE_FILL}'),
+    ([pp.decode(), pp.random_flip(), pp.crop(box="boxes"), CROP, pp.boxes(name="b"), pp.tensor(only="training")], (
+        'ops: the input "boxes" has the name of a sample\'s annotation: give it another'
+    )),
 ]  # fmt: skip
 
 
@@ -129,6 +158,27 @@ def test_an_op_takes_the_image_of_the_op_before_it_or_of_the_one_it_names():
     chain = [type(op).__name__ for op in pipeline.outputs["four"].chain]
     assert chain == ["Decode", "CenterCrop", "CenterCrop", "Tensor"]
     assert [type(op).__name__ for op in pipeline.outputs["six"].chain] == ["Decode", "CenterCrop", "Tensor"]
+
+
+def test_inputs_are_known_by_name_and_of_one_side():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(color="bgr"),
+            pp.crop(box="face", only="serving"),
+            pp.flip(when="turned"),
+            pp.letterbox(8, 8, fill="paint"),
+            pp.pad(9, 9, fill="paint"),
+            TENSOR,
+        ]
+    )
+    assert {name: str(spec) for name, spec in pipeline.for_serving().inputs.items()} == {
+        "face": "float32 [n, 4] (left, top, right, bottom)",
+        "turned": "bool [n, 1]",
+        "paint": "uint8 [n, 3] (a level for each channel)",
+    }
+    assert list(pipeline.for_training().inputs) == ["turned", "paint"]
+    assert pp.presets.imagenet().inputs == {}
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
 
 
 def test_outputs_keep_the_order_of_the_ops():

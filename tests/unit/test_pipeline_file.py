@@ -93,9 +93,16 @@ MISTAKES = {
     HEAD + '{"size": 3}, ' + TAIL: 'ops[1]: the field "op" is missing',
     HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
     HEAD + '{"op": "flip", "\\ud800\\n": 8}, ' + TAIL: (
-        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, name, from, only'
+        'ops[1] "flip": no such field "\\ud800\\n"; there are op, axis, when, name, from, only'
     ),
-    HEAD + '{"op": "crop", "top": 1, "left": 1, "height": 4}, ' + TAIL: 'ops[1] "crop": the field "width" is missing',
+    HEAD + '{"op": "letterbox", "height": 4}, ' + TAIL: 'ops[1] "letterbox": the field "width" is missing',
+    HEAD + '{"op": "crop", "top": 1, "left": 1, "height": 4}, ' + TAIL: (
+        'ops[1] "crop": needs either "top", "left", "height" and "width", or "box"'
+    ),
+    HEAD + '{"op": "crop", "box": 4}, ' + TAIL: 'ops[1] "crop": box: expected a string, got a whole number',
+    HEAD + '{"op": "pad", "height": 9, "width": 9, "fill": true}, ' + TAIL: (
+        'ops[1] "pad": fill: expected a whole number or a string or a list, got true or false'
+    ),
     HEAD + '{"op": "flip", "axis": "x", "axis": "y"}, ' + TAIL: 'the field "axis" stands twice in one object',
     # fields that have left the file
     **{

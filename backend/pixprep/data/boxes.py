@@ -55,7 +55,7 @@ class Annotated:
     def __call__(self, height: int, width: int) -> Placed:
         """See above."""
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
-        if "boxes" in self._sample:
+        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             _field(self._sample, "boxes", 4)  # random_iou_crop reads them first
         placed = self._place(height, width)
         self.fields = annotated(self._plan, placed, self._sample)

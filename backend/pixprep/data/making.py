@@ -267,7 +267,8 @@ class Maker:
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
         plan = self.engine.plan
-        if not plan.annotations and not self.told and any("boxes" in sample.fields for sample in rows.samples):
+        is_lost = not plan.annotations and "boxes" not in plan.inputs
+        if is_lost and not self.told and any("boxes" in sample.fields for sample in rows.samples):
             self.told.add("boxes")
             log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
         fields = collated([sample.fields for sample in rows.samples])

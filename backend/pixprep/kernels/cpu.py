@@ -73,7 +73,7 @@ class CpuKernel:
         if block.shape[:2] == placement.canvas:
             return block
         canvas = np.empty((*placement.canvas, count), np.uint8)
-        canvas[:, :, list(self._plan.channels)] = self._plan.fill
+        canvas[:, :, list(self._plan.channels)] = placement.fill or self._plan.fill
         (top, left), (rows, columns) = placement.at, block.shape[:2]
         if block.size:
             canvas[top : top + rows, left : left + columns] = block
@@ -118,7 +118,7 @@ class CpuKernel:
         rows, columns = block.shape[:2]
         top, left = placement.at
         if (rows, columns) != placement.canvas:
-            for plane, table, fill in zip(planes, self._table, self._plan.fill, strict=True):
+            for plane, table, fill in zip(planes, self._table, placement.fill or self._plan.fill, strict=True):
                 plane[...] = table[fill]
         if block.size == 0:
             return

@@ -105,8 +105,10 @@ class Launch(NamedTuple):
 
 
 def is_fast(plan: TensorPlan) -> bool:
-    """Whether fast.cu will do: the resize is ``fixed`` for every image, and no window leaves the image."""
+    """Whether fast.cu will do: the resize is ``fixed`` for every image, no window leaves it, and margins are alike."""
     resize = plan.geometry.resize
+    if plan.geometry.fill is not None:
+        return False
     return resize is None or (PROFILES[resize.like].formula is not None and not plan.geometry.is_padded)
 
 
@@ -269,7 +271,7 @@ class _Placed(NamedTuple):
 
 
 def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool) -> _Placed:
-    channels = len(plan.channels)
+    channels, fill = len(plan.channels), placement.fill or plan.fill
     how = resampling(plan.geometry.resize, placement)
     top, left, bottom, right = placement.read
     height, width = bottom - top, right - left
@@ -310,7 +312,7 @@ def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool
         PASSES.index(how.passes),
         how.factor,
         *placement.margins,
-        0 if fast else sum(level << 8 * channel for channel, level in zip(plan.channels, plan.fill, strict=True)),
+        0 if fast else sum(level << 8 * channel for channel, level in zip(plan.channels, fill, strict=True)),
     )
     return _Placed(
         _windows_struct(rows, row_bytes),

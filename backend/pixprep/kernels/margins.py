@@ -32,7 +32,7 @@ def margins(plan: TensorPlan, placement: Placement, channels: int) -> Margins | 
     if not any(placement.margins):
         return None
     fill = np.zeros(channels, np.uint8)
-    fill[list(plan.channels)] = plan.fill
+    fill[list(plan.channels)] = placement.fill or plan.fill
     return Margins(placement.margins[:2], placement.laid, fill)
 
 

@@ -13,7 +13,7 @@ from pixprep.ops.decode import Decode, Pixels
 from pixprep.ops.extern import Extern
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
+from pixprep.ops.op import MAX_SIDE, Fill, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
@@ -42,6 +42,7 @@ __all__ = [
     "Crop",
     "Decode",
     "Extern",
+    "Fill",
     "FirstOp",
     "Flip",
     "ImageOp",

@@ -6,9 +6,20 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import MAX_SIDE, Levels, Op, check_fill, check_side, check_sides, need_channels, need_levels, settle
+from pixprep.ops.op import (
+    MAX_SIDE,
+    Fill,
+    Op,
+    check_fill,
+    check_side,
+    check_sides,
+    fill_input,
+    need_fill,
+    need_levels,
+    settle,
+)
 from pixprep.profiles import PROFILES
-from pixprep.spec import Filter, ImageSpec, Like, Rounding, keep_aspect
+from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, keep_aspect
 
 Anchor = Literal["center", "top_left"]
 
@@ -161,22 +172,35 @@ class CenterCrop(Op, frozen=True, tag="center_crop"):
 
 
 class Crop(Op, frozen=True, tag="crop"):
-    """Cut out a fixed window.
+    """Cut out a window: a fixed one, or the boxes that come with the image; each box then gives a tensor.
 
     Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, not padded.
+
+    A box is left, top, right, bottom in pixels of the decoded image, whatever ops are in between: upright, as a client
+    sees it, where ``decode`` turns the image. Its edges are rounded to whole pixels as Pillow's ``Image.crop`` rounds
+    them, half to even; what reaches over the image's edge is cut off. A box of which no whole pixel is left is refused.
 
     Args:
         top, left: the window's first row and column.
         height, width: its size.
+        box: in place of these: the name of an input, float32 [n, 4].
     """
 
-    top: int
-    left: int
-    height: int
-    width: int
+    top: int | None = None
+    left: int | None = None
+    height: int | None = None
+    width: int | None = None
+    box: str | None = None
 
     def check(self) -> None:
         """See ``Op.check``."""
+        fixed = (self.top, self.left, self.height, self.width)
+        if (self.box is None) == (fixed == (None,) * 4) or (self.box is None and None in fixed):
+            raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
+        if self.box is not None:
+            return
+        assert self.top is not None
+        assert self.left is not None
         check_sides(self.height, self.width)
         for name, value in (("top", self.top), ("left", self.left)):
             if not 0 <= value <= MAX_SIDE:
@@ -184,6 +208,12 @@ class Crop(Op, frozen=True, tag="crop"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window; refuses one that no image could hold."""
+        if self.box is not None:
+            return replace(image, height=None, width=None, min_height=1, min_width=1)
+        assert self.top is not None
+        assert self.left is not None
+        assert self.height is not None
+        assert self.width is not None
         for name, end, side in (
             ("height", self.top + self.height, image.height),
             ("width", self.left + self.width, image.width),
@@ -191,6 +221,11 @@ class Crop(Op, frozen=True, tag="crop"):
             if side is not None and end > side:
                 raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
         return image.sized(self.height, self.width)
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """See ``Op.inputs``."""
+        del image
+        return () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)
 
 
 class Pad(Op, frozen=True, tag="pad"):
@@ -206,13 +241,14 @@ class Pad(Op, frozen=True, tag="pad"):
         height, width: of the canvas.
         square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
             transformers make it.
-        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels.
+        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels; or the name of an input,
+            uint8 [channels], that says it for each image.
         anchor: where the image lies: ``center`` or ``top_left``.
     """
 
     height: int | None = None
     width: int | None = None
-    fill: Levels = 0
+    fill: Fill = 0
     anchor: Anchor = "center"
     square: bool = False
 
@@ -228,7 +264,7 @@ class Pad(Op, frozen=True, tag="pad"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
         need_levels(image)
-        need_channels("fill", self.fill, image)
+        need_fill(self.fill, image)
         if self.height is None or self.width is None:
             side = max(image.min_height, image.min_width)
             if image.height is not None and image.width is not None:
@@ -241,6 +277,10 @@ class Pad(Op, frozen=True, tag="pad"):
             )
         return image.sized(self.height, self.width)
 
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """See ``Op.inputs``."""
+        return fill_input(self.fill, image)
+
 
 class Letterbox(Op, frozen=True, tag="letterbox"):
     """Resize to fit inside ``height`` x ``width``, keeping the aspect ratio, and pad the rest.
@@ -251,7 +291,7 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
 
     Args:
         height, width: of the canvas.
-        fill: the colour, 0 to 255: one number, or one a channel.
+        fill: the colour, 0 to 255: one number, or one a channel; or the name of an input, as in ``pad``.
         anchor: where the image lies: ``center`` or ``top_left``.
         enlarge: also scale small images up.
         filter, antialias, like: as in ``resize``.
@@ -259,7 +299,7 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
 
     height: int
     width: int
-    fill: Levels = 114
+    fill: Fill = 114
     anchor: Anchor = "center"
     enlarge: bool = True
     filter: Filter = "bilinear"
@@ -275,24 +315,35 @@ class Letterbox(Op, frozen=True, tag="letterbox"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
         need_levels(image)
-        need_channels("fill", self.fill, image)
+        need_fill(self.fill, image)
         if self.filter in PROFILES[self.like].real:
             image = replace(image, values="real")
         return image.sized(self.height, self.width)
 
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """See ``Op.inputs``."""
+        return fill_input(self.fill, image)
+
 
 class Flip(Op, frozen=True, tag="flip"):
-    """Mirror the image; always, never at random.
+    """Mirror the image; never at random.
 
     Args:
         axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
+        when: the name of an input, bool, that says for each image whether; default: always.
     """
 
     axis: Literal["horizontal", "vertical"] = "horizontal"
+    when: str | None = None
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change."""
         return image
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """See ``Op.inputs``."""
+        del image
+        return () if self.when is None else (InputSpec(name=self.when, kind="flag"),)
 
 
 def check_like(op: Resizing) -> None:

@@ -12,10 +12,12 @@ from typing import ClassVar
 import msgspec
 
 from pixprep.errors import PipelineError
-from pixprep.spec import ImageSpec, Side
+from pixprep.spec import ImageSpec, InputSpec, Side
 
 Levels = int | tuple[int, ...]
 Reals = float | tuple[float, ...]
+Fill = Levels | str
+"""A colour, or the name of the input that says it."""
 
 MAX_SIDE = 16384
 _TYPES = {
@@ -55,6 +57,11 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
 
     def check(self) -> None:
         """Raise PipelineError where the values contradict each other or a limit."""
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """The numbers that this op takes with each image, where a field names an input; ``image``: what it takes."""
+        del image
+        return ()
 
 
 def is_on(op: Op, side: Side) -> bool:
@@ -124,8 +131,10 @@ def check_sides(height: int | None, width: int | None) -> None:
     check_side("width", width)
 
 
-def check_fill(fill: Levels) -> None:
+def check_fill(fill: Fill) -> None:
     """Raise PipelineError where a colour has a level outside 0 to 255."""
+    if isinstance(fill, str):
+        return
     for value in as_tuple(fill):
         if not 0 <= value <= 255:
             raise PipelineError(f'"fill" must be 0 to 255, not {shown(fill)}')
@@ -138,6 +147,17 @@ def need_channels(name: str, value: Reals, image: ImageSpec) -> None:
         raise PipelineError(
             f'"{name}" has {count} values, but the image has {image.channels} channel{"s" * (image.channels > 1)}'
         )
+
+
+def need_fill(fill: Fill, image: ImageSpec) -> None:
+    """``need_channels`` of a colour; an input has a level for each."""
+    if not isinstance(fill, str):
+        need_channels("fill", fill, image)
+
+
+def fill_input(fill: Fill, image: ImageSpec) -> tuple[InputSpec, ...]:
+    """The input that says a colour, if one does."""
+    return (InputSpec(name=fill, kind="color", count=image.channels),) if isinstance(fill, str) else ()
 
 
 def need_levels(image: ImageSpec) -> None:

@@ -22,7 +22,8 @@ from pixprep.preview import Shown, notes, preview
 from pixprep.printing import summary
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
-from pixprep.serve.client import ModelInput, Spent, Triton
+from pixprep.serve.client import Spent, Triton
+from pixprep.serve.request import ModelInput
 from pixprep.serve.server import curl_line
 from pixprep.triton.config import PIPELINE_FILE, Options, options, read_pipeline
 
@@ -104,7 +105,7 @@ class Photos:
             model_input = triton.model_input(self._known(model))
             before = triton.spent()
             start = time.perf_counter()
-            found = triton.infer(model, model_input, [encoded])
+            found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
             steps = [step for step, _ in _steps(triton.config(model))] or [model]
             spent = _counted(triton, before, steps)
@@ -208,8 +209,9 @@ class Photos:
         photo = name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg"
         names = [output["name"] for output in outputs if output["kind"] == "scores"]
         of_pixels = f"pixprep send {shlex.quote(photo)} --url {self._http_url} --model {shlex.quote(model)}"
+        of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input)
         return {  # pixels have a shape, which no line of curl's says
-            "curl": of_pixels if model_input.pixels else curl_line(self._http_url, model, photo=photo),
+            "curl": of_pixels if model_input.pixels else of_files,
             "python": _python(urlsplit(self._http_url).netloc, model, model_input, names, photo=photo),
         }
 
@@ -284,11 +286,20 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
         order = "[:, :, ::-1]" if model_input.pixels == "bgr" else order
         read = f"np.asarray(ImageOps.exif_transpose(Image.open({photo!r})).convert({mode!r})){order}"
         libraries = ["from PIL import Image, ImageOps"]
-        shape, tensor = "[1, *photo.shape]", "photo[None]"
+        tensor = "photo"
     elif model_input.datatype == "BYTES":
-        shape, tensor = "[1, 1]", "np.array([[photo]], dtype=np.object_)"
+        tensor = "np.array([photo], dtype=np.object_)"
     else:
-        shape, tensor = "[1, len(photo)]", "np.frombuffer(photo, np.uint8)[None]"
+        tensor = "np.frombuffer(photo, np.uint8)"
+    tensor += "" if model_input.has_rows else "[None]"
+    beside = []
+    for each in model_input.numbers:
+        dtype = {"FP32": "np.float32", "BOOL": "bool", "UINT8": "np.uint8"}[each.datatype]
+        beside += [
+            f"{each.name} = triton.InferInput({each.name!r}, [1, {each.count}], {each.datatype!r})",
+            f"{each.name}.set_data_from_numpy(np.array({[each.example]}, {dtype}))",
+        ]
+    given = ", ".join(["image", *(each.name for each in model_input.numbers)])
     ask = [f"scores = triton.InferRequestedOutput({name!r}, class_count={BEST})" for name in scores[:1]]
     outputs = ", outputs=[scores]" if scores else ""
     if scores:
@@ -304,11 +315,13 @@ def _python(address: str, model: str, model_input: ModelInput, scores: Sequence[
         "import tritonclient.http as triton",
         "",
         f"photo = {read}",
-        f"image = triton.InferInput({model_input.name!r}, {shape}, {model_input.datatype!r})",
-        f"image.set_data_from_numpy({tensor})",
+        f"tensor = {tensor}",
+        f"image = triton.InferInput({model_input.name!r}, tensor.shape, {model_input.datatype!r})",
+        "image.set_data_from_numpy(tensor)",
+        *beside,
         *ask,
         f"with triton.InferenceServerClient({address!r}) as client:",
-        f"    answer = client.infer({model!r}, [image]{outputs})",
+        f"    answer = client.infer({model!r}, [{given}]{outputs})",
         *say,
     ]
     return "\n".join(lines)
@@ -325,7 +338,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     """
     with Engine(pipeline.for_files(), threads=1, limits=given.limits, damage=given.damage) as engine:
         for _ in range(2):
-            batch = engine.run_batch([encoded])
+            batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             if batch.errors[0] is not None:
                 raise batch.errors[0]
     return 1e3 * batch.decode_s[0], 1e3 * batch.transform_s[0]

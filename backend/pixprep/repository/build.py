@@ -98,7 +98,8 @@ def build(
         input_: how images come. ``bytes``: a BYTES tensor ``image``; ``dali``: a UINT8 one ``DALI_INPUT_0``, as
             clients of dali_backend send them.
         on_error: what a bad image does: fail its request, by default; or become zeros, with the reason in ``status``.
-        max_batch_size: of all three models; default: 64.
+        max_batch_size: of all three models; default: 64. Of a pipeline that takes boxes it is the classifier's, and
+            so bounds the boxes of a photo.
         parameters: of the preprocess model, such as ``{"threads": "2"}``.
         odd_range: values are meant that no usual classifier takes.
         force: replace models that pixprep did not write, or that were changed since, and files that were put beside
@@ -137,6 +138,7 @@ def build(
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
     config = _config(pipeline, chosen)
+    batch = config["max_batch_size"] or model_config.options(config).limits.max_boxes
     try:
         parent = output.resolve().parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,7 @@ def build(
                 notes += [_OTHER_PIPELINE] * (pipeline != demo_pipeline)
             model = read_onnx(onnx) if onnx else parse_io(classifier_io or (), source=f"{plan}")
             try:
-                pairs = connect(model, pipeline, max_batch_size=config["max_batch_size"])
+                pairs = connect(model, pipeline, max_batch_size=batch)
             except PipelineError as error:
                 if onnx != work / ONNX_FILE:
                     raise
@@ -177,7 +179,7 @@ def build(
             named = _labelled(model, words)
             runs = pbtxt.classifier(
                 classifier,
-                config["max_batch_size"],
+                batch,
                 inputs,
                 [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named[0])} for entry in outputs],
             )
@@ -185,7 +187,7 @@ def build(
                 f"{names.preprocess}/{_CONFIG}": pbtxt.preprocess(config, chosen),
                 f"{names.preprocess}/1/{model_config.PIPELINE_FILE}": pipeline.to_json(),
                 f"{names.classifier}/{_CONFIG}": runs,
-                f"{names.ensemble}/{_CONFIG}": pbtxt.ensemble(names, config, pairs, outputs),
+                f"{names.ensemble}/{_CONFIG}": pbtxt.ensemble(names, config, pairs, _with_rows(outputs, pipeline)),
                 # Triton wants a version directory even here, and git keeps no empty one
                 f"{names.ensemble}/1/.gitkeep": "",
             }
@@ -207,7 +209,7 @@ def build(
         at = output.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
         raise SetupError(f"{output}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
     if classifier == "tensorrt" and not plan:
-        command = _trtexec(output / names.classifier / "1", model, inputs, config["max_batch_size"])
+        command = _trtexec(output / names.classifier / "1", model, inputs, batch)
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
     return Built(tuple(sorted(output / file for file in files)), tuple(notes))
 
@@ -226,6 +228,10 @@ def _config(pipeline: Pipeline, chosen: Mapping[str, Any]) -> model_config.Confi
         parameters["on_error"] = chosen["on_error"]
     if chosen.get("odd_range"):
         parameters["odd_range"] = "meant"
+    if pipeline.plan.takes_boxes:  # a batch is the boxes of a photo
+        if chosen.get("max_batch_size"):
+            parameters.setdefault("max_boxes", str(max_batch_size))
+        max_batch_size = 0
     config = {
         "max_batch_size": max_batch_size,
         "parameters": {key: {"string_value": value} for key, value in parameters.items()},
@@ -268,6 +274,12 @@ def _labelled(model: Classifier, words: Sequence[str]) -> tuple[str, Sequence[st
         return (labelled(model.outputs, model.labels), model.labels) if model.labels else ("", ())
     except PipelineError:  # boxes, say
         return "", ()
+
+
+def _with_rows(outputs: Sequence[model_config.Config], pipeline: Pipeline) -> list[model_config.Config]:
+    """Outputs of an ensemble that does not batch, where a photo has boxes: their number comes first."""
+    rows = [-1] if pipeline.plan.takes_boxes else []
+    return [{**entry, "dims": [*rows, *entry["dims"]]} for entry in outputs]
 
 
 def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:

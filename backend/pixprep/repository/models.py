@@ -42,12 +42,14 @@ class Tensor:
         data_type: Triton's, such as ``TYPE_FP32``; ``""`` where it is no tensor that Triton carries.
         shape: the batch first where there is one; -1 where a length is free; None where the file does not say.
         is_optional: as an input of a request.
+        is_batched: the first length is the batch's.
     """
 
     name: str
     data_type: str
     shape: tuple[int, ...] | None
     is_optional: bool = False
+    is_batched: bool = False
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else f" {list(self.shape)}"
@@ -92,6 +94,7 @@ class Model:
                     entry.get("data_type", "TYPE_INVALID"),
                     (*batch, *map(int, entry.get("dims", []))),
                     entry.get("optional", False),
+                    bool(batch),
                 )
                 for entry in self.config[side]
             }

@@ -28,6 +28,12 @@ _PLACES = {
 }
 
 
+_ALONE = (
+    "# A request is one photo with its boxes. Requests run at once where there are several instances:\n"
+    "# instance_group { count: 4 kind: KIND_CPU }"
+)
+
+
 class Names(NamedTuple):
     """What the three models are called."""
 
@@ -65,7 +71,7 @@ def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
         *parameters,
-        "dynamic_batching { }",
+        "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
         *([f"{_CHOICES}{json.dumps(chosen)}"] if chosen else []),
     )
@@ -86,15 +92,14 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
 
 def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
     """Of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
-    (image,) = config["input"]
     extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
     given = [entry["name"] for entry in config["output"]]
-    first = _step(names.preprocess, [(image["name"], image["name"])], given)
+    first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], given)
     second = _step(names.classifier, pairs.items(), [entry["name"] for entry in outputs])
     return _text(
         "in a map, key is the model's name, value the ensemble's",
         f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
-        _tensors("input", [image]),
+        _tensors("input", config["input"]),
         _tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
         f"ensemble_scheduling {{\n{first}{second}}}",
     )

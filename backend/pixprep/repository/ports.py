@@ -166,7 +166,8 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
         for tensor in classifier.inputs:
             _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
         for tensor in classifier.outputs:
-            _check_output(tensor, [INPUT_NAME, STATUS_NAME, *pipeline.outputs], max_batch_size)
+            taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
+            _check_output(tensor, taken, max_batch_size)
     except PipelineError as error:
         raise PipelineError(f"{classifier.source}: {error}") from None
     return pairs

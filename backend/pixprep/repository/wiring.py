@@ -39,13 +39,22 @@ def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Itera
             yield Problem(where, f'{taker} takes "{name}", which nothing gives', suggest(name, given))
             continue
         giver, have = given[name]
-        if have and want and not (have.data_type == want.data_type and compatible(have.shape, want.shape)):
+        if have and want and not (have.data_type == want.data_type and _fits(have, want)):
             what = f'"{name}": {giver} is {have}, {taker} is {want}'
             yield Problem(where, what, "make them equal")
     wanted = {name for name, *_ in taken}
     for name in [name for name in given if name not in wanted]:
         yield Problem(where, f'nothing takes "{name}"', "leave it out, or make it an output of the ensemble")
     yield from _check_cycles(ensemble, models)
+
+
+def _fits(have: Tensor, want: Tensor) -> bool:
+    """Whether shapes agree, or would with a batch of one that Triton adds or takes away."""
+    if compatible(have.shape, want.shape):
+        return True
+    if have.is_batched == want.is_batched or have.shape is None or want.shape is None:
+        return False
+    return compatible(have.shape[have.is_batched :], want.shape[want.is_batched :])
 
 
 def _check_step(ensemble: Model, who: str, step: Mapping[str, Any], model: Model) -> Iterator[Problem]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from importlib import import_module
 from itertools import count
@@ -14,14 +14,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders.cpu import pixels_of, sample_jpeg
+from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.files import expand, read
+from pixprep.serve import request
+from pixprep.serve.request import ModelInput
 from pixprep.spec import Color
 from pixprep.triton.config import PIXELS
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
+_MOST_ROWS = 1 << 12
+"""Of one answer; Triton gives as many as there are."""
 _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 
@@ -31,7 +35,8 @@ class Answer:
 
     Attributes:
         path: the file.
-        outputs: by name, without the batch dimension: logits (1000,), tensor (3, 224, 224). Empty if it failed.
+        outputs: by name, without the batch dimension: logits (1000,), tensor (3, 224, 224); where a photo has boxes,
+            the first dimension is these. Empty if it failed.
         error: why there are no outputs, in the server's words; else None.
         latency_ms: of the request that carried it, from sending to the parsed answer.
     """
@@ -40,38 +45,6 @@ class Answer:
     outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     error: str | None = None
     latency_ms: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInput:
-    """How a model takes images.
-
-    Attributes:
-        pixels: the order of the channels, where it takes no encoded images but their pixels.
-    """
-
-    name: str
-    datatype: Literal["BYTES", "UINT8"]
-    max_batch_size: int
-    pixels: Color | None = None
-
-    def array(self, encoded: Sequence[bytes]) -> npt.NDArray[Any]:
-        """Images as the tensor of one request.
-
-        Raises:
-            RequestError: a photo that has to be decoded for it is refused, or their sizes differ.
-        """
-        if self.pixels:
-            try:
-                frames = [pixels_of(image, self.pixels) for image in encoded]
-            except ImageError as error:
-                raise RequestError(str(error), is_refusal=True) from None
-            if len({frame.shape for frame in frames}) > 1:
-                raise RequestError("the pixels of one request have one size: send one image a request", is_refusal=True)
-            return np.stack(frames)
-        if self.datatype == "BYTES":
-            return np.array([[image] for image in encoded], dtype=np.object_)
-        return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
 
 @dataclass(frozen=True)
@@ -102,6 +75,7 @@ def send(
     model: str = "ensemble",
     batch: int = 1,
     classes: int = 0,
+    inputs: Mapping[str, Any] | None = None,
     timeout_s: float = 30.0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Answer]:
@@ -117,20 +91,23 @@ def send(
         batch: images a request.
         classes: if not 0, an output of scores (see ``Triton.scores``) comes as the ``classes`` best, each
             ``b"score:index:label"``.
+        inputs: of a model that takes numbers beside images: by name the rows of each image; or, by the names of the
+            files, the rows of each.
         timeout_s: of each request.
         on_progress: called after each answer with how many there are, and how many there will be.
 
     Raises:
         SetupError: no server there, no such model, or tritonclient is not installed.
-        PixprepError: a path that is not there, or a batch that the model does not take.
+        PixprepError: a path that is not there, or a batch or inputs that the model does not take.
     """
     paths = expand(images)
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)
+        rows = {path: model_input.rows(_of_file(inputs or {}, path)) for path in paths}
         done = 0
         for start in range(0, len(paths), batch):
-            for answer in _send(triton, model, model_input, paths[start : start + batch], classes):
+            for answer in _send(triton, model, model_input, paths[start : start + batch], rows=rows, classes=classes):
                 yield answer
                 done += 1
                 if on_progress:
@@ -155,7 +132,7 @@ def health(
         model_input = triton.model_input(model)
         start = time.perf_counter()
         try:
-            triton.infer(model, model_input, [sample_jpeg(64, 64)])
+            triton.infer(model, model_input, [sample_jpeg(64, 64)], [model_input.example])
         except RequestError as error:
             if not error.is_refusal:
                 raise
@@ -168,8 +145,9 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
     Raises:
         PixprepError: it cannot.
     """
-    if not 1 <= batch <= model_input.max_batch_size:
-        raise PixprepError(f'batch {batch}: model "{model}" takes 1 to {model_input.max_batch_size} images a request')
+    if not 1 <= batch <= max(1, model_input.max_batch_size):
+        most = f"1 to {model_input.max_batch_size} images" if not model_input.has_rows else "1 image, with its boxes,"
+        raise PixprepError(f'batch {batch}: model "{model}" takes {most} a request')
     if batch > 1 and model_input.datatype == "UINT8" and not model_input.pixels:
         raise PixprepError(
             f'batch {batch}: model "{model}" takes UINT8, whose rows must be equally long: '
@@ -177,29 +155,54 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
         )
 
 
-def _send(triton: Triton, model: str, model_input: ModelInput, paths: Sequence[Path], classes: int) -> Iterator[Answer]:
+def _of_file(inputs: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The numbers of one image; where they are given by files, under its path or its name.
+
+    Raises:
+        PixprepError: there are none of this file.
+    """
+    found = {}
+    for name, values in inputs.items():
+        by_file = isinstance(values, Mapping)
+        key = next((key for key in (str(path), path.name) if key in values), None) if by_file else None
+        if by_file and key is None:
+            raise PixprepError(f'input "{name}" has no rows of {path}; it has those of {", ".join(values)[:200]}')
+        found[name] = values[key] if key is not None else values
+    return found
+
+
+def _send(
+    triton: Triton,
+    model: str,
+    model_input: ModelInput,
+    paths: Sequence[Path],
+    *,
+    rows: Mapping[Path, Mapping[str, npt.NDArray[Any]]],
+    classes: int,
+) -> Iterator[Answer]:
     contents = [read(path) for path in paths]
     encoded = [content for content in contents if isinstance(content, bytes)]
+    numbers = [rows[path] for path, content in zip(paths, contents, strict=True) if isinstance(content, bytes)]
     start = time.perf_counter()
     outputs: dict[str, npt.NDArray[Any]] = {}
     failure = None
     try:
-        outputs = triton.infer(model, model_input, encoded, classes=classes) if encoded else {}
+        outputs = triton.infer(model, model_input, encoded, numbers, classes=classes) if encoded else {}
     except RequestError as error:
         failure = error
     latency_ms = 1e3 * (time.perf_counter() - start)
     if failure and failure.is_refusal and len(paths) > 1:
         for path in paths:
-            yield from _send(triton, model, model_input, [path], classes)
+            yield from _send(triton, model, model_input, [path], rows=rows, classes=classes)
         return
-    rows = count()
+    places = count()
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, str):
             yield Answer(path=path, error=content)
         elif failure:
             yield Answer(path=path, error=str(failure), latency_ms=latency_ms)
         else:
-            row = next(rows)
+            row = slice(None) if model_input.has_rows else next(places)
             yield Answer(
                 path=path, outputs={name: array[row] for name, array in outputs.items()}, latency_ms=latency_ms
             )
@@ -283,26 +286,22 @@ class Triton:
         return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
-        """The input of the model that takes encoded images, BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3].
+        """How the model takes encoded images, or pixels, and numbers beside them.
 
         Raises:
             SetupError: no such model.
             PixprepError: it has none.
         """
         config = self.config(model)
-        entry = config["input"][0]
-        data_type, dims = entry["data_type"], [int(dim) for dim in entry["dims"]]
-        if not _takes_images(config):
+        found = request.model_input(config)
+        if found is None:
+            entry = config["input"][0]
+            dims = [int(dim) for dim in entry["dims"]]
             raise PixprepError(
-                f'model "{model}" does not take encoded images but {entry["name"]} {data_type} {dims}: '
+                f'model "{model}" does not take encoded images but {entry["name"]} {entry["data_type"]} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
             )
-        return ModelInput(
-            name=entry["name"],
-            datatype="BYTES" if data_type == "TYPE_STRING" else "UINT8",
-            max_batch_size=int(config.get("max_batch_size", 0)),
-            pixels=self._order(model) if len(dims) == 3 else None,
-        )
+        return replace(found, pixels=self._order(model)) if found.pixels else found
 
     def _order(self, model: str) -> Color:
         """The channels of the pixels that a model takes, or the first step of an ensemble; ``rgb`` if it does not say.
@@ -331,13 +330,17 @@ class Triton:
         sources = {output["name"]: self._source(model, output["name"]) for output in self.config(model)["output"]}
         labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
         lists = [
-            (name, _takes_images(config))
+            (name, request.model_input(config) is not None)
             for name, (config, output) in sources.items()
             if len(output["dims"]) == 1
             and int(output["dims"][0]) != 1
             and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
         ]
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
+
+    def _length(self, model: str, name: str) -> int:
+        """The last dim of an output; -1 where it differs."""
+        return next(int(output["dims"][-1]) for output in self.config(model)["output"] if output["name"] == name)
 
     def _source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
@@ -380,25 +383,43 @@ class Triton:
         return spent
 
     def infer(
-        self, model: str, model_input: ModelInput, encoded: Sequence[bytes], *, classes: int = 0
+        self,
+        model: str,
+        model_input: ModelInput,
+        encoded: Sequence[bytes],
+        numbers: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        classes: int = 0,
     ) -> dict[str, npt.NDArray[Any]]:
-        """One request with these images; every output, the batch first.
+        """One request with these images, and of each the rows of its numbers; every output, the batch first.
 
         Raises:
+            PixprepError: the numbers are none, or not those that the model takes.
             RequestError: the server says no, or nothing within the time limit.
             SetupError: the server has gone.
         """
-        array = model_input.array(encoded)
-        tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
-        tensor.set_data_from_numpy(array)
-        scores = self.scores(model) if classes else []
+        rows = [model_input.rows(each) for each in numbers or [{}] * len(encoded)]
+        tensors = []
+        try:
+            given = model_input.tensors(encoded, rows)
+        except ImageError as error:
+            raise RequestError(str(error), is_refusal=True) from None
+        for name, datatype, array in given:
+            tensors.append(self._module.InferInput(name, array.shape, datatype))
+            tensors[-1].set_data_from_numpy(array)
+        scores = dict.fromkeys(self.scores(model), classes) if classes else {}
+        lengths = {}
+        if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
+            lengths = {name: length for name in scores if (length := self._length(model, name)) > 0}
+            scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
         wanted = [
-            self._module.InferRequestedOutput(output["name"], class_count=classes * (output["name"] in scores))
+            self._module.InferRequestedOutput(output["name"], class_count=scores.get(output["name"], 0))
             for output in self.config(model)["output"]
         ]
         try:
-            result = self._client.infer(model, [tensor], outputs=wanted, **self._deadline)
-            return {output.name(): result.as_numpy(output.name()) for output in wanted}
+            result = self._client.infer(model, tensors, outputs=wanted, **self._deadline)
+            arrays = {output.name(): result.as_numpy(output.name()) for output in wanted}
+            return arrays | {name: _best(arrays[name], length, classes) for name, length in lengths.items()}
         except self._failure as error:
             status = error.status()  # type: ignore[attr-defined]
             self._check_live()
@@ -425,16 +446,23 @@ class Triton:
             raise SetupError(f"what answers at {self.url} is not a live Triton")
 
 
+def _best(entries: npt.NDArray[Any], length: int, count: int) -> npt.NDArray[Any]:
+    """The best classes of each row, (rows, count), out of the entries ``score:index:label`` of all rows, by score.
+
+    To Triton the rows of a model that does not batch are one list, of which only the first ``length`` have labels.
+    """
+    found = [entry.decode().split(":", 2) for entry in entries.reshape(-1)]
+    names = {int(index): label for _, index, *labels in found for label in labels}
+    rows: list[list[bytes]] = [[] for _ in range(len(found) // length)]
+    for score, text, *_ in found:
+        row, index = divmod(int(text), length)
+        name = f":{names[index]}" if index in names else ""
+        rows[row].append(f"{score}:{index}{name}".encode())
+    return np.array([row[:count] for row in rows], dtype=np.object_)
+
+
 def _ms(parts: dict[str, Any], *names: str) -> float:
     return sum(int(parts.get(name, {}).get("ns", 0)) for name in names) / 1e6
-
-
-def _takes_images(config: dict[str, Any]) -> bool:
-    """Whether a model takes images, and nothing else: encoded BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3]."""
-    inputs = [(entry["data_type"], [int(dim) for dim in entry["dims"]]) for entry in config["input"]]
-    (data_type, dims), *others = inputs
-    is_pixels = data_type == "TYPE_UINT8" and len(dims) == 3 and dims[2] in (1, 3)
-    return not others and (is_pixels or (data_type, dims) in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])))
 
 
 def _message(error: Exception) -> str:

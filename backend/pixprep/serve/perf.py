@@ -27,7 +27,8 @@ from typing import Any
 import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve.client import ModelInput, Protocol, Triton, check_batch
+from pixprep.serve.client import Protocol, Triton, check_batch
+from pixprep.serve.request import ModelInput
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
@@ -78,6 +79,7 @@ def measure(
     rate: Sequence[float] = (),
     batch: int = 1,
     seconds: float = 5.0,
+    inputs: Mapping[str, Any] | None = None,
     shared_memory: bool = False,
     on_progress: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
@@ -91,6 +93,7 @@ def measure(
         concurrency: closed loops, each with this number of requests in flight.
         rate: Poisson arrivals, each of this number of requests a second.
         batch: images a request; their sizes may differ.
+        inputs: of a model that takes numbers beside images: by name the rows that go with each image.
         seconds: that each measurement takes, about; 4 or 16 times as long where no request ends in a third of it.
         shared_memory: images and tensors do not travel: as for a client on the server's machine, which must allow it.
         on_progress: called with each measurement when it is there.
@@ -104,7 +107,9 @@ def measure(
     measurements: list[Measurement] = []
     with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
         report = Path(name) / "report.csv"
-        command, environment = _command(triton, Path(name), images, model, batch, shared_memory=shared_memory)
+        command, environment = _command(
+            triton, Path(name), images, model, batch, inputs=inputs, shared_memory=shared_memory
+        )
         counted = _first_model(triton, model, triton.model_input(model).name)
         for load, flags in _loads(concurrency, rate):
             report.unlink(missing_ok=True)
@@ -137,6 +142,7 @@ def command_lines(
     rate: Sequence[float] = (),
     batch: int = 1,
     seconds: float = 5.0,
+    inputs: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """For each load perf_analyzer's command line, to be pasted into a shell.
 
@@ -144,22 +150,33 @@ def command_lines(
     errors, are those of ``measure``.
     """
     with Triton(url, protocol=protocol) as triton:
-        command, environment = _command(triton, folder, images, model, batch)
+        command, environment = _command(triton, folder, images, model, batch, inputs=inputs)
     libraries = f"LD_LIBRARY_PATH={shlex.quote(environment['LD_LIBRARY_PATH'])}"
     windows = _window_flags(seconds)
     return [f"{libraries} {shlex.join([*command, *flags, *windows])}" for _, flags in _loads(concurrency, rate)]
 
 
 def _command(
-    triton: Triton, folder: Path, images: Sequence[bytes], model: str, batch: int, *, shared_memory: bool = False
+    triton: Triton,
+    folder: Path,
+    images: Sequence[bytes],
+    model: str,
+    batch: int,
+    *,
+    inputs: Mapping[str, Any] | None,
+    shared_memory: bool = False,
 ) -> tuple[list[str], dict[str, str]]:
     """perf_analyzer's command for a model, without a load, and its environment; both need what is in the folder."""
     model_input = triton.model_input(model)
     check_batch(batch, model, model_input)
     program, environment = find_perf_analyzer(folder)
     input_json = folder / "input.json"
-    write_input_json(images, input_json, model_input)
-    shared = _shared_memory_flags(triton.infer(model, model_input, images[:1]), batch) if shared_memory else []
+    rows = model_input.rows(inputs or {})
+    numbers = rows if model_input.has_rows else {name: array[0] for name, array in rows.items()}
+    write_input_json(images, input_json, model_input, numbers=numbers)
+    shared = []
+    if shared_memory:
+        shared = _shared_memory_flags(triton.infer(model, model_input, images[:1], [rows]), batch)
     command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
     return [*command, "--input-data", str(input_json), *shared], environment
 
@@ -192,8 +209,14 @@ def _window_flags(seconds: float) -> list[str]:
     return ["-p", str(window_ms), "-r", str(_WINDOWS), "-s", "1000000"]
 
 
-def write_input_json(images: Sequence[bytes], path: Path, model_input: ModelInput) -> None:
-    """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64.
+def write_input_json(
+    images: Sequence[bytes],
+    path: Path,
+    model_input: ModelInput,
+    *,
+    numbers: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> None:
+    """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64, and numbers with each.
 
     An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone, or
     those of its pixels.
@@ -201,14 +224,19 @@ def write_input_json(images: Sequence[bytes], path: Path, model_input: ModelInpu
     Raises:
         PixprepError: a photo that has to be decoded for it is refused.
     """
+    beside = {
+        name: {"content": {"b64": base64.b64encode(array.tobytes()).decode("ascii")}, "shape": list(array.shape)}
+        for name, array in (numbers or {}).items()
+    }
 
     def entry(image: bytes) -> dict[str, object]:
-        array = model_input.array([image])[0]
+        array = model_input.images([image])[0]
         is_bytes = model_input.datatype == "BYTES"
         content = struct.pack("<I", len(image)) + image if is_bytes else array.tobytes()
         return {"content": {"b64": base64.b64encode(content).decode("ascii")}, "shape": list(array.shape)}
 
-    path.write_text(json.dumps({"data": [{model_input.name: entry(image)} for image in images]}), encoding="ascii")
+    steps = [{model_input.name: entry(image)} | beside for image in images]
+    path.write_text(json.dumps({"data": steps}), encoding="ascii")
 
 
 def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str, dict[str, str]]:

@@ -23,16 +23,18 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
+
+import numpy as np
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import cuda_pool
 from pixprep.serve.failure import failure, still_loading
 from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve, unsent
+from pixprep.serve.request import ModelInput, http_body, model_input
 from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
 from pixprep.serve.wheel import SHARED_MEMORY, Wheel, assemble_backends, check_machine, environment, find_wheel
@@ -142,7 +144,7 @@ class Server:
 
     @property
     def pipeline_models(self) -> list[str]:
-        """The models that have a pipeline: they take an image as their only input."""
+        """The models that have a pipeline: they take an image, and perhaps numbers."""
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
@@ -158,7 +160,7 @@ class Server:
 
     @property
     def curls(self) -> list[str]:
-        """The command lines to try, of each model to try; pixels have a shape, which no such line says."""
+        """The command lines to try, of each model to try that takes the bytes of an image, and nothing else."""
         files = [model for model in self.models_to_try if not self.sample(model).header_bytes]
         return [curl_line(self.http_url, model) for model in files]
 
@@ -423,20 +425,25 @@ class Server:
         return self._ask("GET", "/v2/health/live", timeout_s=timeout_s)[0] == 200
 
     def sample(self, model: str) -> Sample:
-        """A small image as a model takes it whose only input it is: a JPEG, or its pixels."""
-        taken = self.config(model).get("input", [{}])[0]
-        dims = [_SIDE if int(dim) == -1 else int(dim) for dim in taken.get("dims", [])]
-        if len(dims) < 3:
-            return Sample(sample_jpeg(_SIDE, _SIDE), 0)
-        body = bytes(prod(dims))
-        told = {"name": taken["name"], "shape": [1, *dims], "datatype": "UINT8"}
-        header = json.dumps({"inputs": [{**told, "parameters": {"binary_data_size": len(body)}}]}).encode()
-        return Sample(header + body, len(header))
+        """A small image as a model takes it, with examples of the numbers that it takes beside it."""
+        config = self.config(model)
+        found, jpeg = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
+        if found is None or not (found.pixels or found.numbers):
+            return Sample(jpeg, 0)
+        rows = [found.rows(found.example)]
+        if found.pixels:
+            (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
+            frame = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
+            tensors = found.beside(frame, rows)
+        else:
+            tensors = found.tensors([jpeg], rows)
+        headers, body = http_body(tensors)
+        return Sample(body, int(headers["Inference-Header-Content-Length"]))
 
     def infer(self, model: str, sample: Sample, *, timeout_s: float) -> int:
         """Send a ``sample`` to a model; the HTTP status, 0 if there was no answer in time.
 
-        The backend knows it for no client's.
+        Beside it go examples of the numbers that the model takes. The backend knows it for no client's.
         """
         headers = {
             "Inference-Header-Content-Length": str(sample.header_bytes),
@@ -444,6 +451,11 @@ class Server:
             probe.HEADER: self._probe,
         }
         return self._ask("POST", f"/v2/models/{quote(model)}/infer", sample.body, headers, timeout_s=timeout_s)[0]
+
+    def model_input(self, model: str, *, timeout_s: float = 5.0) -> ModelInput | None:
+        """How a model takes images; None where it takes none, or Triton does not say."""
+        status, body = self._ask("GET", f"/v2/models/{quote(model)}/config", timeout_s=timeout_s)
+        return model_input(json.loads(body)) if status == http.HTTPStatus.OK else None
 
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
@@ -528,11 +540,38 @@ class Server:
         self.stop()
 
 
-def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg") -> str:
-    """The command line that sends a photo to a model whose only input it is."""
+def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg", model_input: ModelInput | None = None) -> str:
+    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them."""
+    if model_input is not None and model_input.numbers:
+        return _curl_lines(http_url, model, model_input, shlex.quote(photo))
     return (
         f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
+    )
+
+
+def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) -> str:
+    """JSON, and behind it the image, whose length goes before it where it is an element of a BYTES tensor."""
+    is_bytes = model_input.datatype == "BYTES"
+    batch = [] if model_input.has_rows else [1]
+    image = {"name": model_input.name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else "$bytes"]}
+    numbers = [
+        {"name": each.name, "datatype": each.datatype, "shape": [1, each.count], "data": each.example}
+        for each in model_input.numbers
+    ]
+    entries = [image | {"parameters": {"binary_data_size": "$size"}}, *numbers]
+    asked = {"inputs": entries, "parameters": {"binary_data_output": True}}
+    text = json.dumps(asked).replace('"$bytes"', "'$bytes'").replace('"$size"', "'$size'")
+    octal = "".join(f" $((bytes >> {shift} & 255))" for shift in (0, 8, 16, 24))
+    length = f""" printf "$(printf '\\\\%03o'{octal})";""" if is_bytes else ""
+    return "\n".join(
+        [
+            f"bytes=$(($(wc -c < {photo}))) size=$((bytes{' + 4' * is_bytes}))",
+            f"json='{text}'",
+            f'{{ printf %s "$json";{length} cat {photo}; }} |',
+            f'    curl --data-binary @- -H "Inference-Header-Content-Length: ${{#json}}" '
+            f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
+        ]
     )
 
 

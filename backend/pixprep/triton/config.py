@@ -2,6 +2,10 @@
 
 ``config.pbtxt`` is optional: the backend derives it. Where it is written, it may choose the name and the type of the
 input, the batch size and the parameters below; what the pipeline fixes (outputs, dtypes, dims) must agree.
+
+A photo gives as many tensors as it has boxes, so a model that takes boxes does not batch: ``max_batch_size`` is 0, a
+request has one photo, and the first dimension of the other inputs and of the outputs is its boxes. docs/decisions.md
+has what else was tried.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ TRITON_TYPES: dict[DType, str] = {
     "uint8": "TYPE_UINT8",
     "int32": "TYPE_INT32",
 }
+_INPUT_TYPES = {"float32": "TYPE_FP32", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
 _LIMITS = tuple(Limits.__dataclass_fields__)
 _CHOICES = {
     "on_error": ("fail", "zero"),
@@ -179,26 +184,47 @@ def _number(given: Mapping[str, str], key: str, default: int) -> int:
 
 
 def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
-    """The input that a model of this configuration has: the one that is written, made complete, or BYTES ``image``.
+    """The inputs that a model of this configuration has: the image's first, then those of the pipeline.
+
+    The image's is the one that is written, made complete, or BYTES ``image``.
 
     Where the pipeline takes pixels, it is UINT8 [-1, -1, channels].
 
     Raises:
-        PipelineError: what is written cannot hold encoded images, or pixels.
+        PipelineError: what is written cannot hold encoded images, or pixels, or is not what the pipeline takes.
     """
+    rows = [-1] if pipeline.plan.takes_boxes else []
+    derived: dict[str, Config] = {
+        name: {"name": name, "data_type": _INPUT_TYPES[spec.dtype], "dims": [*rows, spec.count]}
+        for name, spec in pipeline.inputs.items()
+    }
     written = config.get("input", [])
+    for entry in written:
+        data_type, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
+        want = derived.get(entry.get("name"))
+        if want and (data_type, dims) != (want["data_type"], want["dims"]):
+            raise PipelineError(
+                f'config.pbtxt: input "{want["name"]}": is {data_type} {dims}, but the pipeline takes '
+                f"{want['data_type']} {want['dims']}: write that, or leave the input out"
+            )
+    others = [entry for entry in written if entry.get("name") not in derived]
     if pipeline.plan.takes:
-        return [_frames(written, 1 if pipeline.plan.is_gray else 3)]
+        return [_frames(others, 1 if pipeline.plan.is_gray else 3), *derived.values()]
+    return [_image_input(others), *derived.values()]
+
+
+def _image_input(written: Sequence[Config]) -> Config:
+    """The one of encoded images."""
     if not written:
-        return [{"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}]
+        return {"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}
     if len(written) > 1:
         raise PipelineError(f"config.pbtxt: input: {len(written)} inputs, but encoded images come by one")
     (entry,) = written
     data_type, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
     if (data_type, dims) == ("TYPE_STRING", [1]):
-        return [entry]
+        return entry
     if (data_type, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
-        return [{**entry, "allow_ragged_batch": True}]
+        return {**entry, "allow_ragged_batch": True}
     raise PipelineError(
         f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold encoded images: '
         "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]"
@@ -228,12 +254,13 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     Raises:
         PipelineError: ``config.pbtxt`` names one that the pipeline lacks, or gives one another dtype or dims.
     """
+    rows = [-1] if pipeline.plan.takes_boxes else []
     derived: list[Config] = [
-        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": list(output.spec.shape)}
+        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": [*rows, *output.spec.shape]}
         for name, output in pipeline.outputs.items()
     ]
     if options(config).on_error == "zero":
-        derived.append({"name": STATUS_NAME, "data_type": "TYPE_STRING", "dims": [1]})
+        derived.append({"name": STATUS_NAME, "data_type": "TYPE_STRING", "dims": [*rows, 1]})
     by_name: dict[str, Config] = {entry["name"]: entry for entry in derived}
     for written in config.get("output", []):
         name = written.get("name")
@@ -253,12 +280,15 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """The configuration with everything filled in that the pipeline implies.
 
-    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large.
+    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large; of a pipeline that
+    takes boxes it is 0.
 
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
     most = MAX_OUTPUT_BYTES // pipeline.n_bytes
+    if pipeline.plan.takes_boxes:
+        return _complete_with_boxes(config, pipeline, most)
     max_batch_size = config.get("max_batch_size") or min(DEFAULT_MAX_BATCH_SIZE, most)
     if max_batch_size < 0:
         raise PipelineError(f"config.pbtxt: max_batch_size: {max_batch_size} is less than 1")
@@ -278,6 +308,25 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     if "sequence_batching" not in config:
         full.setdefault("dynamic_batching", {})
     return full
+
+
+def _complete_with_boxes(config: Mapping[str, Any], pipeline: Pipeline, most: int) -> Config:
+    if config.get("max_batch_size"):
+        raise PipelineError(
+            "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
+            "Triton's: write 0, or leave it out"
+        )
+    if "dynamic_batching" in config:
+        raise PipelineError(
+            "config.pbtxt: dynamic_batching: a request with boxes is a batch of its own: leave it out, and let several "
+            "requests run at once by instance_group { count: 2 kind: KIND_CPU }"
+        )
+    if (boxes := options(config).limits.max_boxes) > most:
+        raise PipelineError(
+            f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
+            f"answer has at most {MAX_OUTPUT_BYTES:,}: set the parameter max_boxes to {most}"
+        )
+    return {**config, "max_batch_size": 0, "input": inputs(config, pipeline), "output": outputs(config, pipeline)}
 
 
 def count_instances(config: Mapping[str, Any]) -> int:

@@ -108,7 +108,10 @@ class TritonPythonModel:
         if pipeline.left_out:
             pb_utils.Logger.log_info(f"{args['model_name']}: {pipeline.left_out}")
         model_config.outputs(config, pipeline)
-        (self._input,) = (entry["name"] for entry in model_config.inputs(config, pipeline))
+        image, *_ = model_config.inputs(config, pipeline)
+        self._input = image["name"]
+        self._numbers = tuple(pipeline.inputs)
+        self._takes_boxes = pipeline.plan.takes_boxes
         if model_config.is_stalling(config):
             pb_utils.Logger.log_warn(
                 f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
@@ -119,6 +122,7 @@ class TritonPythonModel:
             pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
         self._is_zeroing = options.on_error == "zero"
         self._max_request_bytes = options.max_request_bytes
+        self._max_boxes = options.limits.max_boxes
         self._max_image_bytes = options.limits.max_image_bytes
         self._accepts_base64 = options.accept_base64
         self._takes_pixels = pipeline.plan.takes is not None
@@ -147,13 +151,15 @@ class TritonPythonModel:
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer requests; all their images form one batch."""
-        parts, encoded = self._collect(requests)
-        batch = self._run(parts, encoded)
+        parts, encoded, numbers = self._collect(requests)
+        batch = self._run(parts, encoded, numbers)
         return [part.refusal or self._answer(part, batch) for part in parts]
 
-    def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any]]:
+    def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
+        """Where the images of each request lie in the batch; the images, and the numbers of each."""
         parts: list[_Part] = []
         encoded: list[Any] = []
+        numbers: dict[str, list[Any]] = {name: [] for name in self._numbers}
         for request in requests:
             images = self._images(request)
             n_bytes = sum(map(_n_bytes, images))
@@ -166,52 +172,55 @@ class TritonPythonModel:
                 continue
             start = len(encoded)
             encoded.extend(images)
+            for name, those in numbers.items():
+                array = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+                those.extend([array] if self._takes_boxes else array)
             parts.append(_Part(start, len(encoded), tuple(request.requested_output_names()), is_probe(request)))
-        return parts, encoded
+        return parts, encoded, numbers
 
     def _images(self, request: Any) -> list[Any]:
         """The images of a request: the elements of a BYTES input, or views of a UINT8 one."""
         tensor = pb_utils.get_input_tensor_by_name(request, self._input)
         if self._takes_pixels:
-            return self._engine.split(tensor.as_numpy() if tensor.is_cpu() else tensor)
+            return self._engine.split(tensor.as_numpy() if tensor.is_cpu() else tensor, is_one=self._takes_boxes)
         array = tensor.as_numpy()
         if array.dtype == np.uint8:
-            images = [row.data for row in array] if array.size else []
+            rows = array[None] if self._takes_boxes else array
+            images = [row.data for row in rows] if array.size else []
         else:
             images = list(array.reshape(-1))
         if self._accepts_base64:
             return without_base64(images, image_bytes=self._max_image_bytes, request_bytes=self._max_request_bytes)
         return images
 
-    def _run(self, parts: Sequence[_Part], encoded: Sequence[Any]) -> Batch | None:
+    def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
-        limit_s = BATCH_S + IMAGE_S * len(encoded)
+        limit_s = BATCH_S + IMAGE_S * len(encoded) * (self._max_boxes if self._takes_boxes else 1)
         try:
             with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
-                batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])
+                outputs = [name for name in self._outputs if name in wanted]
+                batch = self._engine.run_batch(encoded, outputs=outputs, inputs=numbers)
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
             if not self._engine.is_working():  # every later request would fail, for ever
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
         if clients:
-            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, clients)
+            rows = [row for index in clients for row in range(batch.rows[index].start, batch.rows[index].stop)]
+            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, rows)
         return batch
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:
         if batch is None:
             return _error("internal error of pixprep; the server's log says more", pb_utils.TritonError.INTERNAL)
-        errors = batch.errors[part.start : part.stop]
-        bad = [(index, error) for index, error in enumerate(errors) if error is not None]
-        if bad and not self._is_zeroing:
-            return _error(_message(bad, len(errors)), pb_utils.TritonError.INVALID_ARG)
-        tensors = [
-            self._tensor(name, batch.outputs[name][part.start : part.stop])
-            for name in part.outputs
-            if name in batch.outputs
-        ]
+        spans = batch.rows[part.start : part.stop]
+        rows = slice(spans[0].start, spans[-1].stop)
+        errors = batch.errors[rows]
+        if not self._is_zeroing and any(errors):
+            return _error(_message(_bad(batch, spans), len(spans)), pb_utils.TritonError.INVALID_ARG)
+        tensors = [self._tensor(name, batch.outputs[name][rows]) for name in part.outputs if name in batch.outputs]
         if model_config.STATUS_NAME in part.outputs:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
             tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
@@ -242,6 +251,15 @@ def _n_bytes(image: Any) -> int:
     """Of an encoded image, or of an array of pixels."""
     n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
     return n_bytes
+
+
+def _bad(batch: Batch, spans: Sequence[slice]) -> list[tuple[int, ImageError]]:
+    """The errors of a request's images, each with the image's number: of one that is broken, once for all boxes."""
+    return [
+        (index, error)
+        for index, span in enumerate(spans)
+        for error in dict.fromkeys(error for error in batch.errors[span] if error is not None)
+    ]
 
 
 def _message(bad: list[tuple[int, ImageError]], count: int) -> str:

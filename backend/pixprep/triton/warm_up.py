@@ -16,6 +16,6 @@ LEAST = 16
 def warm_up(engine: Engine) -> None:
     """Decode and transform a generated photo-sized JPEG, or as many pixels, on every thread of the engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
-    plan = engine.plan
+    plan, count = engine.plan, min(max(2 * engine.lanes, LEAST), most)
     image = sample_jpeg(*_SIZE) if plan.takes is None else np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
-    engine.run_batch([image] * min(max(2 * engine.lanes, LEAST), most))
+    engine.run_batch([image] * count, inputs=engine.pipeline.example_inputs(count))

@@ -48,7 +48,7 @@ def verify(
 
     Raises:
         SetupError: the original library cannot be used, and frozen vectors may not be used or there are none.
-        PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's.
+        PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's, or inputs.
         PixprepError: a file cannot be read, or no image was compared.
     """
     pipeline = pipeline.for_serving().for_files()
@@ -62,6 +62,12 @@ def verify(
         raise PipelineError(
             'decode: "reduced": true equals no library, and nothing can be verified of it: '
             'verify the pipeline without "reduced"; docs/decisions.md says what it costs'
+        )
+    if pipeline.inputs:
+        name = next(iter(pipeline.inputs))
+        raise PipelineError(
+            f'"{name}" comes with each image, and no library has it: verify the same pipeline with a fixed window, '
+            "flip or colour in its place, whose pixels are the same"
         )
     subjects = [*(generated() if generate else ()), *images]
     originals = originals or Originals(absent if frozen else find)

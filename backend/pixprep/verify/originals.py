@@ -141,6 +141,10 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
             case ops.CenterCrop():
                 pixels = _center_crop(pixels, op)
             case ops.Crop():
+                assert op.top is not None
+                assert op.left is not None
+                assert op.height is not None
+                assert op.width is not None
                 pixels = pixels[op.top : op.top + op.height, op.left : op.left + op.width]
             case ops.Pad():
                 pixels = _padded(pixels, op)

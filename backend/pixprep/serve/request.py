@@ -1,0 +1,190 @@
+"""What a model takes in a request, as its configuration says: an encoded image, and perhaps numbers beside it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.decoders.cpu import pixels_of
+from pixprep.errors import ImageError, PixprepError
+from pixprep.spec import LARGEST, Color
+
+Config = Mapping[str, Any]
+Array = npt.NDArray[Any]
+_DTYPES = {"FP32": np.float32, "BOOL": np.bool_, "UINT8": np.uint8}
+_BOX = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberInput:
+    """An input of numbers: a row of ``count`` for each tensor.
+
+    Attributes:
+        datatype: of Triton's: ``FP32``, ``BOOL`` or ``UINT8``.
+    """
+
+    name: str
+    datatype: str
+    count: int
+
+    def rows(self, values: Any) -> Array:
+        """Numbers as they are sent: (rows, count) of the input's type; one row may come alone.
+
+        Raises:
+            PixprepError: they are none.
+        """
+        try:
+            array = np.asarray(values)
+            if array.shape == (self.count,) and self.count > 1:
+                array = array[None]
+            elif self.count == 1 and array.ndim < 2:
+                array = array.reshape(-1, 1)
+            elif array.shape == (0,):
+                array = array.reshape(0, self.count)
+            sent = array.astype(_DTYPES[self.datatype])
+            if array.shape[1:] == (self.count,) and (self.datatype == "FP32" or np.array_equal(sent, array)):
+                return sent
+        except (TypeError, ValueError):  # no numbers, or lists of different lengths
+            pass
+        raise PixprepError(f'input "{self.name}" is {self}, such as {json.dumps([self.example])}')
+
+    @property
+    def example(self) -> list[Any]:
+        """A row to try a model with: four numbers are a box, of the whole image."""
+        if self.datatype == "FP32" and self.count == _BOX:
+            return [0, 0, int(LARGEST), int(LARGEST)]
+        return [self.datatype != "BOOL" and 0] * self.count
+
+    def __str__(self) -> str:
+        return f"{self.datatype} [n, {self.count}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInput:
+    """How a model takes images.
+
+    Attributes:
+        name, datatype: of the input of the image.
+        pixels: the order of the channels, where it takes no encoded images but their pixels.
+        max_batch_size: images in a request; 0: one, of which there are as many tensors as rows of ``numbers``.
+        numbers: the inputs beside it.
+    """
+
+    name: str
+    datatype: Literal["BYTES", "UINT8"]
+    max_batch_size: int
+    pixels: Color | None = None
+    numbers: tuple[NumberInput, ...] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether an image gives as many tensors as it has boxes."""
+        return self.max_batch_size == 0
+
+    def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """The rows of one image, by name.
+
+        Raises:
+            PixprepError: one is missing, or is none, or is not the model's.
+        """
+        names = [each.name for each in self.numbers]
+        for name in values:
+            if name not in names:
+                raise PixprepError(
+                    f'the model has no input "{name}"; beside images it takes {", ".join(names) or "none"}'
+                )
+        for each in self.numbers:
+            if each.name not in values:
+                such = f"{each.name}={json.dumps([each.example], separators=(',', ':'))}"
+                raise PixprepError(f'the model takes "{each.name}", {each}, with each image: --input {such}')
+        found = {each.name: each.rows(values[each.name]) for each in self.numbers}
+        for name, array in found.items():
+            if not self.has_rows and len(array) != 1:
+                raise PixprepError(f'input "{name}" has {len(array)} rows, and an image has one')
+        return found
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """Rows of an image to try the model with."""
+        return {each.name: [each.example] for each in self.numbers}
+
+    def images(self, encoded: Sequence[bytes]) -> Array:
+        """Images as the tensor of one request; of photos their pixels, where the model takes these.
+
+        Raises:
+            ImageError: a photo that has to be decoded for it is refused, or their sizes differ.
+        """
+        if self.pixels:
+            frames = [pixels_of(image, self.pixels) for image in encoded]
+            if len({frame.shape for frame in frames}) > 1:
+                raise ImageError("UNSUPPORTED", "the pixels of one request have one size: send one image a request")
+            return np.stack(frames)
+        if self.datatype == "BYTES":
+            images = np.empty((len(encoded), 1), np.object_)
+            images[:, 0] = encoded
+            return images
+        return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
+
+    def tensors(self, encoded: Sequence[bytes], rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
+        """Name, datatype and array of each input of a request with these images; raises as ``images``."""
+        return self.beside(self.images(encoded), rows)
+
+    def beside(self, images: Array, rows: Sequence[Mapping[str, Array]]) -> list[tuple[str, str, Array]]:
+        """The same, of what ``images`` gave."""
+        if self.has_rows:
+            images = images[0]
+        numbers = [
+            (each.name, each.datatype, np.concatenate([those[each.name] for those in rows])) for each in self.numbers
+        ]
+        return [(self.name, self.datatype, images), *numbers]
+
+
+def model_input(config: Config) -> ModelInput | None:
+    """How a model of this configuration takes images; None: it does not.
+
+    They are encoded, BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3], of which only another model may say that
+    they are BGR.
+    """
+    images: list[tuple[str, str, Color | None]] = []
+    numbers = []
+    for entry in config["input"]:
+        data_type, dims = entry["data_type"].removeprefix("TYPE_"), [int(dim) for dim in entry["dims"]]
+        if (data_type, dims) in (("STRING", [1]), ("UINT8", [-1])):
+            images.append((entry["name"], data_type, None))
+        elif data_type == "UINT8" and len(dims) == 3 and dims[2] in (1, 3):
+            images.append((entry["name"], data_type, "gray" if dims[2] == 1 else "rgb"))
+        elif data_type in _DTYPES and len(dims) in (1, 2) and dims[-1] > 0 and dims[:-1] in ([], [-1]):
+            numbers.append(NumberInput(name=entry["name"], datatype=data_type, count=dims[-1]))
+        else:
+            return None
+    if len(images) != 1:
+        return None
+    (name, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
+    return ModelInput(
+        name=name,
+        datatype="BYTES" if data_type == "STRING" else "UINT8",
+        max_batch_size=max_batch_size,
+        pixels=order,
+        numbers=tuple(numbers),
+    )
+
+
+def http_body(tensors: Sequence[tuple[str, str, Array]]) -> tuple[dict[str, str], bytes]:
+    """Headers and body of a request over HTTP: a header of JSON, and behind it the bytes of each input."""
+    entries, parts = [], []
+    for name, datatype, array in tensors:
+        if datatype == "BYTES":
+            data = b"".join(struct.pack("<I", len(value)) + value for value in array.reshape(-1))
+        else:
+            data = array.tobytes()
+        entry = {"name": name, "shape": list(array.shape), "datatype": datatype}
+        entries.append(entry | {"parameters": {"binary_data_size": len(data)}})
+        parts.append(data)
+    header = json.dumps({"inputs": entries}).encode()
+    return {"Inference-Header-Content-Length": str(len(header))}, header + b"".join(parts)

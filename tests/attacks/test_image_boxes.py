@@ -1,0 +1,54 @@
+"""Attack: boxes by the million, boxes that each cover the largest photo, and numbers that are none.
+
+Defence: at most 64 boxes of a photo (``max_boxes``), counted before one is looked at, which together cover at most 256
+megapixels of it (``max_box_pixels``). A box ends at the photo's edges before it is measured.
+Outcome: what is over the limits is refused for nothing; the costliest request takes five of the largest photo's boxes.
+"""
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import jpeg, photo
+
+PIPELINE = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
+
+
+def run(encoded, boxes):
+    with pp.Engine(PIPELINE, threads=1) as engine:
+        return engine.run([encoded], inputs={"boxes": [boxes]})
+
+
+@pytest.mark.parametrize("count", [65, 1_000_000])
+def test_more_boxes_than_the_limit_are_refused_before_the_photo_is_decoded(count):
+    damaged_late = jpeg(np.zeros((3000, 3000, 3), np.uint8))[:-200]
+    for encoded in (photo(), damaged_late):
+        (refused,) = run(encoded, np.ones((count, 4), np.float32))
+        assert str(refused) == f'[BAD_INPUT] {count:,} rows of "boxes"; the limit is 64 (parameter max_boxes)'
+
+
+def test_boxes_of_the_largest_photo_are_bounded_together():
+    largest = jpeg(np.zeros((7000, 7100, 3), np.uint8))
+    found = run(largest, [[-1e30, -1e30, 1e30, 1e30]] * 64)
+    assert [isinstance(each, pp.ImageError) for each in found] == [False] * 5 + [True] * 59
+    assert {each.reason for each in found[5:]} == {"TOO_MANY_PIXELS"}
+    assert str(found[63]).startswith(
+        '[TOO_MANY_PIXELS] "boxes" 64 of 64: it covers 49,700,000 pixels, and 7,500,000 are'
+    )
+
+
+def test_a_sliver_is_not_enlarged_without_end():
+    pipeline = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(16384), pp.center_crop(4), pp.tensor()])
+    with pp.Engine(pipeline) as engine:
+        (refused,) = engine.run([photo()], inputs={"boxes": [[[0, 0, 640, 1]]]})
+    assert refused.reason == "BAD_DIMENSIONS"
+    assert '"boxes" 1 of 1: its 1 x 640 pixels would be resized to 16384 x' in str(refused)
+
+
+def test_every_pattern_of_bits_is_a_box_or_an_error():
+    rng = np.random.default_rng(3)
+    patterns = rng.integers(0, 1 << 32, (64, 4), dtype=np.uint32).view(np.float32)
+    odd = np.array([0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 3.4e38, -3.4e38, 0.5, 639.5, 640, 426.5], np.float32)
+    for boxes in (patterns, *(rng.choice(odd, (64, 4)) for _ in range(20))):
+        for each in run(photo(), boxes):
+            assert isinstance(each, np.ndarray) or each.reason in ("BAD_INPUT", "DOES_NOT_FIT")

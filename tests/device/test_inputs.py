@@ -1,0 +1,377 @@
+"""Numbers that come with an image: boxes, mirrors and colours, through the engine."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import pixprep as pp
+from images import jpeg as encode
+from images import noise, photo, png, read, scene, with_exif
+
+SMALL = {"height": 24, "width": 30}
+
+
+def crops(*after, box="boxes", decode=None, resize=None, **tensor):
+    tail = [pp.resize(**SMALL, **(resize or {})), *after, pp.tensor(**{"dtype": "uint8", "layout": "hwc"} | tensor)]
+    return pp.Pipeline([decode or pp.decode(), pp.crop(box=box), *tail])
+
+
+def fixed(box, resize=None, dtype="uint8"):
+    """The same pipeline with a crop of whole numbers: left, top, right, bottom."""
+    left, top, right, bottom = box
+    ops = [pp.crop(top, left, bottom - top, right - left), pp.resize(**SMALL, **(resize or {}))]
+    return pp.Pipeline([pp.decode(), *ops, pp.tensor(dtype=dtype, layout="hwc")])
+
+
+def run(pipeline, encoded, limits=None, **inputs):
+    with pp.Engine(pipeline, limits=limits) as engine:
+        return engine.run(encoded, inputs=inputs)
+
+
+BOXES = [(0, 0, 640, 427), (10, 20, 200, 90), (639, 426, 640, 427), (0, 5, 640, 6), (300, 100, 333, 427)]
+RESIZES = [{}, {"filter": "bicubic"}, {"like": "torchvision"}, {"like": "opencv"}, {"like": "tensorflow"}]
+
+
+@pytest.mark.parametrize("resize", RESIZES, ids=str)
+def test_the_crop_of_a_box_is_the_fixed_crop_bit_for_bit(resize):
+    dtype = "float32" if resize.get("like") == "tensorflow" else "uint8"
+    ours = run(crops(resize=resize, dtype=dtype), [photo()], boxes=[BOXES])
+    for box, tensor in zip(BOXES, ours, strict=True):
+        (theirs,) = run(fixed(box, resize, dtype), [photo()])
+        assert np.array_equal(tensor, theirs), box
+
+
+def test_edges_are_rounded_as_pillow_rounds_them():
+    rng = np.random.default_rng(1)
+    boxes = [np.sort(rng.uniform(-0.49, 40, (2, 2)), axis=0).reshape(-1) for _ in range(200)]
+    boxes += [(0.5, 1.5, 2.5, 3.5), (1.5, 0.5, 3.5, 4.5), (3.49, 2.51, 5.5, 6.5)]
+    pixels = noise(41, 41)
+    whole = pp.Pipeline(
+        [pp.decode(), pp.crop(box="boxes"), pp.pad(41, 41, anchor="top_left"), pp.tensor("uint8", "hwc")]
+    )
+    found = 0
+    for box, ours in zip(boxes, run(whole, [png(pixels)], pp.Limits(max_boxes=300), boxes=[boxes]), strict=True):
+        by_pillow = np.asarray(Image.fromarray(pixels).crop(tuple(np.float32(box).tolist())))
+        if 0 in by_pillow.shape:
+            assert isinstance(ours, pp.ImageError)
+            continue
+        found += 1
+        height, width = by_pillow.shape[:2]
+        assert np.array_equal(ours[:height, :width], by_pillow), box
+        assert not ours[height:].any()
+    assert found > 180
+
+
+def test_a_box_that_reaches_over_the_edge_ends_there():
+    over, inside = run(crops(), [photo()], boxes=[[(-1e30, 380.4, 50.2, 3e38), (0, 380, 50, 427)]])
+    assert np.array_equal(over, inside)
+
+
+def test_the_boxes_of_many_photos_come_in_order_and_each_photo_is_decoded_once():
+    photos = [photo(), encode(scene(60, 80)), photo("flower"), png(noise(50, 40))]
+    boxes = [BOXES[:3], [(1, 2, 30, 40)], BOXES[1:], [(0, 0, 40, 50), (5, 5, 25, 25)]]
+    decoded = []
+    with pp.Engine(crops(), threads=3) as engine:
+        batch = engine.run_batch(photos, inputs={"boxes": boxes}, keep=lambda place, _: decoded.append(place))
+    assert sorted(decoded) == [0, 1, 2, 3]
+    assert [(span.start, span.stop) for span in batch.rows] == [(0, 3), (3, 4), (4, 8), (8, 10)]
+    assert batch.errors == [None] * 10
+    for encoded, those, span in zip(photos, boxes, batch.rows, strict=True):
+        for box, tensor in zip(those, batch["tensor"][span], strict=True):
+            (alone,) = run(fixed(box), [encoded])
+            assert np.array_equal(tensor, alone)
+
+
+def test_a_box_is_in_pixels_of_the_upright_photo_whatever_ops_come_before_the_crop():
+    encoded = with_exif(6)
+    upright = np.asarray(read(encoded).transpose(Image.Transpose.ROTATE_270))
+    box = (3, 5, 17, 30)
+    seen = upright[5:30, 3:17]
+    tail = [pp.pad(50, 50, anchor="top_left"), pp.tensor("uint8", "hwc")]
+    plain, mirrored, cropped = (
+        run(pp.Pipeline([pp.decode(), *before, pp.crop(box="box"), *tail]), [encoded], box=[[box]])[0]
+        for before in ([], [pp.flip()], [pp.crop(2, 1, 36, 22)])
+    )
+    assert np.array_equal(plain[:25, :14], seen)
+    assert np.array_equal(mirrored[:25, :14], seen[:, ::-1])
+    assert np.array_equal(cropped, plain)
+
+
+def test_each_output_has_a_row_for_each_box_and_transform_leads_back_to_the_photo():
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.crop(box="boxes"), pp.resize(**SMALL), pp.transform(), pp.original_size(), pp.tensor()]
+    )
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([photo()], inputs={"boxes": [BOXES]})
+    assert batch["original_size"].tolist() == [[427, 640]] * len(BOXES)
+    for box, transform in zip(BOXES, batch["transform"], strict=True):
+        back = pp.boxes_to_original([[0, 0, 30, 24]], transform)
+        assert np.abs(back[0] - box).max() < 1e-3
+
+
+def test_a_bad_box_fails_only_itself_and_is_named():
+    nan, inf = float("nan"), float("inf")
+    bad = {
+        1: ((nan, 0, 9, 9), "[BAD_INPUT] {}nan, 0, 9, 9 has a number that is not finite"),
+        2: ((0, 0, inf, 9), "[BAD_INPUT] {}0, 0, inf, 9 has a number that is not finite"),
+        4: ((9, 9, 5, 20), "[BAD_INPUT] {}9, 9, 5, 20 ends before it begins, or is empty: left, top, right, bottom"),
+        5: ((9, 9, 9, 20), "[BAD_INPUT] {}9, 9, 9, 20 ends before it begins, or is empty: left, top, right, bottom"),
+        6: ((640, 0, 700, 50), "[DOES_NOT_FIT] {}640, 0, 700, 50 lies outside the 427 x 640 pixels"),
+        7: (
+            (-60, -9, -1e9, -2),
+            "[BAD_INPUT] {}-60, -9, -1e+09, -2 ends before it begins, or is empty: left, top, right, bottom",
+        ),
+        8: ((-60, -9, -3, -2), "[DOES_NOT_FIT] {}-60, -9, -3, -2 lies outside the 427 x 640 pixels"),
+        9: ((10.1, 20, 10.4, 50), "[DOES_NOT_FIT] {}10.1, 20, 10.4, 50 covers no whole pixel"),
+        10: (
+            (0, 0, 600, 400),
+            "[TOO_MANY_PIXELS] {}it covers 240,000 pixels, and 79,800 are left of 106,400 for all boxes "
+            "(parameter max_box_pixels)",
+        ),
+    }
+    good = (10, 20, 200, 90)
+    boxes = [bad[index][0] if index in bad else good for index in range(12)]
+    limits = pp.Limits(max_box_pixels=8 * 190 * 70)
+    with pp.Engine(crops(), limits=limits) as engine:
+        batch = engine.run_batch([photo(), photo("flower")], inputs={"boxes": [boxes, [good]]})
+    (alone,) = run(fixed(good), [photo()])
+    for index in range(12):
+        if index in bad:
+            assert str(batch.errors[index]) == bad[index][1].format(f'"boxes" {index + 1} of 12: ')
+            assert not batch["tensor"][index].any()
+            assert batch.placed[index] is None
+        else:
+            assert batch.errors[index] is None
+            assert np.array_equal(batch["tensor"][index], alone)
+    assert batch.errors[12] is None
+
+
+UNUSABLE = [
+    ([], '[EMPTY] no row of "boxes", so that there is no tensor'),
+    (np.zeros((0, 4)), '[EMPTY] no row of "boxes", so that there is no tensor'),
+    (
+        np.zeros((1_000_000, 4), np.float32),
+        '[BAD_INPUT] 1,000,000 rows of "boxes"; the limit is 64 (parameter max_boxes)',
+    ),
+    ([[1, 2, 3]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was int64 [1, 3]'),
+    ([[[1, 2, 3, 4]]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was int64 [1, 1, 4]'),
+    ([[1, 2, 3, 4], [5]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was something else'),
+    ([["a", "b", "c", "d"]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was <U1 [1, 4]'),
+    (None, '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was something else'),
+    ([[1j, 2, 3, 4]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was complex128 [1, 4]'),
+    ([[1e300, 2, 3, 4]], '[BAD_INPUT] "boxes" 1 of 1: inf, 2, 3, 4 has a number that is not finite'),
+]
+
+
+@pytest.mark.parametrize(("boxes", "words"), UNUSABLE, ids=[words for _, words in UNUSABLE])
+def test_boxes_that_are_none_fail_only_their_photo_in_one_row(boxes, words):
+    before, bad, after = run(crops(), [photo()] * 3, boxes=[[(0, 0, 9, 9)], boxes, [(0, 0, 9, 9)]])
+    assert str(bad) == words
+    assert np.array_equal(before, after)
+
+
+def test_a_broken_photo_fails_each_of_its_boxes_and_no_other():
+    boxes = [[(0, 0, 9, 9)] * 2] * 3
+    with pp.Engine(crops()) as engine:
+        batch = engine.run_batch([photo(), photo()[:5000], photo()], inputs={"boxes": boxes})
+    assert [error and error.reason for error in batch.errors] == [None, None, "TRUNCATED", "TRUNCATED", None, None]
+    assert batch["tensor"][[0, 1, 4, 5]].any(axis=(1, 2, 3)).all()
+    assert not batch["tensor"][2:4].any()
+
+
+WRONG = [
+    ({}, 'inputs: no "boxes": the pipeline takes "boxes" as float32 [n, 4] (left, top, right, bottom) with each image: '
+     'give inputs={"boxes": [...]}'),
+    ({"box": [[]]}, 'inputs: the pipeline has no "box"; it has boxes'),
+    ({"boxes": [[], []]}, 'inputs: "boxes" is of 2 images, and there are 1'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inputs", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_inputs_that_are_not_the_pipelines_are_refused(inputs, words):
+    with pp.Engine(crops()) as engine, pytest.raises(pp.PipelineError) as caught:
+        engine.run([photo()], inputs=inputs)
+    assert str(caught.value) == words
+
+
+def test_a_pipeline_without_inputs_takes_none():
+    with (
+        pp.Engine(pp.presets.imagenet()) as engine,
+        pytest.raises(pp.PipelineError, match='has no "boxes"; it has none'),
+    ):
+        engine.run([photo()], inputs={"boxes": [[]]})
+
+
+def test_a_mirror_is_as_the_input_says():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.flip(when="turn"),
+            pp.resize(**SMALL),
+            pp.flip("vertical", when="over"),
+            pp.tensor("uint8", "hwc"),
+        ]
+    )
+    whether = [(False, False), (True, False), (False, True), (True, True)]
+    turn, over = zip(*whether, strict=True)
+    ours = run(pipeline, [photo()] * 4, turn=turn, over=[[value] for value in over])
+    for (is_turned, is_over), tensor in zip(whether, ours, strict=True):
+        ops = [pp.decode(), *[pp.flip()] * is_turned, pp.resize(**SMALL), *[pp.flip("vertical")] * is_over]
+        assert np.array_equal(tensor, run(pp.Pipeline([*ops, pp.tensor("uint8", "hwc")]), [photo()])[0])
+
+
+def test_a_mirror_that_is_no_yes_or_no_fails_only_its_image():
+    good, odd, many = run(
+        pp.Pipeline([pp.decode(), pp.resize(**SMALL), pp.flip(when="turn"), pp.tensor()]),
+        [photo()] * 3,
+        turn=[True, 1, [True, False]],
+    )
+    assert good.any()
+    assert str(odd) == '[BAD_INPUT] "turn" is bool [n, 1]; given was int64 [1, 1]'
+    assert str(many) == '[BAD_INPUT] "turn" has 2 rows; one tensor is made of one'
+
+
+FRAMES = {
+    "letterbox": ([pp.letterbox(40, 40, fill="paint")], [pp.letterbox(40, 40, fill=(9, 200, 77))]),
+    "padded before": (
+        [pp.pad(square=True, fill="paint"), pp.resize(**SMALL)],
+        [pp.pad(square=True, fill=(9, 200, 77)), pp.resize(**SMALL)],
+    ),
+    "both": (
+        [pp.pad(square=True, fill="paint"), pp.resize(**SMALL), pp.pad(40, 40, fill="paint")],
+        [pp.pad(square=True, fill=(9, 200, 77)), pp.resize(**SMALL), pp.pad(40, 40, fill=(9, 200, 77))],
+    ),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_a_colour_is_as_the_input_says(frame, color):
+    ours, theirs = (pp.Pipeline([pp.decode(color=color), *ops, pp.normalize(), pp.tensor()]) for ops in FRAMES[frame])
+    colours = [(9, 200, 77), (0, 0, 0), (9, 200, 77)]
+    images = [photo(), photo(), png(noise(90, 30))]
+    found = run(ours, images, paint=colours)
+    expected = run(theirs, images)
+    assert np.array_equal(found[0], expected[0])
+    assert np.array_equal(found[2], expected[2])
+    assert not np.array_equal(found[1], expected[1])
+    assert len({tuple(tensor.ravel().tolist()) for tensor in found}) == 3
+
+
+@pytest.mark.parametrize(
+    ("colour", "words"),
+    [
+        ((0, 0, 256), '"paint" has levels of 0 to 255, not 0 to 256'),
+        ((-1, 0, 0), '"paint" has levels of 0 to 255, not -1 to 0'),
+        ((0.5, 0, 0), '"paint" is uint8 [n, 3] (a level for each channel); given was float64 [1, 3]'),
+        ((1, 2), '"paint" is uint8 [n, 3] (a level for each channel); given was int64 [2]'),
+    ],
+)
+def test_a_colour_that_is_none_fails_only_its_image(colour, words):
+    pipeline = pp.Pipeline([pp.decode(), pp.letterbox(40, 40, fill="paint"), pp.tensor("uint8")])
+    bad, good = run(pipeline, [photo()] * 2, paint=[colour, (1, 2, 3)])
+    assert str(bad) == f"[BAD_INPUT] {words}"
+    assert good[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_beside_boxes_every_input_has_a_row_for_each_box():
+    """So the same box may come twice, mirrored once."""
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.crop(box="boxes"),
+            pp.flip(when="turn"),
+            pp.letterbox(40, 40, fill="paint"),
+            pp.tensor("uint8"),
+        ]
+    )
+    box = (10, 20, 210, 120)
+    plain, turned, gray = run(
+        pipeline, [photo()], boxes=[[box] * 3], turn=[[False, True, False]], paint=[[(0, 0, 0), (0, 0, 0), (9, 9, 9)]]
+    )
+    assert np.array_equal(turned, plain[:, :, ::-1])
+    assert np.array_equal(gray[:, 10:30], plain[:, 10:30])
+    assert (gray[:, :10] == 9).all()
+    (refused,) = run(pipeline, [photo()], boxes=[[box] * 3], turn=[[False]], paint=[[(0, 0, 0)] * 3])
+    assert str(refused) == '[BAD_INPUT] "turn" has 1 rows, and "boxes" 3: each needs its own'
+
+
+def test_one_input_may_give_several_sizes_and_two_inputs_several_windows():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(name="photo"),
+            pp.crop(box="face"),
+            pp.resize(**SMALL),
+            pp.tensor("uint8", "hwc", name="small"),
+            pp.crop(box="face", from_="photo"),
+            pp.resize(height=50, width=50),
+            pp.tensor("uint8", "hwc", name="large"),
+            pp.crop(box="scene", from_="photo"),
+            pp.resize(**SMALL),
+            pp.tensor("uint8", "hwc", name="around"),
+        ]
+    )
+    assert list(pipeline.inputs) == ["face", "scene"]
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([photo()], inputs={"face": [BOXES[1:2]], "scene": [BOXES[:1]]})
+    assert np.array_equal(batch["small"][0], run(fixed(BOXES[1]), [photo()])[0])
+    assert np.array_equal(batch["around"][0], run(fixed(BOXES[0]), [photo()])[0])
+    assert batch["large"].shape == (1, 50, 50, 3)
+
+
+def test_what_an_input_said_comes_back_and_repeats_the_tensor_without_it():
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.crop(box="boxes"), pp.flip(when="turn"), pp.letterbox(40, 40, fill="paint"), pp.tensor()]
+    )
+    inputs = {"boxes": [[(10.4, 20, 210, 120)]], "turn": [True], "paint": [(1, 2, 3)]}
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([photo()], inputs=inputs)
+        assert batch.draws == [
+            {
+                "crop#0": {"top": 20, "left": 10, "height": 100, "width": 200},
+                "flip#0": {"flip": True},
+                "paint": {"fill": [1, 2, 3]},
+            }
+        ]
+        again = engine.run_batch([photo()], places=[pipeline.plan.replaying(batch.draws[0])])
+    assert np.array_equal(batch["tensor"], again["tensor"])
+
+
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_a_pipeline_has_examples_of_its_inputs_to_be_tried_with(color):
+    ops = [pp.crop(box="boxes"), pp.flip(when="turn"), pp.letterbox(40, 40, fill="paint"), pp.tensor("uint8")]
+    pipeline = pp.Pipeline([pp.decode(color=color), *ops])
+    plain = pp.Pipeline([pp.decode(color=color), pp.letterbox(40, 40, fill=0), pp.tensor("uint8")])
+    ours = run(pipeline, [photo(), png(noise(90, 30))], **pipeline.example_inputs(2))
+    for tensor, theirs in zip(ours, run(plain, [photo(), png(noise(90, 30))]), strict=True):
+        assert np.array_equal(tensor, theirs)
+
+
+def test_a_reduced_decode_is_as_fine_as_the_smallest_box_needs():
+    reduced = crops(decode=pp.decode(reduced=True))
+    large, small = (0, 0, 640, 427), (10, 20, 90, 70)
+    with pp.Engine(reduced) as engine:
+        alone = engine.run_batch([photo()], inputs={"boxes": [[large]]})
+        both = engine.run_batch([photo()], inputs={"boxes": [[large, small]]})
+    reductions = [batch.placed[0].placements["tensor"].reduction for batch in (alone, both)]
+    assert reductions[0].denominator == 8
+    assert reductions[1] is None
+    assert np.array_equal(both["tensor"][1], run(fixed(small), [photo()])[0])
+
+
+def test_many_boxes_of_many_photos_stay_with_their_own():
+    """A photo of one level each: a tensor of another's pixels would show."""
+    rng = np.random.default_rng(7)
+    photos = [png(np.full((50, 60, 3), level, np.uint8)) for level in range(0, 250, 5)]
+    boxes = [
+        [
+            (x, y, x + 1 + rng.integers(9), y + 1 + rng.integers(9))
+            for x, y in rng.integers(0, 45, (rng.integers(1, 9), 2))
+        ]
+        for _ in photos
+    ]
+    with pp.Engine(crops(), threads=4) as engine:
+        batch = engine.run_batch(photos, inputs={"boxes": boxes})
+    assert [span.stop - span.start for span in batch.rows] == [len(those) for those in boxes]
+    for level, span in zip(range(0, 250, 5), batch.rows, strict=True):
+        assert (batch["tensor"][span] == level).all()
