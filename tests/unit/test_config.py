@@ -270,3 +270,10 @@ def test_operators_are_allowed_by_their_names():
     given = {"parameters": {"allow_operators": {"string_value": "acme.denoise, acme.patches"}}}
     assert model_config.options(given).allow_operators == ("acme.denoise", "acme.patches")
     assert model_config.options({}).allow_operators == ()
+
+
+@pytest.mark.parametrize(("pipeline", "what"), [(FRAMES, "takes bgr"), (PIPELINE, "decodes files")])
+def test_clients_are_told_no_other_order_than_the_pipelines(pipeline, what):
+    with pytest.raises(pp.PipelineError) as caught:
+        model_config.complete({"parameters": {"pixels": {"string_value": "rgb"}}}, pipeline)
+    assert str(caught.value) == (f'config.pbtxt: parameters: pixels is "rgb", but the pipeline {what}: leave it out')

@@ -303,8 +303,15 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
         "input": inputs(config, pipeline),
         "output": outputs(config, pipeline),
     }
-    if pipeline.plan.takes:
-        full["parameters"] = {**config.get("parameters", {}), PIXELS: {"string_value": pipeline.plan.takes}}
+    written, takes = config.get("parameters", {}), pipeline.plan.takes
+    said = written.get(PIXELS, {}).get("string_value", takes)
+    if said != takes:
+        what = f"takes {takes}" if takes else "decodes files"
+        raise PipelineError(
+            f"config.pbtxt: parameters: pixels is {quoted(said)}, but the pipeline {what}: leave it out"
+        )
+    if takes:
+        full["parameters"] = {**written, PIXELS: {"string_value": takes}}
     if "sequence_batching" not in config:
         full.setdefault("dynamic_batching", {})
     return full
