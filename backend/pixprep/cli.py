@@ -285,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--damage", choices=DAMAGES, help=damage)
     formats = f"which may come, by commas, of {', '.join(FORMATS)}; default: all but the last two"
     run.add_argument("--formats", type=_formats, default=USUAL, metavar="LIST", help=formats)
+    run.add_argument("--input", **_NUMBERS, default=[])
     run.add_argument("--decoder", **_one_of(CODECS), help=f"of JPEGs on a GPU; {_DEFAULT}")
     run.add_argument("--json", **_json("an object a line"))
 

@@ -25,10 +25,10 @@ import numpy as np
 from pixprep import operators, presets
 from pixprep.decoders import Format, Limits
 from pixprep.doubts import black_margins
-from pixprep.engine import Engine
+from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
-from pixprep.files import expand, named, npy_stems, read, skipped
+from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
 from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 
@@ -234,6 +234,7 @@ def run_files(
     files: Sequence[Path],
     output: Path | None,
     formats: Sequence[Format],
+    inputs: Sequence[tuple[str, Any]],
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -245,16 +246,25 @@ def run_files(
     _say_skipped(files)
     failed = 0
     limits = Limits(formats=tuple(formats))
+    numbers = _numbers(inputs)
+    served = _served(pipeline)
+    for name, spec in served.inputs.items():
+        if name not in numbers:
+            such = f"--input {name}={json.dumps([spec.example])}"
+            raise PixprepError(f'{pipeline}: takes "{name}", {spec}, with each image: {such}')
     if output and output.exists() and not output.is_dir():
         raise PixprepError(f"{output}: is a file: --output takes a folder")
-    with Engine(_served(pipeline), limits=limits, **options) as engine:
+    with Engine(served, limits=limits, **options) as engine:
         if output:
             with named(output, "cannot be written"):
                 output.mkdir(parents=True, exist_ok=True)
-        for path, stem, result in zip(paths, npy_stems(paths), _results(engine, paths), strict=True):
-            failed += not isinstance(result, dict)
-            for row in _rows(result, output / stem if output else None):
-                print_row({"file": str(path), **row}, as_json=as_json)
+        for path, stem, results in zip(paths, npy_stems(paths), _results(engine, paths, numbers), strict=True):
+            for number, result in enumerate(results, 1):
+                failed += not isinstance(result, dict)
+                box = {"box": number} if engine.plan.takes_boxes else {}
+                place = output / (f"{stem}.{number}" if box else stem) if output else None
+                for row in _rows(result, place):
+                    print_row({"file": str(path), **box, **row}, as_json=as_json)
     return 1 if failed else 0
 
 
@@ -289,21 +299,32 @@ def _say_skipped(paths: Sequence[Path]) -> None:
         say(text, file=sys.stderr)
 
 
-def _results(engine: Engine, paths: Sequence[Path]) -> Iterator[dict[str, Any] | str | ImageError]:
-    """For each file its outputs, or why there are none; a few at once, so that every thread has work."""
+def _results(
+    engine: Engine, paths: Sequence[Path], numbers: dict[str, Any]
+) -> Iterator[list[dict[str, Any] | str | ImageError]]:
+    """For each file, or each box of it, its outputs, or why there are none; several files, for every thread's sake."""
     several = 2 * engine.lanes
     for start in range(0, len(paths), several):
-        contents = [read(path) for path in paths[start : start + several]]
-        batch = engine.run_batch([content for content in contents if isinstance(content, bytes)])
-        indices = count()
+        some = paths[start : start + several]
+        contents = [read(path) for path in some]
+        readable = [(path, content) for path, content in zip(some, contents, strict=True) if isinstance(content, bytes)]
+        given = [of_file(numbers, path) for path, _ in readable]
+        batch = engine.run_batch(
+            [content for _, content in readable],
+            inputs={name: [each[name] for each in given] for name in numbers},
+        )
+        spans = iter(batch.rows)
         for content in contents:
-            if isinstance(content, str):
-                yield content
-                continue
-            index = next(indices)
-            rows = {name: array[index] for name, array in batch.outputs.items()}
-            # a tensor may lie on a GPU
-            yield batch.errors[index] or {name: row.get() if hasattr(row, "get") else row for name, row in rows.items()}
+            yield [content] if isinstance(content, str) else _of_image(batch, next(spans))
+
+
+def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
+    """What the rows of an image are; a tensor may lie on a GPU."""
+    return [
+        batch.errors[row]
+        or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
+        for row in range(span.start, span.stop)
+    ]
 
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:

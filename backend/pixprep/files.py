@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from pixprep.errors import PixprepError
 
@@ -78,3 +79,19 @@ def npy_stems(files: Sequence[Path]) -> Iterator[str]:
         name = next(name for name in chain([first], (f"{first}-{n}" for n in count(2))) if name not in taken)
         taken.add(name)
         yield name
+
+
+def of_file(inputs: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The numbers of one image; where they are given by files, under its path or its name.
+
+    Raises:
+        PixprepError: there are none of this file.
+    """
+    found = {}
+    for name, values in inputs.items():
+        by_file = isinstance(values, Mapping)
+        key = next((key for key in (str(path), path.name) if key in values), None) if by_file else None
+        if by_file and key is None:
+            raise PixprepError(f'input "{name}" has no rows of {path}; it has those of {", ".join(values)[:200]}')
+        found[name] = values[key] if key is not None else values
+    return found

@@ -112,16 +112,18 @@ def _summary_text(summary: dict[str, Any]) -> str:
 def print_row(row: dict[str, Any], *, as_json: bool) -> None:
     """Print what ``run`` made of a file: the ``summary`` of an output, or ``error``.
 
-    ``name`` is of the output, where there are several; ``output`` is where it was written.
+    ``name`` is of the output, where there are several; ``output`` is where it was written; ``box`` is its number, where
+    each box gives an output.
     """
+    file = f"{row['file']} {row['box']}" if "box" in row else row["file"]
     if as_json:
         say(json.dumps(row))
     elif "error" in row:
-        say(f"{row['file']}: {row['error']}", file=sys.stderr)
+        say(f"{file}: {row['error']}", file=sys.stderr)
     else:
         where = f"  -> {row['output']}" if "output" in row else ""
         name = f"{row['name']}  " if "name" in row else ""
-        say(f"{row['file']}: {name}{_summary_text(row)}{where}")
+        say(f"{file}: {name}{_summary_text(row)}{where}")
 
 
 def print_answer(answer: Answer, *, as_json: bool) -> None:

@@ -85,7 +85,7 @@ class ImageSpec:
         return f"{size} {self.color}, {'uint8' if self.values == 'levels' else 'real'} {values}"
 
 
-LARGEST = 16384.0
+LARGEST = 16384
 """Of an example: the right and lower edge of a box, which ends where the image does."""
 InputKind = Literal["box", "flag", "color", "number"]
 

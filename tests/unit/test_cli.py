@@ -787,3 +787,22 @@ def test_a_batch_without_ray_names_its_extra(pixprep):
         r"in an environment without the embedded server\n",
         err,
     )
+
+
+def test_run_takes_the_numbers_that_come_with_each_image(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jpg").write_bytes(photo())
+    boxes = {"a.jpg": [[0, 0, 99, 50], [900, 0, 999, 9]], "b.jpg": [[1, 2, 3, 4]]}
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor()]).save("crops.json")
+    assert main(["run", "crops.json", "a.jpg", "b.jpg", "--input", "boxes=boxes.json", "--output", "tensors"]) == 1
+    said = capsys.readouterr()
+    assert [line.partition(":")[0] for line in said.out.splitlines()] == ["a.jpg 1", "b.jpg 1"]
+    assert said.err == 'a.jpg 2: [DOES_NOT_FIT] "boxes" 2 of 2: 900, 0, 999, 9 lies outside the 427 x 640 pixels\n'
+    assert sorted(file.name for file in Path("tensors").iterdir()) == ["a.1.npy", "b.1.npy"]
+    assert main(["run", "crops.json", "a.jpg"]) == 1
+    assert capsys.readouterr().err == (
+        'pixprep: crops.json: takes "boxes", float32 [n, 4] (left, top, right, bottom), with each image: '
+        "--input boxes=[[0, 0, 16384, 16384]]\n"
+    )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.files import expand, read
+from pixprep.files import expand, of_file, read
 from pixprep.serve import request
 from pixprep.serve.request import ModelInput
 from pixprep.spec import Color
@@ -104,7 +104,7 @@ def send(
     with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)
-        rows = {path: model_input.rows(_of_file(inputs or {}, path)) for path in paths}
+        rows = {path: model_input.rows(of_file(inputs or {}, path)) for path in paths}
         done = 0
         for start in range(0, len(paths), batch):
             for answer in _send(triton, model, model_input, paths[start : start + batch], rows=rows, classes=classes):
@@ -153,22 +153,6 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
             f'batch {batch}: model "{model}" takes UINT8, whose rows must be equally long: '
             "send one image a request, or make its input BYTES"
         )
-
-
-def _of_file(inputs: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The numbers of one image; where they are given by files, under its path or its name.
-
-    Raises:
-        PixprepError: there are none of this file.
-    """
-    found = {}
-    for name, values in inputs.items():
-        by_file = isinstance(values, Mapping)
-        key = next((key for key in (str(path), path.name) if key in values), None) if by_file else None
-        if by_file and key is None:
-            raise PixprepError(f'input "{name}" has no rows of {path}; it has those of {", ".join(values)[:200]}')
-        found[name] = values[key] if key is not None else values
-    return found
 
 
 def _send(

@@ -58,7 +58,7 @@ class NumberInput:
     def example(self) -> list[Any]:
         """A row to try a model with: four numbers are a box, of the whole image."""
         if self.datatype == "FP32" and self.count == _BOX:
-            return [0, 0, int(LARGEST), int(LARGEST)]
+            return [0, 0, LARGEST, LARGEST]
         return [self.datatype != "BOOL" and 0] * self.count
 
     def __str__(self) -> str:
