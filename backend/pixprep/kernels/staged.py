@@ -2,7 +2,7 @@
 
 What comes before an operator on levels gives an image, uint8 (height, width, channels); what comes after takes it as
 pixels. So the kernels of each device do both as they do any plan, and know no operator. The image is written and read
-once more for each operator: 0.1 ms for 224 x 224.
+once more for each operator: 0.3 ms for 224 x 224, on a busy machine.
 """
 
 from __future__ import annotations

@@ -214,12 +214,14 @@ def _read_pixprep(
     for path in (version / model_config.PIPELINE_FILE for version in versions):
         if not path.exists():
             continue
-        where = path.relative_to(folder.parent).as_posix()
+        file, settings = path.relative_to(folder.parent).as_posix(), f"{folder.name}/{CONFIG_FILE}"
+        where = settings
         try:
             allowed = model_config.options(config).allow_operators
+            where = file
             pipeline = Pipeline.load(path, operators=allowed).for_serving()
             odd = odd_ranges(pipeline)
-            file, where = where, f"{folder.name}/{CONFIG_FILE}"
+            where = settings
             model = Model(folder.name, model_config.complete(config, pipeline))  # Triton serves the newest
             if model_config.options(config).odd_range == "refused":
                 remedy = f'or set the parameter odd_range to "meant" in {where}'
