@@ -214,7 +214,7 @@ MUTANTS = (
         "a default of the format changes",
         "ops/geometry.py",
         "fill: Fill = 114",
-        "fill: Levels = 0",
+        "fill: Fill = 0",
         "unit/test_pipeline_file.py::test_the_defaults_of_the_format_never_change",
     ),
     # the compiler and the plan

@@ -114,8 +114,7 @@ def preprocess(
     Raises:
         PixprepError: the pipeline takes numbers with each image.
     """
-    if pipeline.inputs:
-        raise PixprepError(f"a list of images has no numbers beside them, and {pipeline.plan.needs_inputs}")
+    _check_no_inputs(pipeline)
     resources: dict[str, Any] = {"num_gpus": 1} if device.startswith("gpu") else {"num_cpus": threads}
     found = ray.cluster_resources()
     per_worker = found.get("GPU", 1) if device.startswith("gpu") else found.get("CPU", 1) // threads
@@ -160,6 +159,13 @@ def manifest(path: Path, column: str | None = None) -> Iterator[str]:
     _check_manifest(path)
     rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
     return (str(path.parent / row) for row in rows)
+
+
+def _check_no_inputs(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that takes numbers with each image: neither a list of images nor a column has them."""
+    if pipeline.inputs:
+        name, spec = next(iter(pipeline.inputs.items()))
+        raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
 
 
 def _check_manifest(path: Path) -> None:
@@ -227,11 +233,13 @@ def batch(
         progress: is told the rows that are done, those of earlier runs among them, and how many failed in this run.
 
     Raises:
-        PixprepError: the folder belongs to another run; or a file could not be written in several tries.
+        PixprepError: the folder belongs to another run; or a file could not be written in several tries; or the
+            pipeline takes numbers with each image.
         SetupError: no cluster answers, or it lacks the GPU or the cores.
     """
     began = time.monotonic()
     _check_manifest(paths)
+    _check_no_inputs(pipeline)
     text = pipeline.to_json()
     output.mkdir(parents=True, exist_ok=True)
     _check_same_run(output, {"manifest": _digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),

@@ -28,6 +28,7 @@ from pixprep.serve.server import Server, curl_line
 pytestmark = pytest.mark.server
 
 DOC = (Path(__file__).parents[2] / "docs" / "boxes.md").read_text(encoding="utf-8")
+EXAMPLE = Path(__file__).parents[2] / "client_examples" / "boxes.py"
 TAIL = [pp.resize(height=24, width=30), pp.tensor(dtype="uint8")]
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.transform(), *TAIL])
 TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
@@ -460,3 +461,25 @@ def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, c
     assert main(["check", str(models)]) == 0
     assert main(["build", *files, "--output", str(models)]) == 0  # and repeats it
     assert 'string_value: "5"' in (models / "preprocess" / "config.pbtxt").read_text()
+
+
+def example(stages, *words):
+    """What the example does, run as a user does: alone, from another folder."""
+    folder, server = stages
+    command = [sys.executable, "-I", EXAMPLE, "photo.png", *words, "--url", address(server.http_url)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_example_prints_the_class_of_each_box(stages):
+    done = example(stages, "130,90,290,330", "380,180,510,410", "--labels", "colours.txt")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("  0.9020  red  [130.0, 90.0, 290.0, 330.0]\n  0.9020  blue  [380.0, 180.0, 510.0, 410.0]\n")
+
+
+def test_the_example_says_which_box_is_refused_in_one_line(stages):
+    done = example(stages, "130,90,290,330", "900,0,950,9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "boxes.py: [400] in ensemble 'ensemble', [DOES_NOT_FIT] image 1 of 1: \"boxes\" 2 of 2"
+    )
+    assert len(done.stderr.splitlines()) == 1

@@ -479,3 +479,9 @@ def test_generated_images_are_many_and_of_awkward_sizes():
     assert len(shapes) == len(images.generated()) >= 20
     assert min(min(shape) for shape in shapes.values()) == 1
     assert max(height * width for height, width, _ in shapes.values()) > 1_000_000
+
+
+@pytest.mark.parametrize("op", [pp.crop(box="boxes"), pp.flip(when="boxes"), pp.pad(square=True, fill="boxes")])
+def test_numbers_that_come_with_an_image_are_no_librarys(op):
+    with pytest.raises(pp.PipelineError, match='"boxes" comes with each image, and no library has it: verify the same'):
+        verify(pp.Pipeline([pp.decode(), op, pp.resize(height=8, width=8), pp.tensor()]))

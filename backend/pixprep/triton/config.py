@@ -323,11 +323,6 @@ def _complete_with_boxes(config: Mapping[str, Any], pipeline: Pipeline, most: in
             "config.pbtxt: max_batch_size: a photo gives as many tensors as it has boxes, which is no batch of "
             "Triton's: write 0, or leave it out"
         )
-    if "dynamic_batching" in config:
-        raise PipelineError(
-            "config.pbtxt: dynamic_batching: a request with boxes is a batch of its own: leave it out, and let several "
-            "requests run at once by instance_group { count: 2 kind: KIND_CPU }"
-        )
     if (boxes := options(config).limits.max_boxes) > most:
         raise PipelineError(
             f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
