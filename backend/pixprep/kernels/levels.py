@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import unreachable
+from pixprep.kernels.filters import filtered
+from pixprep.kernels.warp import warped
 from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
 from pixprep.spec import ColorLike
 
@@ -42,7 +44,11 @@ def _done(step: LevelStep, image: U8) -> U8:
             erased = image.copy()
             erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
             return erased
-        case Hue() | Tone() | Filter() | Warp():
+        case Warp():
+            return warped(step, image)
+        case Filter():
+            return filtered(step, image)
+        case Hue() | Tone():
             raise NotImplementedError(type(step).__name__)
         case _ as never:
             return unreachable(never)
