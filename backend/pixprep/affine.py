@@ -1,13 +1,14 @@
 """Rotations and affine maps of an image of known size, by the formulas of Pillow and torchvision v2.
 
-Angles are in degrees. As in torchvision, a point and a translation are x before y, in pixels from the upper left corner.
+Angles are in degrees. As in torchvision, a point and a translation are x before y, in pixels; a point is counted from
+the upper left corner.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, cos, floor, radians, sin, tan
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -70,14 +71,35 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
     return (Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like),)
 
 
-def mapped(height: int, width: int, angle: float, translate: Pair, scale: float, shear: Pair, look: Look) -> Warp:
-    """torchvision's ``affine`` of an image: rotate clockwise, shear and scale about the center, then translate."""
+class Motion(NamedTuple):
+    """What torchvision's ``affine`` does about the center.
+
+    Attributes:
+        angle: clockwise.
+        translate: (x, y), afterwards.
+        scale: over 1 enlarges.
+        shear: of x and of y, angles.
+    """
+
+    angle: float = 0.0
+    translate: Pair = (0.0, 0.0)
+    scale: float = 1.0
+    shear: Pair = (0.0, 0.0)
+
+    def __str__(self) -> str:
+        return (
+            f"rotate by {self.angle:.4g} degrees clockwise, shear by {self.shear[0]:.4g}, {self.shear[1]:.4g}, scale "
+            f"by {self.scale:.4g}, move by {self.translate[0]:g}, {self.translate[1]:g}"
+        )
+
+
+def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
+    """The ``affine`` of torchvision, of an image of this size."""
     size = (height, width)
     x, y = (width * 0.5, height * 0.5) if look.center is None else look.center
     if look.like == "torchvision":
         x, y = (0.0, 0.0) if look.center is None else (x - width * 0.5, y - height * 0.5)
-    matrix = _inverse(x, y, angle, translate, scale, shear)
-    return Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like)
+    return Warp(_inverse(x, y, motion), size, 0, 0, *size, look.fill, look.filter, look.like)
 
 
 def _pillow_rotation(
@@ -101,7 +123,7 @@ def _torchvision_rotation(
 ) -> tuple[Matrix, tuple[int, int]]:
     """As ``rotate_image``; the size of the result is worked out in float32."""
     x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
-    matrix = _inverse(x, y, -angle, (0.0, 0.0), 1.0, (0.0, 0.0))
+    matrix = _inverse(x, y, Motion(-angle))
     if not expand:
         return matrix, (height, width)
     half = np.array([0.5 * width, 0.5 * height], np.float32)
@@ -115,9 +137,10 @@ def _torchvision_rotation(
     return matrix, (rows, columns)
 
 
-def _inverse(x: float, y: float, angle: float, translate: Pair, scale: float, shear: Pair) -> Matrix:
-    """torchvision's ``_get_inverse_affine_matrix``, operation by operation, about (x, y)."""
-    turn, shear_x, shear_y = radians(angle), radians(shear[0]), radians(shear[1])
+def _inverse(x: float, y: float, motion: Motion) -> Matrix:
+    """As ``_get_inverse_affine_matrix`` of torchvision, operation by operation, about (x, y)."""
+    _, translate, scale, shear = motion
+    turn, shear_x, shear_y = radians(motion.angle), radians(shear[0]), radians(shear[1])
     a = cos(turn - shear_y) / cos(shear_y)
     b = -(a * tan(shear_x) + sin(turn))
     c = sin(turn - shear_y) / cos(shear_y)
@@ -164,14 +187,11 @@ class AffineMap:
     """torchvision's ``affine``.
 
     Attributes:
-        angle, translate, scale, shear: see ``mapped``.
+        motion: what is done.
         look: how.
     """
 
-    angle: float
-    translate: Pair
-    scale: float
-    shear: Pair
+    motion: Motion
     look: Look
     key: ClassVar[str] = ""
     blocks: ClassVar[int] = 0
@@ -184,15 +204,12 @@ class AffineMap:
         return {}
 
     def __str__(self) -> str:
-        return (
-            f"rotate by {self.angle:.4g} degrees clockwise, shear by {self.shear[0]:.4g}, {self.shear[1]:.4g}, scale by "
-            f"{self.scale:.4g}, move by {self.translate[0]:g}, {self.translate[1]:g}{self.look}"
-        )
+        return f"{self.motion}{self.look}"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """One step."""
         del words
-        return (mapped(height, width, self.angle, self.translate, self.scale, self.shear, self.look),)
+        return (mapped(height, width, self.motion, self.look),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +260,9 @@ class RandomAffineMap:
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """One step."""
-        x, y = words["translate"]
-        return (mapped(height, width, words["angle"], (x, y), words["scale"], tuple(words["shear"]), self.look),)
+        (x, y), (shear_x, shear_y) = words["translate"], words["shear"]
+        motion = Motion(words["angle"], (x, y), words["scale"], (shear_x, shear_y))
+        return (mapped(height, width, motion, self.look),)
 
 
 def _between(span: Pair, uniform: float) -> float:

@@ -90,7 +90,7 @@ def _interpolated(step: Warp, image: U8) -> U8:
 
 
 def _grid(step: Warp, height: int, width: int) -> tuple[F32, F32]:
-    """torchvision's places, in float32: x and y, in which the middle of the first pixel is 0."""
+    """The places of torchvision, in float32: x and y, in which the middle of the first pixel is 0."""
     columns, rows = _places(step)
     along = (columns - (step.whole[1] - 1) / 2).astype(np.float32)
     down = (rows - (step.whole[0] - 1) / 2).astype(np.float32)[:, None]
@@ -101,7 +101,7 @@ def _grid(step: Warp, height: int, width: int) -> tuple[F32, F32]:
 
 
 def _blended(step: Warp, image: U8, x: F32, y: F32) -> U8:
-    """torchvision's bilinear, in float32."""
+    """The bilinear of torchvision, in float32."""
     height, width, channels = image.shape
     left, top = np.floor(x), np.floor(y)
     right_share, lower_share = x - left, y - top
@@ -135,5 +135,5 @@ def _fused(a: Any, b: Any, c: Any) -> F32:
 
 
 def _places(step: Warp) -> tuple[Index, Index]:
-    """x' and y' of the window: int64 (width,) and (height,)."""
+    """The x' and y' of the window: int64 (width,) and (height,)."""
     return np.arange(step.left, step.left + step.width), np.arange(step.top, step.top + step.height)
