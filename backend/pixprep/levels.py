@@ -294,13 +294,13 @@ LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
     """The same steps; neighbouring curves are one, and a step that changes nothing is none.
 
-    A warp makes only what the window behind it shows: each of its pixels depends on its own place alone. Nothing else
-    is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
+    A warp makes only what the window behind it shows, since each of its pixels depends on its own place alone. Nothing
+    else is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
     """
     made: list[LevelStep] = []
     for step in steps:
         last = made[-1] if made else None
-        if isinstance(step, Blend) and step.factor == 1:
+        if (isinstance(step, Blend) or (isinstance(step, Filter) and step.kind == "sharpness")) and step.factor == 1:
             continue
         if isinstance(step, Curve) and isinstance(last, Curve):
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())

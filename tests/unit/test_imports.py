@@ -24,6 +24,7 @@ ops.color ops.decode ops.geometry ops.levels ops.outputs
 ops.random
 ops
 draw levels
+affine
 augment
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
@@ -37,7 +38,8 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
-kernels.resample kernels.compiled kernels.levels
+kernels.filters kernels.resample kernels.compiled kernels.warp
+kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
