@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Pad as pad
     from pixprep.ops import Points as points
     from pixprep.ops import Posterize as posterize
+    from pixprep.ops import RandAugment as rand_augment
     from pixprep.ops import RandomAutocontrast as random_autocontrast
     from pixprep.ops import RandomCrop as random_crop
     from pixprep.ops import RandomEqualize as random_equalize
@@ -67,6 +68,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Solarize as solarize
     from pixprep.ops import Tensor as tensor
     from pixprep.ops import Transform as transform
+    from pixprep.ops import TrivialAugment as trivial_augment
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, levels, ops, plan
+from pixprep import augment, draw, levels, ops, plan, policies
+from pixprep.affine import Look
 from pixprep.errors import PipelineError, unreachable
 from pixprep.levels import LevelStep
 from pixprep.ops import as_tuple
@@ -198,6 +199,10 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     like=op.like,
                 )
             )
+        case ops.RandAugment():
+            return before.do(_policy(op, before, key, table="rand", count=op.num_ops, magnitude=op.magnitude))
+        case ops.TrivialAugment():
+            return before.do(_policy(op, before, key, table="trivial", count=1, magnitude=None))
         case ops.Normalize():
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:
@@ -360,6 +365,19 @@ def _level_step(op: ops.ColorOp) -> LevelStep:
             return levels.inverted()
         case _ as never:
             return unreachable(never)
+
+
+def _policy(
+    op: ops.PolicyOp, before: Lowered, key: str, *, table: policies.Table, count: int, magnitude: int | None
+) -> policies.Policy:
+    return policies.Policy(
+        key=key,
+        table=table,
+        count=count,
+        magnitude=magnitude,
+        bins=op.num_magnitude_bins,
+        look=Look(filter=op.filter, fill=None if op.fill is None else before.colour(op.fill), like=op.like),
+    )
 
 
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:

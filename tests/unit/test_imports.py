@@ -20,12 +20,12 @@ profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
 ops.op
-ops.color ops.decode ops.geometry ops.levels ops.outputs
+ops.color ops.decode ops.geometry ops.levels ops.outputs ops.policies
 ops.random
 ops
 draw levels
 affine
-augment
+augment policies
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.text

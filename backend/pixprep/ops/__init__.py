@@ -33,6 +33,7 @@ from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad,
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
+from pixprep.ops.policies import RandAugment, TrivialAugment
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
@@ -50,7 +51,8 @@ ColorOp = (
     | Invert
 )
 RandomColorOp = RandomGray | RandomPosterize | RandomSolarize | RandomAutocontrast | RandomEqualize | RandomInvert
-LevelsOp = ColorOp | RandomColorOp | ColorJitter
+PolicyOp = RandAugment | TrivialAugment
+LevelsOp = ColorOp | RandomColorOp | ColorJitter | PolicyOp
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
@@ -90,7 +92,9 @@ __all__ = [
     "OutputOp",
     "Pad",
     "Points",
+    "PolicyOp",
     "Posterize",
+    "RandAugment",
     "RandomAutocontrast",
     "RandomColorOp",
     "RandomCrop",
@@ -111,6 +115,7 @@ __all__ = [
     "Tensor",
     "TensorDType",
     "Transform",
+    "TrivialAugment",
     "as_tuple",
     "in_words",
     "is_on",

@@ -159,6 +159,8 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.RandomAutocontrast()
                 | ops.RandomEqualize()
                 | ops.RandomInvert()
+                | ops.RandAugment()
+                | ops.TrivialAugment()
                 | ops.Boxes()
                 | ops.Points()
             ):
