@@ -19,12 +19,13 @@ profiles.formula
 profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
+levels
+draw
+affine blurring erasing
 ops.op
-ops.color ops.decode ops.geometry ops.levels ops.outputs ops.policies
+ops.color ops.decode ops.erasing ops.filters ops.geometry ops.levels ops.outputs ops.policies ops.warp
 ops.random
 ops
-draw levels
-affine
 augment policies
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure

@@ -29,13 +29,18 @@ from pixprep.ops.color import (
     Solarize,
 )
 from pixprep.ops.decode import Decode
+from pixprep.ops.erasing import RandomErasing
+from pixprep.ops.filters import GaussianBlur, RandomGaussianBlur, RandomSharpness, Sharpness
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.policies import RandAugment, TrivialAugment
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
+from pixprep.ops.warp import Affine, RandomAffine, RandomRotate, Rotate
 
+WarpOp = Rotate | RandomRotate | Affine | RandomAffine
+FilterOp = Sharpness | RandomSharpness | GaussianBlur | RandomGaussianBlur
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
 ColorOp = (
     Brightness
@@ -52,7 +57,7 @@ ColorOp = (
 )
 RandomColorOp = RandomGray | RandomPosterize | RandomSolarize | RandomAutocontrast | RandomEqualize | RandomInvert
 PolicyOp = RandAugment | TrivialAugment
-LevelsOp = ColorOp | RandomColorOp | ColorJitter | PolicyOp
+LevelsOp = ColorOp | RandomColorOp | ColorJitter | WarpOp | FilterOp | RandomErasing | PolicyOp
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
@@ -63,6 +68,7 @@ OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_a
 __all__ = [
     "MAX_SIDE",
     "OPS",
+    "Affine",
     "Anchor",
     "AnnotationOp",
     "AnyOp",
@@ -77,8 +83,10 @@ __all__ = [
     "Crop",
     "Decode",
     "Equalize",
+    "FilterOp",
     "Flip",
     "Gamma",
+    "GaussianBlur",
     "Grayscale",
     "Hue",
     "ImageOp",
@@ -95,27 +103,35 @@ __all__ = [
     "PolicyOp",
     "Posterize",
     "RandAugment",
+    "RandomAffine",
     "RandomAutocontrast",
     "RandomColorOp",
     "RandomCrop",
     "RandomEqualize",
+    "RandomErasing",
     "RandomFlip",
+    "RandomGaussianBlur",
     "RandomGray",
     "RandomInvert",
     "RandomIouCrop",
     "RandomOp",
     "RandomPosterize",
     "RandomResizedCrop",
+    "RandomRotate",
+    "RandomSharpness",
     "RandomSolarize",
     "RandomZoomOut",
     "Reals",
     "Resize",
+    "Rotate",
     "Saturation",
+    "Sharpness",
     "Solarize",
     "Tensor",
     "TensorDType",
     "Transform",
     "TrivialAugment",
+    "WarpOp",
     "as_tuple",
     "in_words",
     "is_on",

@@ -161,6 +161,11 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.RandomInvert()
                 | ops.RandAugment()
                 | ops.TrivialAugment()
+                | ops.RandomRotate()
+                | ops.RandomAffine()
+                | ops.RandomSharpness()
+                | ops.RandomGaussianBlur()
+                | ops.RandomErasing()
                 | ops.Boxes()
                 | ops.Points()
             ):
@@ -177,6 +182,10 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.Autocontrast()
                 | ops.Equalize()
                 | ops.Invert()
+                | ops.Rotate()
+                | ops.Affine()
+                | ops.Sharpness()
+                | ops.GaussianBlur()
             ):
                 raise NotImplementedError(repr(op))
             case ops.Decode() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
