@@ -128,7 +128,7 @@ def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, An
     if not isinstance(arguments, Mapping):
         where, arguments = Path(arguments).name, read_json(Path(arguments))
     shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
-    with reading({"interpolation": "bicubic", **shared, **arguments}, where) as fields:
+    with reading({"interpolation": "bicubic", "color_jitter": 0.4, **shared, **arguments}, where) as fields:
         for name, only in UNTOUCHED.items():
             fields.expect(name, *only)
         fields.ignore(*OF_EVALUATION)
@@ -164,7 +164,9 @@ def _augmented(fields: Fields, size: tuple[int, int], filter_: Filter) -> list[O
 def _jittered(fields: Fields) -> list[Op]:
     """Brightness, contrast, saturation, and perhaps hue."""
     fields.expect("color_jitter_prob", 1, 1.0, why="is not understood: color_jitter changes every image")
-    strengths = finite(fields.take("color_jitter", 0.4))
+    if not fields.has("color_jitter"):
+        return []
+    strengths = finite(fields.take("color_jitter"))
     if len(strengths) not in (1, 3, 4) or min(strengths) < 0:
         fields.refuse("color_jitter", "must be one number, or 3 or 4: brightness, contrast, saturation, hue")
     strengths = strengths * 3 if len(strengths) == 1 else strengths
