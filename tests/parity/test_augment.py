@@ -8,6 +8,7 @@ import pytest
 import pixprep as pp
 from images import noise, photo, png, read, scene
 from pixprep.policies import KINDS
+from policy_cases import FROZEN, digest, frozen_draws
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared with")
@@ -160,3 +161,9 @@ def reversed_(steps):
 def test_another_step_would_be_seen(change, like):
     found = differing(pp.rand_augment(num_ops=3, magnitude=10, num_magnitude_bins=32, like=like), 500, change)
     assert sum(total["differing"] for total in found.values()) > 10_000
+
+
+@pytest.mark.parametrize("case", FROZEN, ids=" ".join)
+def test_what_was_frozen_for_machines_without_torchvision_is_still_its_own(case):
+    pixels, op, draws, _ = frozen_draws(*case)
+    assert digest(np.stack([expected_of(pixels, steps, op) for steps in draws])) == FROZEN[case]

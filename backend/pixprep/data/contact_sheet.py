@@ -108,13 +108,13 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     here, there = placed.placements[name], placed.placements[tensor]
     if plan.is_normalized:
         found = found * (*here.size[::-1], *here.size[::-1])
-    boxes: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
+    those: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
     if here.matrix == there.matrix:
-        return boxes
+        return those
     (a, b, c), (d, e, f), _ = np.array([there.matrix[:3], there.matrix[3:], (0, 0, 1)]) @ np.linalg.inv(
         [here.matrix[:3], here.matrix[3:], (0, 0, 1)]
     )
-    x, y = boxes[:, [0, 2, 2, 0]], boxes[:, [1, 1, 3, 3]]
+    x, y = those[:, [0, 2, 2, 0]], those[:, [1, 1, 3, 3]]
     corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2)
     around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     return around
