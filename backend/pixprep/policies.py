@@ -14,10 +14,10 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from pixprep import levels
-from pixprep.affine import Look, Motion, mapped, rotated
 from pixprep.draw import F64, Numbers, Words
 from pixprep.errors import PipelineError
 from pixprep.levels import Blend, Filter, LevelStep, Tone
+from pixprep.motion import Look, Motion, mapped, rotated
 
 Table = Literal["rand", "trivial"]
 _F32 = np.float32
