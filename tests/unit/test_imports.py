@@ -60,6 +60,7 @@ importers.dali importers.keras importers.timm importers.torchvision importers.tr
 verify.images verify.libraries verify.report
 verify.picture
 verify.frozen verify.origins verify.stages
+verify.colours
 verify.originals
 verify.comparison
 verify
@@ -124,7 +125,7 @@ HOMES = {
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *("data.contact_sheet", "decoders.cpu", "decoders.heic", "decoders.samples", "kernels.cpu", "pictures"),
-        *("verify.images", "verify.originals", "verify.origins"),
+        *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},
