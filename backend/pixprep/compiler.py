@@ -426,8 +426,6 @@ def _policy(
 
 def _look(op: ops.WarpOp, before: Lowered) -> motion.Look:
     return motion.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
-def _look(op: ops.WarpOp, before: Lowered) -> motion.Look:
-    return motion.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
 
 
 def _erased(op: ops.RandomErasing, before: Lowered, image: ImageSpec, key: str) -> Lowered:
