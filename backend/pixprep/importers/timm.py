@@ -138,7 +138,7 @@ def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, An
             fields.refuse("interpolation", "draws bilinear or bicubic for each image, and an op has one: name it")
         filter_: Filter = fields.choice("interpolation", {**_FILTERS, "random": "bilinear"})
         if fields.flag("no_aug"):
-            fields.ignore(*arguments)
+            fields.ignore("color_jitter", *arguments)
             return _whole([Resize(height=size[0], width=size[1], filter=filter_), CenterCrop(*size), normalize])
         return _whole([*_augmented(fields, size, filter_), normalize, *_erased(fields)])
 
