@@ -69,6 +69,8 @@ def smallest():
         {"op": "random_flip"},
         {"op": "random_zoom_out"},
         {"op": "random_iou_crop"},
+        {"op": "rand_augment"},
+        {"op": "trivial_augment"},
         {"op": "normalize"},
         {"op": "tensor"},
         {"op": "original_size"},
