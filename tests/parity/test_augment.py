@@ -26,6 +26,9 @@ if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
 
 
+torch.set_num_threads(1)  # two of them wait for each other where a machine is busy: 20 times slower
+
+
 # ----------------------------------------------------------------------------------------------------- the tables
 
 
