@@ -266,7 +266,7 @@ def _placed(found: Preview, shown: Shown) -> Panel:
         scales = (pixels.shape[0] / height, pixels.shape[1] / width) * 2
         top, left, bottom, right = (round(edge * scale) for edge, scale in zip(shown.window, scales, strict=True))
         frame = (top, left, bottom, right)
-    if shown.margin:
+    if shown.margin and not shown.is_moved:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
         words.append(f"The margin has level {', '.join(map(str, fill))}.")
     return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)

@@ -27,6 +27,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BILINEAR = InterpolationMode.BILINEAR
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
+torch.set_num_threads(1)  # two of them wait for each other where a machine is busy: 20 times slower
 
 
 def images():
