@@ -190,10 +190,13 @@ class _Tensor:
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
         resize = comparison.row(self.name, "resize", [self._resizer], levels, *([op] if op else []))
         self._rows = [] if resize.frozen else [resize]
-        colourists = [originals.colourist(x) for x in colours]
+        colourists, blurred = [originals.colourist(x) for x in colours], EQUAL
         is_frozen = resize.frozen
         if colours:
-            row = comparison.row(self.name, "levels", colourists, EQUAL, *colours)
+            if any(isinstance(x, ops.GaussianBlur) for x in colours):
+                blurred = Tolerance(1, 0, "PyTorch's convolution adds up in an order of its own")
+                levels = blurred if levels == EQUAL else levels
+            row = comparison.row(self.name, "levels", colourists, blurred, *colours)
             self._rows += [] if row.frozen else [row]
             is_frozen |= row.frozen
         self._rows.append(comparison.row(self.name, "tensor", self._arithmetic or [FORMULA], values))
