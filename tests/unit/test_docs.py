@@ -109,6 +109,10 @@ REQUIRED = {
     "random_crop": {"height": 8},
     **dict.fromkeys(("brightness", "contrast", "saturation", "hue"), {"factor": 0.5}),
     "gamma": {"gamma": 2.2},
+    "rotate": {"angle": 10},
+    **dict.fromkeys(("random_rotate", "random_affine"), {"degrees": 10}),
+    **dict.fromkeys(("sharpness", "random_sharpness"), {"factor": 0.5}),
+    **dict.fromkeys(("gaussian_blur", "random_gaussian_blur"), {"kernel_size": 3}),
 }
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
