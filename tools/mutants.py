@@ -54,6 +54,98 @@ class Mutant:
 
 
 MUTANTS = (
+    # what is done to colours
+    Mutant(
+        "Pillow's luma is cut off",
+        "kernels/colours.py",
+        "+ blue * 7471 + 32768) >> 16",
+        "+ blue * 7471) >> 16",
+        "unit/test_colours.py::test_blends_are_pillows",
+    ),
+    Mutant(
+        "torchvision's product is rounded before the sum",
+        "kernels/colours.py",
+        "return m.real(m.double(a) * b + m.double(c))",
+        "return m.real(m.double(m.real(m.double(a) * b)) + m.double(c))",
+        "unit/test_colours.py::test_blends_are_torchvisions_fused",
+    ),
+    Mutant(
+        "Pillow's hue is rounded to a byte",
+        "kernels/colours.py",
+        'return int(shift * 255) % 256 if like == "pillow"',
+        'return round(shift * 255) % 256 if like == "pillow"',
+        "unit/test_colours.py::test_a_turn_is_a_byte_of_pillows_and_torchvisions_own_number",
+    ),
+    Mutant(
+        "the hue of one library is turned as the other's",
+        "kernels/colours.py",
+        'hues = _turned_pillow if like == "pillow" else _turned_torchvision',
+        'hues = _turned_torchvision if like == "pillow" else _turned_pillow',
+        "unit/test_verify.py::test_every_op_that_makes_levels_equals_its_frozen_results[hue torchvision]",
+    ),
+    Mutant(
+        "a hue falls where it rises",
+        "kernels/colours.py",
+        "phi = m.where((sector & 1) == 1, phi, 255 - phi)",
+        "phi = m.where((sector & 1) == 0, phi, 255 - phi)",
+        "unit/test_colours.py::test_the_hue_is_pillows",
+    ),
+    Mutant(
+        "contrast is saturation",
+        "kernels/levels.py",
+        'case Blend() if step.gray == "mean":',
+        'case Blend() if step.gray == "none":',
+        "unit/test_colours.py::test_contrast_takes_the_mean_of_the_whole_image_and_each_image_its_own",
+    ),
+    Mutant(
+        "torchvision's mean gray is whole",
+        "kernels/levels.py",
+        'if like == "pillow":\n        return int(total / count + 0.5)',
+        "if like:\n        return int(total / count + 0.5)",
+        "unit/test_colours.py::test_means_are_rounded_as_each_library_does",
+    ),
+    Mutant(
+        "equalized levels begin again after 255",
+        "kernels/levels.py",
+        "return values.clip(0, 255).astype(np.uint8)",
+        "return values.astype(np.int64).astype(np.uint8)",
+        "unit/test_colours.py::test_equalized_levels_end_at_255",
+    ),
+    Mutant(
+        "the mean counts what fills up the last group of pixels",
+        "kernels/compiled.py",
+        "self._memory[self.count :] = 0",
+        "self._memory[self.count :] = 255",
+        "unit/test_colours.py::test_machine_code_equals_numpy[contrast-pillow]",
+    ),
+    Mutant(
+        "a hue that is turned by nothing is left out",
+        "levels.py",
+        "if isinstance(step, Blend) and step.factor == 1:",
+        "if (isinstance(step, Blend) and step.factor == 1) or (isinstance(step, Hue) and not step.shift):",
+        "unit/test_colours.py::test_neighbouring_curves_are_one_and_nothing_else_is",
+    ),
+    Mutant(
+        "two curves fold backwards",
+        "levels.py",
+        "made[-1] = Curve(step.of(np.frombuffer(made[-1].table, np.uint8)).tobytes())",
+        "made[-1] = Curve(made[-1].of(np.frombuffer(step.table, np.uint8)).tobytes())",
+        "unit/test_colours.py::test_neighbouring_curves_are_one_and_nothing_else_is",
+    ),
+    Mutant(
+        "every jitter has the same order",
+        "augment.py",
+        "drawn = sorted(zip(ranks, self._spans.items(), factors, strict=True), key=lambda each: each[0])",
+        "drawn = sorted(zip(ranks, self._spans.items(), factors, strict=True), key=lambda each: each[1][0])",
+        "unit/test_colours.py::test_a_jitter_draws_its_factors_in_their_spans_and_in_every_order",
+    ),
+    Mutant(
+        "a random op is done to the others",
+        "augment.py",
+        "numbers.blocks(self.key, 0, 1)[0, 0] < self.p",
+        "numbers.blocks(self.key, 0, 1)[0, 0] >= self.p",
+        "unit/test_colours.py::test_a_random_op_is_done_as_often_as_it_says",
+    ),
     # what training reads
     Mutant(
         "an XML file hides a document type in UTF-16",

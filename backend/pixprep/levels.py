@@ -241,11 +241,14 @@ class Erase(NamedTuple):
         return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values)}"
 
 
+_REAL = np.arange(256, dtype=np.float32)
+
+
 def brightness(factor: float, like: ColorLike) -> Curve:
     """Levels times ``factor``, in float32 and cut off, as both libraries do it."""
     del like
-    curve = _curve(lambda levels: (levels.astype(np.float32) * np.float32(factor)).clip(0, 255))
-    return curve._replace(factor=factor)
+    levels = np.minimum(_REAL * np.float32(factor), 255)
+    return Curve(levels.astype(np.uint8).tobytes(), factor)
 
 
 def grayscale(like: ColorLike) -> Blend:

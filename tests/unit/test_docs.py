@@ -104,7 +104,16 @@ CHOICES = [
 ]
 """What docs/operators.md offers: (op, field, value)."""
 # Of the other fields that a value may need: the first combination that is a valid pipeline decides.
-REQUIRED = {"crop": {"top": 0, "left": 0, "height": 8, "width": 8}, "random_crop": {"height": 8}}
+REQUIRED = {
+    "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
+    "random_crop": {"height": 8},
+    **dict.fromkeys(("brightness", "contrast", "saturation", "hue"), {"factor": 0.5}),
+    "gamma": {"gamma": 2.2},
+    "rotate": {"angle": 10},
+    **dict.fromkeys(("random_rotate", "random_affine"), {"degrees": 10}),
+    **dict.fromkeys(("sharpness", "random_sharpness"), {"factor": 0.5}),
+    **dict.fromkeys(("gaussian_blur", "random_gaussian_blur"), {"kernel_size": 3}),
+}
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
 ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})

@@ -57,6 +57,8 @@ ColorOp = (
 )
 RandomColorOp = RandomGray | RandomPosterize | RandomSolarize | RandomAutocontrast | RandomEqualize | RandomInvert
 PolicyOp = RandAugment | TrivialAugment
+SteadyOp = ColorOp | Rotate | Affine | Sharpness | GaussianBlur
+"""What is done to the levels of every image alike: no number is drawn."""
 LevelsOp = ColorOp | RandomColorOp | ColorJitter | WarpOp | FilterOp | RandomErasing | PolicyOp
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
@@ -127,6 +129,7 @@ __all__ = [
     "Saturation",
     "Sharpness",
     "Solarize",
+    "SteadyOp",
     "Tensor",
     "TensorDType",
     "Transform",
