@@ -107,12 +107,12 @@ CHOICES = [
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
     "random_crop": {"height": 8},
-    **dict.fromkeys(("brightness", "contrast", "saturation", "hue"), {"factor": 0.5}),
+    **{key: {"factor": 0.5} for key in ("brightness", "contrast", "saturation", "hue")},
     "gamma": {"gamma": 2.2},
     "rotate": {"angle": 10},
-    **dict.fromkeys(("random_rotate", "random_affine"), {"degrees": 10}),
-    **dict.fromkeys(("sharpness", "random_sharpness"), {"factor": 0.5}),
-    **dict.fromkeys(("gaussian_blur", "random_gaussian_blur"), {"kernel_size": 3}),
+    **{key: {"degrees": 10} for key in ("random_rotate", "random_affine")},
+    **{key: {"factor": 0.5} for key in ("sharpness", "random_sharpness")},
+    **{key: {"kernel_size": 3} for key in ("gaussian_blur", "random_gaussian_blur")},
 }
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))

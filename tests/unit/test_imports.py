@@ -118,6 +118,7 @@ HOMES = {
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",
+        "importers.assembly",
         "ops.op",
         "pipeline_file",
         "preview",

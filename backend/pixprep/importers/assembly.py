@@ -73,8 +73,13 @@ def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
     return made
 
 
+def changed(op: Op, **fields: Any) -> Op:
+    """The op with other values in some fields."""
+    return msgspec.structs.replace(op, **fields)
+
+
 def _only(op: Op, side: Side) -> Op:
-    return op if op.home == side else msgspec.structs.replace(op, only=side)
+    return op if op.home == side else changed(op, only=side)
 
 
 def resize(sides: Sequence[int], **how: Any) -> Resize:

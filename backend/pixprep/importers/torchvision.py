@@ -15,10 +15,8 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any, Literal
 
-import msgspec
-
 from pixprep.errors import PipelineError, SetupError
-from pixprep.importers.assembly import assembled, library_module, resize
+from pixprep.importers.assembly import assembled, changed, library_module, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, reading, reals
 from pixprep.ops import (
     Anchor,
@@ -210,7 +208,7 @@ class _Walk:
         p = getattr(made[0], "p", None) if len(made) == len(transform.transforms) == 1 else None
         if p is None:
             raise PipelineError(f"{where}: is not understood, unless of one transform whose op has a p")
-        self.ops[-1] = msgspec.structs.replace(made[0], p=p * transform.p)
+        self.ops[-1] = changed(made[0], p=p * transform.p)
 
     def finished(self, where: str) -> list[Op]:
         """All ops, from ``decode`` to ``tensor``."""
