@@ -107,7 +107,7 @@ CHOICES = [
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
     "random_crop": {"height": 8},
-    **dict.fromkeys(("brightness", "contrast", "saturation", "hue"), {"factor": 0.5}),
+    **{op: {"factor": 0.5} for op in ("brightness", "contrast", "saturation", "hue")},
     "gamma": {"gamma": 2.2},
 }
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
