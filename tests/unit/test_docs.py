@@ -107,7 +107,7 @@ CHOICES = [
 REQUIRED = {
     "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
     "random_crop": {"height": 8},
-    **{key: {"factor": 0.5} for key in ("brightness", "contrast", "saturation", "hue")},
+    **{op: {"factor": 0.5} for op in ("brightness", "contrast", "saturation", "hue")},
     "gamma": {"gamma": 2.2},
     "rotate": {"angle": 10},
     **{key: {"degrees": 10} for key in ("random_rotate", "random_affine")},
