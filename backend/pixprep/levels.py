@@ -38,6 +38,8 @@ class Curve(NamedTuple):
     factor: float | None = None
 
     def __str__(self) -> str:
+        if self.factor is not None:
+            return f"multiply the levels by {self.factor:.4g}"
         return f"look levels up: 0, 128, 255 become {self.table[0]}, {self.table[128]}, {self.table[255]}"
 
     def of(self, levels: U8) -> U8:

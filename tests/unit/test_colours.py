@@ -321,7 +321,9 @@ def test_explain_says_what_is_done():
     jitter = augment.Jitter(
         key="k", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1), like="pillow"
     )
-    assert [str(step) for step in (levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow"), jitter)] == [
+    steps = levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow"), jitter
+    assert [str(step) for step in steps] == [
+        "multiply the levels by 0.8",
         "turn the hue by 0.1 of the circle (pillow's rounding)",
         "equalize each channel's histogram (pillow's rounding)",
         "change at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 (pillow's rounding)",
