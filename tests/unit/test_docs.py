@@ -110,9 +110,9 @@ REQUIRED = {
     **{op: {"factor": 0.5} for op in ("brightness", "contrast", "saturation", "hue")},
     "gamma": {"gamma": 2.2},
     "rotate": {"angle": 10},
-    **{key: {"degrees": 10} for key in ("random_rotate", "random_affine")},
-    **{key: {"factor": 0.5} for key in ("sharpness", "random_sharpness")},
-    **{key: {"kernel_size": 3} for key in ("gaussian_blur", "random_gaussian_blur")},
+    **{op: {"degrees": 10} for op in ("random_rotate", "random_affine")},
+    **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
+    **{op: {"kernel_size": 3} for op in ("gaussian_blur", "random_gaussian_blur")},
 }
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))

@@ -1,7 +1,9 @@
 """Rotations, affine maps, filters and erasing: exact turns, windows, machine code, boxes, and what is refused."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,11 +168,9 @@ def test_no_warp_reads_beyond_the_pixels():
 
 
 def _paths():
-    import os  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
-
     tests = Path(__file__).parents[1]
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), str(tests / "unit")])}
+    paths = [os.environ.get("PYTHONPATH", ""), str(tests), str(tests / "unit")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @pytest.mark.parametrize("like", LIKES)
@@ -189,6 +189,13 @@ def test_a_window_of_a_warp_is_that_of_the_whole(how, like):
         assert np.array_equal(done((step,), image), whole[5:25, 9:22])
         mirrored = folded((*steps, window._replace(flips=(False, True))))
         assert np.array_equal(done(mirrored, image), whole[5:25, 9:22][:, ::-1])
+
+
+def test_a_window_of_a_window_of_a_warp_counts_both():
+    (step,) = rotated(37, 41, 30, Look(fill=FILL))
+    one, other = Take(5, 9, 20, 13, (False, False), ()), Take(2, 3, 8, 9, (False, False), ())
+    image = noise(37, 41)
+    assert np.array_equal(done(folded((step, one, other)), image), done((step,), image)[7:15, 12:21])
 
 
 def test_a_window_that_reaches_outside_stays_a_step():
