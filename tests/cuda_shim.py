@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from pixprep.kernels import launch
+from pixprep.kernels.canvases import canvas_plan
 from pixprep.kernels.cpu import CpuKernel
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
@@ -24,6 +25,11 @@ def build(plan, folder, *, sanitize=False, plain=False):
     """The shim for a plan's types, as a loaded library."""
     code, options = launch.code(plan, plain=plain), launch.options(plan, plain=plain)
     return build_code(code, options, folder, sanitize=sanitize)
+
+
+def build_levels(plan, folder, *, sanitize=False):
+    """The shim of what changes levels, for a plan's types."""
+    return build_code(launch.levels_code(), launch.levels_options(plan), folder, sanitize=sanitize)
 
 
 def build_code(code, options, folder, *, sanitize=False):
@@ -48,9 +54,13 @@ def build_code(code, options, folder, *, sanitize=False):
 
 def build_all(plans, folder, *, sanitize=False):
     """Build the shims for all of the plans beforehand, two at a time."""
-    variants = {tuple(launch.options(plan)): plan for plan in plans}
+    makers = {}
+    for plan in plans:
+        makers[tuple(launch.options(plan))] = build, plan
+        if plan.geometry.levels:
+            makers["levels", *launch.levels_options(plan)] = build_levels, plan
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda plan: build(plan, folder, sanitize=sanitize), variants.values()))
+        list(pool.map(lambda one: one[0](one[1], folder, sanitize=sanitize), makers.values()))
 
 
 def odd(image, index):
@@ -83,40 +93,62 @@ class Room:
         return self.between.ctypes.data
 
 
-def prepare(plan, images, outs, *, room, **options):
-    """The launch of a plan; images of one size share a placement, as in a batch."""
-    pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
+def placed(plan, images):
+    """The placement of each; images of one size share it, as in a batch."""
     placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
+    return [placements[image.shape[:2]] for image in images]
+
+
+def prepare(plan, images, outs, *, room, placements=None, **options):
+    """The launch of a plan."""
+    pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     tensors = [out.ctypes.data for out in outs]
-    return launch.prepare(plan, pixels, [placements[i.shape[:2]] for i in images], tensors, room=room, **options)
+    return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
 
 
-def run(library, plan, images, *, plain=False, spoil=None):
-    """The tensors of uint8 (height, width, channels) images, by the real kernels; ``spoil`` may change the launch."""
+def run(library, plan, images, *, placements=None, levels=None, plain=False, spoil=None):
+    """The tensors of uint8 (height, width, channels) images, by the real kernels.
+
+    Args:
+        library: of ``build``.
+        plan: which.
+        images: on the host.
+        placements: of the images, in place of the plan's own.
+        levels: of ``build_levels``, where the plan has any.
+        plain: as the library is.
+        spoil: may change the launch.
+    """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
     room = Room()  # which must live until the end
-    prepared = prepare(plan, images, outs, room=room, plain=plain)
+    prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain)
     if spoil:
         spoil(prepared)
-    constants = launch.constants(plan)
-    struct = launch.plan_struct(plan, constants.ctypes.data)
+    below = canvas_plan(plan)
+    constants = [launch.constants(each) for each in (below, plan)]
+    canvas, struct = (
+        launch.plan_struct(each, those.ctypes.data) for each, those in zip((below, plan), constants, strict=True)
+    )
     (part,) = prepared.parts
-    grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid)]
+    grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
     address = ctypes.c_void_p(prepared.images.ctypes.data)
     poison(guards)
     library.run_first_pass(grids[0], address)
-    library.run_second_pass(grids[1], address, ctypes.c_void_p(struct.ctypes.data))
+    if part.canvases is not None:
+        canvas["canvases"] = prepared.memory.ctypes.data + part.canvases
+    library.run_second_pass(grids[1], address, ctypes.c_void_p(canvas.ctypes.data))
+    if part.canvases is not None:
+        levels.run_change_levels(grids[2], ctypes.c_void_p(int(canvas["canvases"][0])), ctypes.c_void_p(struct.ctypes.data))
     poison(guards, undo=True)
     return outs
 
 
-def expected(plan, images):
+def expected(plan, images, placements=None):
     """The same by the CPU kernel, whose equality with Pillow has tests of its own."""
     kernel = CpuKernel(plan)
     outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
-    kernel.run(padded, [plan.geometry.place(*image.shape[:2]) for image in images], outs, range(len(outs)))
+    kernel.run(padded, placements or placed(plan, images), outs, range(len(outs)))
     return outs
 
 
@@ -129,7 +161,8 @@ def sanitized(folder):
         made = list(cases(every=7))
         build_all((plan for plan, _ in made), folder, sanitize=True)
         for plan, images in made:
-            found = run(build(plan, folder, sanitize=True), plan, images)
+            levels = build_levels(plan, folder, sanitize=True) if plan.geometry.levels else None
+            found = run(build(plan, folder, sanitize=True), plan, images, levels=levels)
             for ours, theirs in zip(found, expected(plan, images), strict=True):
                 assert np.array_equal(ours, theirs)
                 count += 1

@@ -14,7 +14,8 @@ import cupy
 import numpy as np
 
 from pixprep.kernels import launch, nvrtc
-from pixprep.kernels.structs import IMAGE, TILE
+from pixprep.kernels.canvases import canvas_plan
+from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan import Placement, TensorPlan
 
 MIDDLE_BYTES = 256 << 20
@@ -57,12 +58,18 @@ class GpuKernel:
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
         self.is_plain = plain
-        self._constants = cupy.asarray(launch.constants(plan))
-        self._struct = launch.plan_struct(plan, self._constants.data.ptr)
-        code, options = launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain))
-        module = _module(code, options, cupy.cuda.Device().id)
-        self._first_pass = module.get_function("first_pass")
-        self._second_pass = module.get_function("second_pass")
+        device_id = cupy.cuda.Device().id
+        self._constants = [cupy.asarray(launch.constants(each)) for each in (canvas_plan(plan), plan)]
+        self._canvas, self._struct = (
+            launch.plan_struct(each, constants.data.ptr)
+            for each, constants in zip((canvas_plan(plan), plan), self._constants, strict=True)
+        )
+        passes = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
+        self._first_pass = passes.get_function("first_pass")
+        self._second_pass = passes.get_function("second_pass")
+        if plan.geometry.levels:
+            module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
+            self._change_levels = module.get_function("change_levels")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
         self._uploads = threading.local()
         self._middles = threading.local()
@@ -89,7 +96,13 @@ class GpuKernel:
         for part in prepared.parts:
             structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
             self._first_pass(part.first_grid, TILE, (structs,))
-            self._second_pass(part.second_grid, TILE, (structs, self._struct))
+            if part.canvases is None:
+                self._second_pass(part.second_grid, TILE, (structs, self._struct))
+                continue
+            canvases, canvas = room.device[part.canvases :], self._canvas.copy()
+            canvas["canvases"] = canvases.data.ptr
+            self._second_pass(part.second_grid, TILE, (structs, canvas))
+            self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
