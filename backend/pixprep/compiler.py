@@ -10,6 +10,7 @@ import numpy as np
 
 from pixprep import augment, draw, levels, ops, plan
 from pixprep.errors import PipelineError, unreachable
+from pixprep.levels import LevelStep
 from pixprep.ops import as_tuple
 from pixprep.plan import (
     Affine,
@@ -110,6 +111,10 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
     Raises:
         PipelineError: the op is right by itself, but does not fold with what comes before it.
     """
+    if isinstance(op, ops.RandomColorOp):
+        return before.do(augment.Sometimes(key=key, p=op.p, those=(_level_step(op),)))
+    if isinstance(op, ops.ColorOp):
+        return before.do(_level_step(op))
     match op:
         case ops.Resize():
             return _resized(before, _resize(op), op)
@@ -182,12 +187,6 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     trials=op.trials,
                 )
             )
-        case ops.Brightness():
-            return before.do(levels.brightness(op.factor, op.like))
-        case ops.Contrast():
-            return before.do(levels.Blend("mean", op.factor, op.like))
-        case ops.Saturation():
-            return before.do(levels.Blend("own", op.factor, op.like))
         case ops.ColorJitter():
             return before.do(
                 augment.Jitter(
@@ -332,6 +331,35 @@ def _check_reduced(op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> No
                 f'{field} contradicts "reduced": true of decode, which changes pixels: '
                 f'write {remedy}, or leave "reduced" out'
             )
+
+
+def _level_step(op: ops.ColorOp) -> LevelStep:
+    """What an op, or a random one of its kind, does to an image."""
+    match op:
+        case ops.Brightness():
+            return levels.brightness(op.factor, op.like)
+        case ops.Contrast():
+            return levels.Blend("mean", op.factor, op.like)
+        case ops.Saturation():
+            return levels.Blend("own", op.factor, op.like)
+        case ops.Hue():
+            return levels.Hue(op.factor, op.like)
+        case ops.Grayscale():
+            return levels.grayscale(op.like)
+        case ops.Gamma():
+            return levels.gamma(op.gamma, op.gain, op.like)
+        case ops.Posterize():
+            return levels.posterize(op.bits)
+        case ops.Solarize():
+            return levels.solarize(op.threshold)
+        case ops.Autocontrast():
+            return levels.Tone("autocontrast", op.like)
+        case ops.Equalize():
+            return levels.Tone("equalize", "pillow")
+        case ops.Invert():
+            return levels.inverted()
+        case _ as never:
+            return unreachable(never)
 
 
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:

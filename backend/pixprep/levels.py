@@ -61,10 +61,17 @@ class Blend(NamedTuple):
 
 
 class Hue(NamedTuple):
-    """The hue turned: ``shift`` -0.5 to 0.5 of a whole turn."""
+    """The hue turned, through HSV and back; by 0 it is no identity either, for both round on the way.
+
+    Attributes:
+        shift: -0.5 to 0.5 of a whole turn.
+    """
 
     shift: float
     like: ColorLike
+
+    def __str__(self) -> str:
+        return f"turn the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
 
 
 class Tone(NamedTuple):
@@ -76,6 +83,12 @@ class Tone(NamedTuple):
 
     kind: Literal["autocontrast", "equalize"]
     like: ColorLike
+
+    def __str__(self) -> str:
+        what = (
+            "stretch each channel to 0 to 255" if self.kind == "autocontrast" else "equalize each channel's histogram"
+        )
+        return f"{what} ({self.like}'s rounding)"
 
 
 class Filter(NamedTuple):
@@ -227,6 +240,31 @@ def brightness(factor: float, like: ColorLike) -> Curve:
     return _curve(lambda levels: (levels.astype(np.float32) * np.float32(factor)).clip(0, 255))
 
 
+def grayscale(like: ColorLike) -> Blend:
+    """The luma of each pixel in all channels."""
+    return Blend("own", 0.0, like)
+
+
+def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
+    """``255.999 * gain * (level / 255) ** exponent``, cut off.
+
+    Pillow's is of float64. torchvision's is of float32, step by step: ``level * (1 / 255)``, its power, times the gain,
+    clipped to 1, times 255.999; only its power, of float32 with an error of up to 1 ulp, is here a rounded float64.
+    """
+    if like == "pillow":
+        whole = 255 + 1 - 1e-3
+        return _curve(lambda levels: np.trunc(whole * gain * (levels / 255.0) ** exponent).clip(0, 255))
+
+    def of(levels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        values = levels.astype(np.float32) * np.float32(1 / 255)
+        values = (values.astype(np.float64) ** exponent).astype(np.float32)
+        if gain != 1:
+            values = (values * np.float32(gain)).clip(0, 1)
+        return (values * np.float32(255.999)).clip(0, 255)
+
+    return _curve(of)
+
+
 def posterize(bits: int) -> Curve:
     """The upper ``bits`` of each level, 0 to 8."""
     return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
@@ -254,13 +292,16 @@ LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
-    """The same steps; neighbouring curves are one, and one that changes nothing is none.
+    """The same steps; neighbouring curves are one, and a step that changes nothing is none.
 
-    A warp makes only what the window behind it shows: each of its pixels depends on its own place alone.
+    A warp makes only what the window behind it shows: each of its pixels depends on its own place alone. Nothing else
+    is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
     """
     made: list[LevelStep] = []
     for step in steps:
         last = made[-1] if made else None
+        if isinstance(step, Blend) and step.factor == 1:
+            continue
         if isinstance(step, Curve) and isinstance(last, Curve):
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
         elif isinstance(step, Take) and isinstance(last, Warp) and step.is_inside(last.height, last.width):

@@ -8,7 +8,26 @@ from __future__ import annotations
 
 from typing import get_args
 
-from pixprep.ops.color import Brightness, ColorJitter, Contrast, Saturation
+from pixprep.ops.color import (
+    Autocontrast,
+    Brightness,
+    ColorJitter,
+    Contrast,
+    Equalize,
+    Gamma,
+    Grayscale,
+    Hue,
+    Invert,
+    Posterize,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGray,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+    Saturation,
+    Solarize,
+)
 from pixprep.ops.decode import Decode
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
@@ -17,7 +36,21 @@ from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
-LevelsOp = Brightness | Contrast | Saturation | ColorJitter
+ColorOp = (
+    Brightness
+    | Contrast
+    | Saturation
+    | Hue
+    | Grayscale
+    | Gamma
+    | Posterize
+    | Solarize
+    | Autocontrast
+    | Equalize
+    | Invert
+)
+RandomColorOp = RandomGray | RandomPosterize | RandomSolarize | RandomAutocontrast | RandomEqualize | RandomInvert
+LevelsOp = ColorOp | RandomColorOp | ColorJitter
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
@@ -32,15 +65,22 @@ __all__ = [
     "AnnotationOp",
     "AnyOp",
     "Arithmetic",
+    "Autocontrast",
     "Boxes",
     "Brightness",
     "CenterCrop",
     "ColorJitter",
+    "ColorOp",
     "Contrast",
     "Crop",
     "Decode",
+    "Equalize",
     "Flip",
+    "Gamma",
+    "Grayscale",
+    "Hue",
     "ImageOp",
+    "Invert",
     "Letterbox",
     "Levels",
     "LevelsOp",
@@ -50,15 +90,24 @@ __all__ = [
     "OutputOp",
     "Pad",
     "Points",
+    "Posterize",
+    "RandomAutocontrast",
+    "RandomColorOp",
     "RandomCrop",
+    "RandomEqualize",
     "RandomFlip",
+    "RandomGray",
+    "RandomInvert",
     "RandomIouCrop",
     "RandomOp",
+    "RandomPosterize",
     "RandomResizedCrop",
+    "RandomSolarize",
     "RandomZoomOut",
     "Reals",
     "Resize",
     "Saturation",
+    "Solarize",
     "Tensor",
     "TensorDType",
     "Transform",

@@ -153,11 +153,29 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.RandomZoomOut()
                 | ops.RandomIouCrop()
                 | ops.ColorJitter()
+                | ops.RandomGray()
+                | ops.RandomPosterize()
+                | ops.RandomSolarize()
+                | ops.RandomAutocontrast()
+                | ops.RandomEqualize()
+                | ops.RandomInvert()
                 | ops.Boxes()
                 | ops.Points()
             ):
                 raise AssertionError(f"{op!r} is not on the serving side")
-            case ops.Brightness() | ops.Contrast() | ops.Saturation():
+            case (
+                ops.Brightness()
+                | ops.Contrast()
+                | ops.Saturation()
+                | ops.Hue()
+                | ops.Grayscale()
+                | ops.Gamma()
+                | ops.Posterize()
+                | ops.Solarize()
+                | ops.Autocontrast()
+                | ops.Equalize()
+                | ops.Invert()
+            ):
                 raise NotImplementedError(repr(op))
             case ops.Decode() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
                 pass  # these move none
