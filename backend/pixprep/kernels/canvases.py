@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import unreachable
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, LEVEL_STEP
 from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
 from pixprep.plan import Placement, TensorPlan
@@ -22,9 +20,14 @@ from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
 
-KINDS = ("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "erase", "take")
+KINDS = (
+    *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "erase"),
+    *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_bilinear"),
+    *("warp_torchvision_nearest", "warp_torchvision_bilinear"),
+)
 """What levels.cu calls the steps: LEVEL_CURVE..."""
 LIKES: tuple[str, ...] = get_args(ColorLike)
+_ALIGNED = 16
 
 
 def canvas_plan(plan: TensorPlan) -> TensorPlan:
@@ -48,55 +51,24 @@ class Canvases:
     """
 
     def __init__(self, placements: Sequence[Placement], channels: int) -> None:
-        self._steps: list[tuple[Any, ...]] = []
-        self._data: list[bytes] = []
-        self._data_bytes = 0
-        lists: dict[int, tuple[int, int]] = {}
-        areas: dict[int, tuple[int, int]] = {}
-        canvases = np.zeros(len(placements), CANVAS)
-        for canvas, placement in zip(canvases, placements, strict=True):
-            which = id(placement)
-            if which not in lists:
-                lists[which] = len(self._steps), len(placement.levels)
-                self._steps.extend(map(self._packed, placement.levels))
-                areas[which] = _areas(placement)
-            canvas["steps"], canvas["step_count"] = lists[which]
-            canvas["height"], canvas["width"] = placement.canvas
-        self._canvases = canvases
-        pixels = np.array([areas[id(placement)] for placement in placements], np.int64)
-        self.scratch = -(-pixels * channels // ALIGNMENT) * ALIGNMENT
-
-    def _packed(self, step: LevelStep) -> tuple[Any, ...]:
-        """A step as ``LEVEL_STEP``; what it needs more of lies behind all steps."""
-        data, begin = b"", self._data_bytes
-        kind, like, factor, rest, window, flips, fill = "", LIKES[0], 0.0, 0.0, (0, 0, 0, 0), (False, False), ()
-        match step:
-            case Curve():
-                kind, data = "curve", step.table
-            case Blend():
-                kind, like, factor, rest = f"blend_{step.gray}", step.like, step.factor, 1 - step.factor
-            case Take():
-                kind, window, flips, fill = "take", step[:4], step.flips, step.fill
-            case Erase():
-                kind, window, fill = "erase", step[:4], step.values
-            case Hue() | Tone() | Filter() | Warp():
-                raise NotImplementedError(type(step).__name__)
-            case _ as never:
-                unreachable(never)
-        if data:
-            self._data.append(data)
-            self._data_bytes += len(data)
-        colour = sum(level << 8 * channel for channel, level in enumerate(fill))
-        return begin, KINDS.index(kind), LIKES.index(like), factor, rest, *window, *flips, colour, 0
-
-    @cached_property
-    def _records(self) -> npt.NDArray[np.void]:
-        return np.array(self._steps, LEVEL_STEP)
-
-    @property
-    def n_bytes(self) -> int:
-        """See above."""
-        return self._canvases.nbytes + self._records.nbytes + self._data_bytes
+        first: dict[int, int] = {}  # of one placement all have the same steps
+        which = [first.setdefault(id(placement), index) for index, placement in enumerate(placements)]
+        data = _Data()
+        steps: list[tuple[Any, ...]] = []
+        made: dict[int, tuple[Any, ...]] = {}
+        for index in first.values():
+            placement = placements[index]
+            these, areas = _packed(placement, channels, data)
+            made[index] = (*(-(-area // ALIGNMENT) * ALIGNMENT for area in areas), len(steps), len(these))
+            steps.extend(these)
+        self._canvases = np.zeros(len(placements), CANVAS)
+        self._steps = np.array(steps, LEVEL_STEP)
+        self._data = np.frombuffer(data.whole, np.uint8)
+        self.n_bytes = self._canvases.nbytes + self._steps.nbytes + self._data.nbytes
+        table = np.array([made[index] for index in which], np.int64)
+        self.scratch = table[:, :2]
+        self._canvases["steps"], self._canvases["step_count"] = table[:, 2], table[:, 3]
+        self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
 
     def write(self, memory: U8, address: int, *, levels: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
         """Put all of it into memory of ``n_bytes``.
@@ -107,28 +79,95 @@ class Canvases:
             levels: where each image's ``scratch`` begins.
             tensors: the address of each image's output.
         """
-        canvases, records = self._canvases, self._records
+        canvases, steps = self._canvases, self._steps
         steps_at = address + canvases.nbytes
         canvases["levels"], canvases["other"] = levels, levels + self.scratch[:, 0].astype(np.uint64)
         canvases["tensor"] = tensors
         canvases["steps"] = canvases["steps"] * np.uint64(LEVEL_STEP.itemsize) + np.uint64(steps_at)
-        records["data"] += np.uint64(steps_at + records.nbytes)
-        whole = (canvases.view(np.uint8), records.view(np.uint8), np.frombuffer(b"".join(self._data), np.uint8))
-        np.concatenate(whole, out=memory)
+        steps["data"] += np.uint64(steps_at + steps.nbytes)
+        np.concatenate((canvases.view(np.uint8), steps.view(np.uint8), self._data), out=memory)
 
 
-def _areas(placement: Placement) -> tuple[int, int]:
-    """The most pixels of the canvas, and of what steps make of other places, in turns."""
-    size, areas = placement.canvas, [0, 0]
-    turn = 0
-    areas[turn] = size[0] * size[1]
+class _Data:
+    """What steps need beside their structs."""
+
+    def __init__(self) -> None:
+        self.whole = bytearray()
+
+    def put(self, some: bytes) -> int:
+        """Where it begins, a multiple of 16."""
+        begin = len(self.whole)
+        self.whole += some + bytes(-len(some) % _ALIGNED)
+        return begin
+
+
+def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[tuple[Any, ...]], tuple[int, int]]:
+    """The steps of a placement as ``LEVEL_STEP``; the bytes that each of its two pieces of memory needs."""
+    size, turn, steps = placement.canvas, 0, []
+    areas = [size[0] * size[1] * channels, 0]
     for step in placement.levels:
-        if is_elsewhere(step):
+        if channels == 1 and (isinstance(step, Hue) or (isinstance(step, Blend) and step.gray == "own")):
+            continue  # gray stays gray
+        steps.append(_record(step, size, data))
+        if isinstance(step, Filter) and step.kind == "blur":  # float32 between its two sums
+            areas[1 - turn] = max(areas[1 - turn], size[0] * size[1] * channels * 4)
+        elif isinstance(step, Take | Warp | Filter):
             size, turn = size_after([step], *size), 1 - turn
-            areas[turn] = max(areas[turn], size[0] * size[1])
-    return areas[0], areas[1]
+            areas[turn] = max(areas[turn], size[0] * size[1] * channels)
+    return steps, (areas[0], areas[1])
 
 
-def is_elsewhere(step: LevelStep) -> bool:
-    """Whether a pixel depends on pixels of other places, so that it cannot be written over its own."""
-    return isinstance(step, Take | Warp | Filter)
+def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> tuple[Any, ...]:
+    """A step as ``LEVEL_STEP``, for an image of a size."""
+    if isinstance(step, Curve):
+        return _struct("curve", data=data.put(step.table))
+    if isinstance(step, Blend):
+        return _struct(f"blend_{step.gray}", step.like, factor=step.factor)
+    if isinstance(step, Hue):
+        return _struct("hue", step.like, factor=int(step.shift * 255) if step.like == "pillow" else step.shift)
+    if isinstance(step, Tone):
+        return _struct(step.kind, step.like)
+    if isinstance(step, Take):
+        return _struct("take", window=step[:4], flips=step.flips, fill=step.fill)
+    if isinstance(step, Erase):
+        return _struct("erase", window=step[:4], fill=step.values)
+    if isinstance(step, Filter):
+        taps = len(step.rows), len(step.columns)
+        weights = np.array([*step.columns, *step.rows], np.float32).tobytes()
+        window = (0, 0, *size)
+        return _struct(step.kind, step.like, factor=step.factor, window=window, data=data.put(weights), whole=taps)
+    assert isinstance(step, Warp)
+    return _warp_record(step, size)
+
+
+def _warp_record(step: Warp, size: tuple[int, int]) -> tuple[Any, ...]:
+    fixed, numbers, way = step.fixed, step.matrix, "bilinear"
+    if step.like == "torchvision":
+        numbers, way = tuple(step.grid(*size).reshape(-1).tolist()), step.filter
+    elif step.filter == "nearest":
+        numbers, way = (step.matrix, "walk") if fixed is None else (fixed, "fixed")
+    window, kind = (step.top, step.left, step.height, step.width), f"warp_{step.like}_{way}"
+    fill = (0, 0, 0) if step.fill is None and step.like == "pillow" else step.fill
+    return _struct(kind, step.like, matrix=numbers, window=window, fill=fill, whole=step.whole)
+
+
+_NONE = (0.0,) * 6
+
+
+def _struct(
+    kind: str,
+    like: ColorLike = "pillow",
+    *,
+    matrix: Sequence[float] = _NONE,
+    data: int = 0,
+    factor: float = 0.0,
+    window: Sequence[int] = (0, 0, 0, 0),
+    flips: tuple[bool, bool] = (False, False),
+    fill: Sequence[int] | None = (),
+    whole: tuple[int, int] = (0, 0),
+) -> tuple[Any, ...]:
+    colour = -1 if fill is None else sum(level << 8 * channel for channel, level in enumerate(fill))
+    return (
+        *(tuple(matrix), data, KINDS.index(kind), LIKES.index(like), factor, 1 - factor),
+        *(*window, *flips, colour, *whole, 0),
+    )

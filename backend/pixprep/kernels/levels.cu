@@ -57,8 +57,8 @@ __device__ static inline bool is_measured(int kind) {
     return kind == LEVEL_BLEND_MEAN || kind == LEVEL_AUTOCONTRAST || kind == LEVEL_EQUALIZE;
 }
 
-// A value cut off to a level.
-__device__ static inline int level_of(float value) { return (int)fminf(fmaxf(value, 0.0f), 255.0f); }
+// A value, far from 2^31, cut off to a level.
+__device__ static inline int level_of(float value) { return clip8((int)value); }
 
 // A value rounded to a level, ties to even.
 __device__ static inline int rounded(float value) { return level_of(rintf(value)); }
@@ -232,8 +232,9 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
 
 // The mirror image of a position beyond an edge, without the edge itself.
 __device__ static inline int reflected(int position, int length) {
-    position = abs(position);
-    return position < length ? position : 2 * (length - 1) - position;
+    if (length == 1) return 0;
+    while (position < 0 || position >= length) position = position < 0 ? -position : 2 * (length - 1) - position;
+    return position;
 }
 
 // The threads of a block blur along the rows.
@@ -390,7 +391,7 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
 }
 
 // Grid: (images). Block: (LEVEL_THREADS).
-extern "C" __global__ void __launch_bounds__(LEVEL_THREADS)
+extern "C" __global__ void __launch_bounds__(LEVEL_THREADS, 1)
 change_levels(const struct Canvas *canvases, const struct Plan plan) {
     __shared__ struct Measured measured;
     const struct Canvas canvas = canvases[blockIdx.x];

@@ -65,7 +65,7 @@ def luma(image: U8, like: ColorLike) -> U8:
     red, green, blue = (image[:, :, channel] for channel in range(3))
     if like == "pillow":
         parts = zip((19595, 38470, 7471), (red, green, blue), strict=True)
-        weighted: npt.NDArray[np.uint32] = sum(np.uint32(weight) * part for weight, part in parts) + np.uint32(0x8000)
+        weighted: npt.NDArray[np.uint32] = sum(np.multiply(weight, part, dtype=np.uint32) for weight, part in parts) + np.uint32(0x8000)
         return (weighted >> np.uint32(16)).astype(np.uint8)
     gray = red.astype(np.float32) * np.float32(0.2989)
     for part, weight in ((green, 0.587), (blue, 0.114)):
@@ -229,18 +229,13 @@ def tone(step: Tone, counts: npt.NDArray[np.int64]) -> U8:
 
 def _taken(step: Take, image: U8) -> U8:
     height, width, channels = image.shape
-    first, last = (
-        (max(step.top, 0), max(step.left, 0)),
-        (
-            min(step.top + step.height, height),
-            min(step.left + step.width, width),
-        ),
-    )
-    seen = image[first[0] : last[0], first[1] : last[1]]
+    top, left = max(step.top, 0), max(step.left, 0)
+    seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]
     if seen.shape[:2] != (step.height, step.width):
         canvas = np.empty((step.height, step.width, channels), np.uint8)
         canvas[...] = step.fill
-        top, left = first[0] - step.top, first[1] - step.left
-        canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+        if seen.size:
+            top, left = top - step.top, left - step.left
+            canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
         seen = canvas
     return seen[:: -1 if step.flips[0] else 1, :: -1 if step.flips[1] else 1]

@@ -61,12 +61,13 @@ CANVAS = np.dtype(
 )
 LEVEL_STEP = np.dtype(
     [
+        ("matrix", np.float64, 6),
         ("data", _POINTER),
         ("kind", np.int32),
         ("like", np.int32),
         ("factor", np.float32),
         ("rest", np.float32),
         *((name, np.int32) for name in ("top", "left", "height", "width", "flip_y", "flip_x", "fill")),
-        ("unused", np.int32),
+        *((name, np.int32) for name in ("whole_height", "whole_width", "unused")),
     ]
 )
