@@ -8,7 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, levels, ops, plan
+from pixprep import affine, augment, draw, levels, ops, plan
+from pixprep.blurring import Blur
+from pixprep.erasing import Erasing
 from pixprep.errors import PipelineError, unreachable
 from pixprep.levels import LevelStep
 from pixprep.ops import as_tuple
@@ -47,6 +49,7 @@ class Lowered:
         fill: the colour of the margins so far; None: there is none.
         levels: what is done to the levels.
         arithmetic: what is done to the value.
+        erasures: what is done to the tensor.
     """
 
     decode: ops.Decode
@@ -56,21 +59,26 @@ class Lowered:
     fill: tuple[int, ...] | None = None
     levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
+    erasures: tuple[Erasing, ...] = ()
 
     @property
     def geometry(self) -> Geometry:
         """Without a resize every step counts as one after it."""
         if self.resize is None:
-            return Geometry((), None, self.before, self.levels)
-        return Geometry(self.before, self.resize, self.after, self.levels)
+            return Geometry((), None, self.before, self.levels, self.erasures)
+        return Geometry(self.before, self.resize, self.after, self.levels, self.erasures)
 
     def then(self, step: GeometryStep, *, fill: ops.Levels | None = None) -> Lowered:
         """With one more step, which may leave a margin of a colour.
 
         Raises:
-            PipelineError: there is a margin of another colour.
+            PipelineError: there is a margin of another colour, or what must come after.
         """
+        if self.erasures:
+            raise PipelineError("must come before random_erasing, which is done to the tensor")
         if not self._changes_places(step, leaves_margin=fill is not None):
+            if isinstance(step, draw.IouCrop):
+                raise PipelineError("must come before what changes the levels: it chooses its window by the boxes")
             return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
         colour = self.fill
         if fill is not None:
@@ -198,7 +206,39 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     like=op.like,
                 )
             )
+        case ops.Rotate():
+            return before.do(affine.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=_look(op, before)))
+        case ops.RandomRotate():
+            return before.do(affine.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
+        case ops.Affine():
+            motion = affine.Motion(op.angle, op.translate, op.scale, op.shears)
+            return before.do(affine.AffineMap(motion=motion, look=_look(op, before)))
+        case ops.RandomAffine():
+            return before.do(
+                affine.RandomAffineMap(
+                    key=key,
+                    degrees=op.span,
+                    translate=op.translate or (0.0, 0.0),
+                    scale=op.scale or (1.0, 1.0),
+                    shear=op.shears,
+                    look=_look(op, before),
+                )
+            )
+        case ops.RandomSharpness():
+            step = levels.Filter("sharpness", op.like, op.factor)
+            return before.do(augment.Sometimes(key=key, p=op.p, those=(step,)))
+        case ops.Sharpness():
+            return before.do(levels.Filter("sharpness", op.like, op.factor))
+        case ops.GaussianBlur():
+            of_y, of_x = op.sigmas
+            return before.do(Blur(key="", taps=op.taps, sigma=((of_y, of_y), (of_x, of_x))))
+        case ops.RandomGaussianBlur():
+            return before.do(Blur(key=key, p=op.p, taps=op.taps, sigma=(op.span, op.span)))
+        case ops.RandomErasing():
+            return _erased(op, before, image, key)
         case ops.Normalize():
+            if before.erasures:
+                raise PipelineError("must come before random_erasing, which is done to its values")
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:
             return unreachable(never)
@@ -224,6 +264,11 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
         case ops.OriginalSize():
             return SizePlan(spec=spec)
         case ops.Transform():
+            if any(map(_may_warp, before.levels)):
+                raise PipelineError(
+                    "four numbers cannot say where a pixel came from after a rotation or an affine map: "
+                    "put it before, or move boxes by the op boxes"
+                )
             return TransformPlan(spec=spec, geometry=before.geometry)
         case _ as never:
             return unreachable(never)
@@ -362,6 +407,21 @@ def _level_step(op: ops.ColorOp) -> LevelStep:
             return unreachable(never)
 
 
+def _look(op: ops.WarpOp, before: Lowered) -> affine.Look:
+    return affine.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
+
+
+def _erased(op: ops.RandomErasing, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+    """Levels that are erased, or values of the tensor."""
+    is_levels = image.values == "levels"
+    values = as_tuple(op.value)
+    those = (
+        before.colour(tuple(map(int, values))) if is_levels else values * (image.channels if len(values) == 1 else 1)
+    )
+    step = Erasing(key=key, p=op.p, scale=op.scale, ratio=op.ratio, count=op.counts, values=those)
+    return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
+
+
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:
     place: Literal["center", "top_left"] = "center" if op.anchor == "center" else "top_left"
     return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
@@ -372,6 +432,13 @@ def _keeps_places(step: LevelsStep) -> bool:
     if isinstance(step, Move):
         return False
     return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.keeps_places
+
+
+def _may_warp(step: LevelsStep) -> bool:
+    """Whether it may turn the image, so that its boxes are no boxes any more."""
+    if isinstance(step, levels.Warp):
+        return True
+    return not isinstance(step, levels.LevelStep | Move | Erasing) and not step.keeps_places
 
 
 def _is_pointwise(step: LevelsStep) -> bool:

@@ -159,6 +159,7 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
         yield _step(step)
     for each in geometry.levels:
         yield _step(each.step) if isinstance(each, Move) else str(each)
+    yield from map(str, geometry.erasures)
 
 
 def _step(step: GeometryStep) -> str:

@@ -11,7 +11,7 @@ Levels are those of the decoded channels, RGB or gray, whatever order the tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import floor
 from typing import Literal, NamedTuple
 
@@ -217,21 +217,26 @@ class Take(NamedTuple):
         """Whether an image of this size fills it."""
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
-    def forward(self) -> Matrix:
-        """Where a point of the image lies in the window, in continuous coordinates from the corners."""
+    def forward(self, height: int, width: int) -> Matrix:
+        """As of a ``Warp``, whatever the size of the image."""
+        del height, width
         a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
         e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
         return a, 0.0, float(c), 0.0, e, float(f)
 
 
 class Erase(NamedTuple):
-    """A rectangle of one value a channel; ``values`` are levels."""
+    """A rectangle of one value a channel: levels of the decoded channels, or values of the tensor's."""
 
     top: int
     left: int
     height: int
     width: int
-    values: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __str__(self) -> str:
+        where = f"{self.height} x {self.width} from row {self.top}, column {self.left}"
+        return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values)}"
 
 
 def brightness(factor: float, like: ColorLike) -> Curve:
@@ -294,13 +299,13 @@ LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
     """The same steps; neighbouring curves are one, and a step that changes nothing is none.
 
-    A warp makes only what the window behind it shows: each of its pixels depends on its own place alone. Nothing else
-    is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
+    A warp makes only what the window behind it shows, since each of its pixels depends on its own place alone. Nothing
+    else is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
     """
     made: list[LevelStep] = []
     for step in steps:
         last = made[-1] if made else None
-        if isinstance(step, Blend) and step.factor == 1:
+        if (isinstance(step, Blend) or (isinstance(step, Filter) and step.kind == "sharpness")) and step.factor == 1:
             continue
         if isinstance(step, Curve) and isinstance(last, Curve):
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
@@ -333,3 +338,17 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
         if isinstance(step, Warp | Take):
             height, width = step.height, step.width
     return height, width
+
+
+def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[Matrix, tuple[int, int]]]:
+    """Of each step that moves an image: where its points then lie, and the (height, width) of the result."""
+    for step in steps:
+        if isinstance(step, Warp | Take):
+            yield step.forward(height, width), (step.height, step.width)
+            height, width = step.height, step.width
+
+
+def joined(first: Matrix, second: Matrix) -> Matrix:
+    """The second motion after the first."""
+    (a, b, c, d, e, f), (p, q, r, s, t, u) = first, second
+    return p * a + q * d, p * b + q * e, p * c + q * f + r, s * a + t * d, s * b + t * e, s * c + t * f + u

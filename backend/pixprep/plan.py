@@ -23,8 +23,9 @@ import numpy.typing as npt
 from pixprep import draw, levels
 from pixprep.augment import Augment
 from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
+from pixprep.erasing import Erasing
 from pixprep.errors import ImageError, PipelineError
-from pixprep.levels import LevelStep, Take
+from pixprep.levels import Erase, LevelStep, Matrix, Take
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
@@ -212,6 +213,7 @@ class Placement(NamedTuple):
         reduction: of the decoded pixels; None: they are the image's. Every other number is of the image itself.
         margins: (top, left, bottom, right) of the mirrored box, before the resize.
         levels: what is then done to the canvas, fill and all.
+        erasures: what is then done to the tensor; the values are those of its channels.
     """
 
     box: tuple[int, int, int, int]
@@ -225,6 +227,21 @@ class Placement(NamedTuple):
     reduction: Reduction | None = None
     margins: tuple[int, int, int, int] = NO_MARGINS
     levels: tuple[LevelStep, ...] = ()
+    erasures: tuple[Erase, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(rows, columns) of the tensor."""
+        return levels.size_after(self.levels, *self.canvas)
+
+    @property
+    def matrix(self) -> Matrix:
+        """Where a point of the image lies in the tensor, in continuous pixel coordinates."""
+        scale_y, scale_x, offset_y, offset_x = self.transform
+        whole: Matrix = (scale_x, 0.0, offset_x, 0.0, scale_y, offset_y)
+        for forward, _ in levels.motions(self.levels, *self.canvas):
+            whole = levels.joined(whole, forward)
+        return whole
 
     @property
     def laid(self) -> tuple[int, int]:
@@ -357,12 +374,14 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
     levels: tuple[LevelsStep, ...] = ()
+    erasures: tuple[Erasing, ...] = ()
 
     @property
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image."""
         steps = (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
-        return tuple(step for step in steps if not isinstance(step, Window | Flip | LevelStep) and step.key)
+        drawn = tuple(step for step in steps if not isinstance(step, Window | Flip | LevelStep) and step.key)
+        return (*drawn, *self.erasures)
 
     @property
     def is_padded(self) -> bool:
@@ -407,6 +426,7 @@ class Geometry:
             )
         for step in self.after:
             _apply(step, rows, columns, drawing)
+        done = self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else ()
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -417,7 +437,15 @@ class Geometry:
             at=(rows.at, columns.at),
             canvas=(rows.canvas, columns.canvas),
             margins=margins,
-            levels=self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else (),
+            levels=done,
+            erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing),
+        )
+
+    def _placed_erasures(self, height: int, width: int, drawing: Drawing) -> tuple[Erase, ...]:
+        """The rectangles of a tensor of this size."""
+        rows, columns = _Span(height), _Span(width)
+        return tuple(
+            erase for step in self.erasures for erase in step.steps(drawing.words(step, rows, columns), height, width)
         )
 
     def _placed_levels(self, height: int, width: int, drawing: Drawing) -> tuple[LevelStep, ...]:

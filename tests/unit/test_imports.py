@@ -19,11 +19,13 @@ profiles.formula
 profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
+levels
+draw
+affine blurring erasing
 ops.op
-ops.color ops.decode ops.geometry ops.levels ops.outputs
+ops.color ops.decode ops.erasing ops.filters ops.geometry ops.levels ops.outputs ops.warp
 ops.random
 ops
-draw levels
 augment
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
@@ -37,7 +39,8 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
-kernels.resample kernels.compiled kernels.levels
+kernels.filters kernels.resample kernels.compiled kernels.warp
+kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu

@@ -65,6 +65,9 @@ class CpuKernel:
                 self._look_up(canvas, planes)
             else:
                 self._write(block, placement, planes)
+            for erase in placement.erasures:
+                rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
+                planes[:, rows, columns] = np.array(erase.values).reshape(-1, 1, 1)
 
     def _canvas(self, block: U8, placement: Placement) -> U8:
         """What the canvas shows, the fill around it: (height, width, channels), perhaps a view of the block."""

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import unreachable
+from pixprep.kernels.filters import filtered
+from pixprep.kernels.warp import warped
 from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
 from pixprep.spec import ColorLike
 
@@ -42,14 +44,16 @@ def _done(step: LevelStep, image: U8) -> U8:
             erased = image.copy()
             erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
             return erased
+        case Warp():
+            return warped(step, image)
+        case Filter():
+            return filtered(step, image)
         case Hue():
             return image if image.shape[2] == 1 else _TURNED[step.like](image, step.shift)
         case Tone():
             tables = np.stack([tone(step, histogram(image[:, :, channel])) for channel in range(image.shape[2])])
             toned: U8 = tables[np.arange(image.shape[2]), image]
             return toned
-        case Filter() | Warp():
-            raise NotImplementedError(type(step).__name__)
         case _ as never:
             return unreachable(never)
 

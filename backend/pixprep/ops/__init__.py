@@ -29,12 +29,17 @@ from pixprep.ops.color import (
     Solarize,
 )
 from pixprep.ops.decode import Decode
+from pixprep.ops.erasing import RandomErasing
+from pixprep.ops.filters import GaussianBlur, RandomGaussianBlur, RandomSharpness, Sharpness
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
+from pixprep.ops.warp import Affine, RandomAffine, RandomRotate, Rotate
 
+WarpOp = Rotate | RandomRotate | Affine | RandomAffine
+FilterOp = Sharpness | RandomSharpness | GaussianBlur | RandomGaussianBlur
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
 ColorOp = (
     Brightness
@@ -50,7 +55,7 @@ ColorOp = (
     | Invert
 )
 RandomColorOp = RandomGray | RandomPosterize | RandomSolarize | RandomAutocontrast | RandomEqualize | RandomInvert
-LevelsOp = ColorOp | RandomColorOp | ColorJitter
+LevelsOp = ColorOp | RandomColorOp | ColorJitter | WarpOp | FilterOp | RandomErasing
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
@@ -61,6 +66,7 @@ OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_a
 __all__ = [
     "MAX_SIDE",
     "OPS",
+    "Affine",
     "Anchor",
     "AnnotationOp",
     "AnyOp",
@@ -75,8 +81,10 @@ __all__ = [
     "Crop",
     "Decode",
     "Equalize",
+    "FilterOp",
     "Flip",
     "Gamma",
+    "GaussianBlur",
     "Grayscale",
     "Hue",
     "ImageOp",
@@ -91,26 +99,34 @@ __all__ = [
     "Pad",
     "Points",
     "Posterize",
+    "RandomAffine",
     "RandomAutocontrast",
     "RandomColorOp",
     "RandomCrop",
     "RandomEqualize",
+    "RandomErasing",
     "RandomFlip",
+    "RandomGaussianBlur",
     "RandomGray",
     "RandomInvert",
     "RandomIouCrop",
     "RandomOp",
     "RandomPosterize",
     "RandomResizedCrop",
+    "RandomRotate",
+    "RandomSharpness",
     "RandomSolarize",
     "RandomZoomOut",
     "Reals",
     "Resize",
+    "Rotate",
     "Saturation",
+    "Sharpness",
     "Solarize",
     "Tensor",
     "TensorDType",
     "Transform",
+    "WarpOp",
     "as_tuple",
     "in_words",
     "is_on",

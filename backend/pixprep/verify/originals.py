@@ -159,6 +159,11 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.RandomAutocontrast()
                 | ops.RandomEqualize()
                 | ops.RandomInvert()
+                | ops.RandomRotate()
+                | ops.RandomAffine()
+                | ops.RandomSharpness()
+                | ops.RandomGaussianBlur()
+                | ops.RandomErasing()
                 | ops.Boxes()
                 | ops.Points()
             ):
@@ -175,6 +180,10 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.Autocontrast()
                 | ops.Equalize()
                 | ops.Invert()
+                | ops.Rotate()
+                | ops.Affine()
+                | ops.Sharpness()
+                | ops.GaussianBlur()
             ):
                 raise NotImplementedError(repr(op))
             case ops.Decode() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
