@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from pixprep.kernels import launch
-from pixprep.kernels.canvases import canvas_plan
+from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.cpu import CpuKernel
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
@@ -57,8 +57,8 @@ def build_all(plans, folder, *, sanitize=False):
     makers = {}
     for plan in plans:
         makers[tuple(launch.options(plan))] = build, plan
-        if plan.geometry.levels:
-            makers["levels", *launch.levels_options(plan)] = build_levels, plan
+        if needs_canvases(plan):
+            makers[("levels", *launch.levels_options(plan))] = build_levels, plan
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda one: one[0](one[1], folder, sanitize=sanitize), makers.values()))
 
@@ -138,7 +138,9 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, spo
         canvas["canvases"] = prepared.memory.ctypes.data + part.canvases
     library.run_second_pass(grids[1], address, ctypes.c_void_p(canvas.ctypes.data))
     if part.canvases is not None:
-        levels.run_change_levels(grids[2], ctypes.c_void_p(int(canvas["canvases"][0])), ctypes.c_void_p(struct.ctypes.data))
+        levels.run_change_levels(
+            grids[2], ctypes.c_void_p(int(canvas["canvases"][0])), ctypes.c_void_p(struct.ctypes.data)
+        )
     poison(guards, undo=True)
     return outs
 
@@ -161,7 +163,7 @@ def sanitized(folder):
         made = list(cases(every=7))
         build_all((plan for plan, _ in made), folder, sanitize=True)
         for plan, images in made:
-            levels = build_levels(plan, folder, sanitize=True) if plan.geometry.levels else None
+            levels = build_levels(plan, folder, sanitize=True) if needs_canvases(plan) else None
             found = run(build(plan, folder, sanitize=True), plan, images, levels=levels)
             for ours, theirs in zip(found, expected(plan, images), strict=True):
                 assert np.array_equal(ours, theirs)

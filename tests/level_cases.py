@@ -29,7 +29,10 @@ def every(height, width, channels):
     fill = (200, 3, 90)[:channels]
     yield "curve", solarize(100)
     yield "erase", Erase(1, 2, max(1, height // 2), 2 * width, fill)
-    yield "take, cropped and mirrored", Take(height // 3, width // 4, height // 2 + 1, width // 2 + 1, (True, True), fill)
+    yield (
+        "take, cropped and mirrored",
+        Take(height // 3, width // 4, height // 2 + 1, width // 2 + 1, (True, True), fill),
+    )
     yield "take, with a margin", Take(-3, 2, height + 9, width + 5, (False, True), fill)
     for like in LIKES:
         for factor in (0.0, 0.3, 1.7):
@@ -47,7 +50,10 @@ def every(height, width, channels):
                 warp = Warp(matrix, whole, *window, fill, way, like)
                 yield f"warp, {name}, {way}, {like}", warp
         yield f"warp without a fill, {like}", Warp(TURNED, (height, width), 0, 0, height, width, None, "bilinear", like)
-        yield f"warp without a fill, nearest, {like}", Warp(TURNED, (height, width), 0, 0, height, width, None, "nearest", like)
+        yield (
+            f"warp without a fill, nearest, {like}",
+            Warp(TURNED, (height, width), 0, 0, height, width, None, "nearest", like),
+        )
     reach = min(3, (height - 1), (width - 1))
     yield "blur", Filter("blur", "torchvision", rows=gaussian(2 * min(reach, 1) + 1), columns=gaussian(2 * reach + 1))
 

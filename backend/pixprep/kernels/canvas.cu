@@ -55,16 +55,18 @@ struct Step {
     int unused;
 };
 
-// What levels.cu changes: uint8 (height, width, CHANNELS), the decoded channels.
+// What levels.cu does to an image.
 struct Canvas {
-    unsigned char *levels;           // what the second pass has written
-    unsigned char *other;            // memory for what a step makes of other places of it
+    unsigned char *levels;           // uint8 (height, width, CHANNELS), the decoded channels, which the second pass has
+                                     // written; 0 where it has written the tensor
+    unsigned char *other;            // memory for what a step makes of other places
     VALUE *tensor;                   // of levels.cu
     const struct LevelStep *steps;
+    const struct Erasure *erasures;  // what is done to the tensor
     int step_count;
-    int height;
+    int erasure_count;
+    int height;                      // of the canvas
     int width;
-    int unused;
 };
 
 struct Plan {

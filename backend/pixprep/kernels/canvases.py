@@ -1,7 +1,7 @@
 """What levels.cu is launched with: the canvases of a chunk, and the steps of each image. No CUDA: it runs anywhere.
 
 Where a plan has levels, the two passes write a canvas of uint8 in place of the tensor. levels.cu then does each image's
-own list of steps, one block an image, and writes the tensor.
+own list of steps, one block an image, and writes the tensor. Rectangles of the tensor are erased by it too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.structs import ALIGNMENT, CANVAS, LEVEL_STEP
+from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
 from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
 from pixprep.plan import Placement, TensorPlan
 from pixprep.spec import ColorLike
@@ -30,8 +30,13 @@ LIKES: tuple[str, ...] = get_args(ColorLike)
 _ALIGNED = 16
 
 
+def needs_canvases(plan: TensorPlan) -> bool:
+    """Whether levels.cu has anything to do."""
+    return bool(plan.geometry.levels or plan.geometry.erasures)
+
+
 def canvas_plan(plan: TensorPlan) -> TensorPlan:
-    """The plan whose tensors are the canvases: of the decoded channels in their order; without levels the plan itself."""
+    """The plan whose tensors are the canvases, of decoded channels in their order; the plan itself without levels."""
     if not plan.geometry.levels:
         return plan
     height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
@@ -50,41 +55,49 @@ class Canvases:
             makes of other places of it.
     """
 
-    def __init__(self, placements: Sequence[Placement], channels: int) -> None:
+    def __init__(self, plan: TensorPlan, placements: Sequence[Placement]) -> None:
         first: dict[int, int] = {}  # of one placement all have the same steps
         which = [first.setdefault(id(placement), index) for index, placement in enumerate(placements)]
         data = _Data()
         steps: list[tuple[Any, ...]] = []
-        made: dict[int, tuple[Any, ...]] = {}
+        made: dict[int, tuple[int, ...]] = {}
         for index in first.values():
             placement = placements[index]
-            these, areas = _packed(placement, channels, data)
-            made[index] = (*(-(-area // ALIGNMENT) * ALIGNMENT for area in areas), len(steps), len(these))
+            these, areas = _packed(placement, len(plan.channels), data) if plan.geometry.levels else ([], (0, 0))
+            erasures = _erasures(placement, plan)
+            place = data.put(erasures.tobytes())
+            room = (-(-area // ALIGNMENT) * ALIGNMENT for area in areas)
+            made[index] = (*room, len(steps), place, len(these), len(erasures))
             steps.extend(these)
+        self._has_levels = bool(plan.geometry.levels)
         self._canvases = np.zeros(len(placements), CANVAS)
         self._steps = np.array(steps, LEVEL_STEP)
         self._data = np.frombuffer(data.whole, np.uint8)
         self.n_bytes = self._canvases.nbytes + self._steps.nbytes + self._data.nbytes
         table = np.array([made[index] for index in which], np.int64)
         self.scratch = table[:, :2]
-        self._canvases["steps"], self._canvases["step_count"] = table[:, 2], table[:, 3]
+        for name, column in zip(("steps", "erasures", "step_count", "erasure_count"), table.T[2:], strict=True):
+            self._canvases[name] = column
         self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
 
-    def write(self, memory: U8, address: int, *, levels: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
+    def write(self, memory: U8, address: int, *, scratch: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
         """Put all of it into memory of ``n_bytes``.
 
         Args:
             memory: to be uploaded.
             address: where the kernels will find it; a multiple of 16.
-            levels: where each image's ``scratch`` begins.
+            scratch: where each image's begins.
             tensors: the address of each image's output.
         """
         canvases, steps = self._canvases, self._steps
         steps_at = address + canvases.nbytes
-        canvases["levels"], canvases["other"] = levels, levels + self.scratch[:, 0].astype(np.uint64)
+        data_at = np.uint64(steps_at + steps.nbytes)
+        if self._has_levels:
+            canvases["levels"], canvases["other"] = scratch, scratch + self.scratch[:, 0].astype(np.uint64)
         canvases["tensor"] = tensors
         canvases["steps"] = canvases["steps"] * np.uint64(LEVEL_STEP.itemsize) + np.uint64(steps_at)
-        steps["data"] += np.uint64(steps_at + steps.nbytes)
+        canvases["erasures"] += data_at
+        steps["data"] += data_at
         np.concatenate((canvases.view(np.uint8), steps.view(np.uint8), self._data), out=memory)
 
 
@@ -117,6 +130,18 @@ def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[tupl
     return steps, (areas[0], areas[1])
 
 
+def _erasures(placement: Placement, plan: TensorPlan) -> npt.NDArray[np.void]:
+    """As ``ERASURE``, inside the tensor."""
+    height, width = placement.size
+    made = np.zeros(len(placement.erasures), ERASURE)
+    for struct, step in zip(made, placement.erasures, strict=True):
+        values = np.array(step.values).astype(plan.spec.dtype)
+        struct["values"][: len(values)] = values.view(f"u{values.itemsize}")
+        struct["top"], struct["left"] = step.top, step.left
+        struct["height"], struct["width"] = min(step.height, height - step.top), min(step.width, width - step.left)
+    return made
+
+
 def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> tuple[Any, ...]:
     """A step as ``LEVEL_STEP``, for an image of a size."""
     if isinstance(step, Curve):
@@ -130,7 +155,7 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> tuple[Any, .
     if isinstance(step, Take):
         return _struct("take", window=step[:4], flips=step.flips, fill=step.fill)
     if isinstance(step, Erase):
-        return _struct("erase", window=step[:4], fill=step.values)
+        return _struct("erase", window=step[:4], fill=[int(level) for level in step.values])
     if isinstance(step, Filter):
         taps = len(step.rows), len(step.columns)
         weights = np.array([*step.columns, *step.rows], np.float32).tobytes()

@@ -14,13 +14,14 @@ import cupy
 import numpy as np
 
 from pixprep.kernels import launch, nvrtc
-from pixprep.kernels.canvases import canvas_plan
+from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan import Placement, TensorPlan
 
 MIDDLE_BYTES = 256 << 20
-"""Between the passes, in each thread, unless one image alone needs more. 128 photos of 12 megapixels to 224 take 230
-MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x 224, 5 KB on the wire become 11 MB."""
+"""Between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12 megapixels
+to 224 take 230 MB, and their canvases 39 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x
+224, 5 KB on the wire become 11 MB."""
 
 _NOTHING = np.empty(0, np.uint8)
 
@@ -58,16 +59,14 @@ class GpuKernel:
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
         self.is_plain = plain
-        device_id = cupy.cuda.Device().id
-        self._constants = [cupy.asarray(launch.constants(each)) for each in (canvas_plan(plan), plan)]
-        self._canvas, self._struct = (
-            launch.plan_struct(each, constants.data.ptr)
-            for each, constants in zip((canvas_plan(plan), plan), self._constants, strict=True)
-        )
-        passes = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
-        self._first_pass = passes.get_function("first_pass")
-        self._second_pass = passes.get_function("second_pass")
-        if plan.geometry.levels:
+        device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
+        self._constants = {each: cupy.asarray(launch.constants(each)) for each in (passes, plan)}
+        self._struct = launch.plan_struct(plan, self._constants[plan].data.ptr)
+        self._passes_struct = launch.plan_struct(passes, self._constants[passes].data.ptr)
+        module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
+        self._first_pass = module.get_function("first_pass")
+        self._second_pass = module.get_function("second_pass")
+        if needs_canvases(plan):
             module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
             self._change_levels = module.get_function("change_levels")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
@@ -99,9 +98,9 @@ class GpuKernel:
             if part.canvases is None:
                 self._second_pass(part.second_grid, TILE, (structs, self._struct))
                 continue
-            canvases, canvas = room.device[part.canvases :], self._canvas.copy()
-            canvas["canvases"] = canvases.data.ptr
-            self._second_pass(part.second_grid, TILE, (structs, canvas))
+            canvases, struct = room.device[part.canvases :], self._passes_struct.copy()
+            struct["canvases"] = canvases.data.ptr
+            self._second_pass(part.second_grid, TILE, (structs, struct))
             self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
 
     def trim(self) -> None:

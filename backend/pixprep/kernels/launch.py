@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.canvases import KINDS, LIKES, Canvases, canvas_plan
+from pixprep.kernels.canvases import KINDS, LIKES, Canvases, canvas_plan, needs_canvases
 from pixprep.kernels.resampling import machine_code, resampling
 from pixprep.kernels.structs import (
     ALIGNMENT,
@@ -85,7 +85,7 @@ class Part(NamedTuple):
 
     Attributes:
         first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
-        canvases: where in the memory the ``CANVAS`` structs of these images begin; None: the plan has no levels.
+        canvases: where in the memory the ``CANVAS`` structs of these images begin; None: levels.cu has nothing to do.
     """
 
     first: int
@@ -104,8 +104,8 @@ class Launch(NamedTuple):
     """Everything that the launches of a chunk need.
 
     Attributes:
-        memory: to be uploaded: a struct for each image, and the windows, of equal placements once; where the plan has
-            levels, the canvases' structs and the steps.
+        memory: to be uploaded: a struct for each image, and the windows, of equal placements once; for levels.cu the
+            canvases' structs and the steps.
         images: the structs, a view: (n,) of ``IMAGE``.
         parts: one after the other, as they use the same memory between the passes.
     """
@@ -132,7 +132,8 @@ def levels_code() -> str:
 
 
 def _code(name: str, **constants: Sequence[str]) -> str:
-    lines = [f"#define {name}_{each.upper()} {i}\n" for name, names in constants.items() for i, each in enumerate(names)]
+    numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
+    lines = [f"#define {one} {i}\n" for one, i in numbered]
     files = (Path(__file__).with_name(each).read_text(encoding="utf-8") for each in ("canvas.cu", name))
     return "".join([*lines, *files])
 
@@ -148,7 +149,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
 
 
 def levels_options(plan: TensorPlan) -> list[str]:
-    """The compiler's -D options for levels.cu."""
+    """The compiler's -D options for levels.cu, of a plan."""
     return [*_tensor_options(plan), "-DCANVASES=0"]
 
 
@@ -209,53 +210,60 @@ def prepare(
     is_ours = is_fast(plan) and not plain
     alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
     which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
-    canvases = Canvases(placements, len(plan.channels)) if plan.geometry.levels else None
-    whole, begin, address = np.empty(0, np.uint8), 0, 0
-
-    def upload(n_bytes: int) -> tuple[U8, int]:
-        """With the canvases behind it."""
-        nonlocal whole, begin, address
-        begin = -(-n_bytes // 16) * 16 if canvases else n_bytes
-        whole, address = room.upload(begin + canvases.n_bytes if canvases else n_bytes)
-        return whole[:n_bytes], address
-
+    canvases = Canvases(plan, placements) if needs_canvases(plan) else None
+    uploads = _Uploads(room, canvases.n_bytes if canvases else 0)
     what: dict[str, Any] = {
-        "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": upload
+        "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": uploads.take
     }  # fmt: skip
     formula = _formula(plan) if is_ours and compiled else None
     code = machine_code() if formula else None
-    passes_plan = canvas_plan(plan)
-    made = code.fill(formula, passes_plan, **what) if code else _fill(passes_plan, **what, fast=is_ours)
+    passes = canvas_plan(plan)
+    made = code.fill(formula, passes, **what) if code else _fill(passes, **what, fast=is_ours)
     memory, middle_end, (wide, high) = made
     images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
-    sizes = np.diff(images["middle"], append=np.uint64(middle_end))
-    if canvases:  # each image's behind what it has between the passes
-        ends = np.cumsum(canvases.scratch.sum(axis=1)).astype(np.uint64)
-        images["middle"][1:] += ends[:-1]
+    middles = images["middle"]
+    scratch = np.zeros(len(pixels), np.uint64)
+    if canvases:  # what levels.cu works on lies behind what the passes do
+        scratch += np.diff(middles, append=np.uint64(middle_end))
+        ends = canvases.scratch.sum(axis=1).cumsum().astype(np.uint64)
+        middles[1:] += ends[:-1]
         middle_end += int(ends[-1])
-    parts, most = _parts(images["middle"], middle_end, middle_bytes)
-    images["middle"] += np.uint64(room.middle(most))
+    parts, most = _parts(middles, middle_end, middle_bytes)
+    middles += np.uint64(room.middle(most))
     height, width = _canvas(plan)
     if canvases:
-        images["tensor"] = images["middle"] + sizes
-        canvases.write(whole[begin:], address + begin, levels=images["tensor"], tensors=tensors)
+        scratch += middles
+        canvases.write(uploads.memory[uploads.end :], uploads.address + uploads.end, scratch=scratch, tensors=tensors)
+    if plan.geometry.levels:
+        images["tensor"] = scratch
         height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
     middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
     canvas = _tiles(width, TILE[0] * (PIXELS if is_ours else 1)), _tiles(height, TILE[1])
-    return Launch(
-        whole,
-        images,
-        [
-            Part(
-                first,
-                last,
-                (*middle, last - first),
-                (*canvas, last - first),
-                begin + first * CANVAS.itemsize if canvases else None,
-            )
-            for first, last in parts
-        ],
-    )
+    cut = [
+        Part(
+            first,
+            last,
+            (*middle, last - first),
+            (*canvas, last - first),
+            uploads.end + first * CANVAS.itemsize if canvases else None,
+        )
+        for first, last in parts
+    ]
+    return Launch(uploads.memory, images, cut)
+
+
+class _Uploads:
+    """What a room uploads: what is asked for, and ``more`` bytes behind it, from ``end`` on, a multiple of 16."""
+
+    def __init__(self, room: Room, more: int) -> None:
+        self._room, self._more = room, more
+        self.end = 0
+
+    def take(self, n_bytes: int) -> tuple[U8, int]:
+        """See ``Room.upload``."""
+        self.end = -(-n_bytes // 16) * 16 if self._more else n_bytes
+        self.memory, self.address = self._room.upload(self.end + self._more)
+        return self.memory[:n_bytes], self.address
 
 
 def _fill(

@@ -32,6 +32,16 @@ struct LevelStep {
     int unused;
 };
 
+// A rectangle of the tensor, and for each of its channels the bits of a value.
+struct Erasure {
+    int top;
+    int left;
+    int height;
+    int width;
+    unsigned values[3];
+    int unused;
+};
+
 // What steps need of the whole image, and what follows from it.
 struct Measured {
     unsigned long long sum;                 // of the lumas
@@ -390,11 +400,9 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
     }
 }
 
-// Grid: (images). Block: (LEVEL_THREADS).
-extern "C" __global__ void __launch_bounds__(LEVEL_THREADS, 1)
-change_levels(const struct Canvas *canvases, const struct Plan plan) {
+// The threads of a block do all steps, and write the tensor.
+__device__ static inline void do_steps(const struct Canvas &canvas, const struct Plan &plan) {
     __shared__ struct Measured measured;
-    const struct Canvas canvas = canvases[blockIdx.x];
     const struct LevelStep *steps = canvas.steps;
     struct Levels image = {canvas.levels, canvas.height, canvas.width};
     unsigned char *other = canvas.other;
@@ -451,4 +459,20 @@ change_levels(const struct Canvas *canvases, const struct Plan plan) {
         else __syncthreads();
         image = made;
     } while (true);
+}
+
+// Grid: (images). Block: (LEVEL_THREADS).
+extern "C" __global__ void __launch_bounds__(LEVEL_THREADS, 1)
+change_levels(const struct Canvas *canvases, const struct Plan plan) {
+    const struct Canvas canvas = canvases[blockIdx.x];
+    if (canvas.levels) do_steps(canvas, plan);
+    for (int i = 0; i < canvas.erasure_count; ++i) {
+        const struct Erasure &erasure = canvas.erasures[i];
+        __syncthreads();
+        for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
+            int y = at / erasure.width, x = at - y * erasure.width;
+            for (int c = 0; c < CHANNELS; ++c)
+                canvas.tensor[place(plan, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
+        }
+    }
 }

@@ -68,9 +68,10 @@ def luma(image: U8, like: ColorLike) -> U8:
         return image[:, :, 0]
     red, green, blue = (image[:, :, channel] for channel in range(3))
     if like == "pillow":
-        parts = zip((19595, 38470, 7471), (red, green, blue), strict=True)
-        weighted: npt.NDArray[np.uint32] = sum(np.multiply(weight, part, dtype=np.uint32) for weight, part in parts) + np.uint32(0x8000)
-        return (weighted >> np.uint32(16)).astype(np.uint8)
+        weighted = np.full(red.shape, 0x8000, np.uint32)
+        for part, share in ((red, 19595), (green, 38470), (blue, 7471)):
+            weighted += np.multiply(part, share, dtype=np.uint32)
+        return (weighted >> 16).astype(np.uint8)
     gray = red.astype(np.float32) * np.float32(0.2989)
     for part, weight in ((green, 0.587), (blue, 0.114)):
         gray = _fused(part, np.float32(weight), gray)
@@ -232,7 +233,7 @@ def tone(step: Tone, counts: npt.NDArray[np.int64]) -> U8:
 
 
 def _taken(step: Take, image: U8) -> U8:
-    height, width, channels = image.shape
+    channels = image.shape[2]
     top, left = max(step.top, 0), max(step.left, 0)
     seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]
     if seen.shape[:2] != (step.height, step.width):

@@ -53,10 +53,8 @@ CANVAS = np.dtype(
         ("other", _POINTER),
         ("tensor", _POINTER),
         ("steps", _POINTER),
-        ("step_count", np.int32),
-        ("height", np.int32),
-        ("width", np.int32),
-        ("unused", np.int32),
+        ("erasures", _POINTER),
+        *((name, np.int32) for name in ("step_count", "erasure_count", "height", "width")),
     ]
 )
 LEVEL_STEP = np.dtype(
@@ -69,5 +67,12 @@ LEVEL_STEP = np.dtype(
         ("rest", np.float32),
         *((name, np.int32) for name in ("top", "left", "height", "width", "flip_y", "flip_x", "fill")),
         *((name, np.int32) for name in ("whole_height", "whole_width", "unused")),
+    ]
+)
+ERASURE = np.dtype(
+    [
+        *((name, np.int32) for name in ("top", "left", "height", "width")),
+        ("values", np.uint32, 3),
+        ("unused", np.int32),
     ]
 )
