@@ -106,7 +106,7 @@ def prepare(plan, images, outs, *, room, placements=None, **options):
     return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
 
 
-def run(library, plan, images, *, placements=None, levels=None, plain=False, spoil=None):
+def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, spoil=None):
     """The tensors of uint8 (height, width, channels) images, by the real kernels.
 
     Args:
@@ -114,33 +114,32 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, spo
         plan: which.
         images: on the host.
         placements: of the images, in place of the plan's own.
-        levels: of ``build_levels``, where the plan has any.
+        levels: of ``build_levels``, where the plan needs it.
         plain: as the library is.
+        middle_bytes: see ``launch.prepare``.
         spoil: may change the launch.
     """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
     room = Room()  # which must live until the end
-    prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain)
+    prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
     if spoil:
         spoil(prepared)
-    below = canvas_plan(plan)
-    constants = [launch.constants(each) for each in (below, plan)]
-    canvas, struct = (
-        launch.plan_struct(each, those.ctypes.data) for each, those in zip((below, plan), constants, strict=True)
+    passes = canvas_plan(plan)
+    constants = [launch.constants(each) for each in (passes, plan)]
+    passes_struct, struct = (
+        launch.plan_struct(each, those.ctypes.data) for each, those in zip((passes, plan), constants, strict=True)
     )
-    (part,) = prepared.parts
-    grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
-    address = ctypes.c_void_p(prepared.images.ctypes.data)
     poison(guards)
-    library.run_first_pass(grids[0], address)
-    if part.canvases is not None:
-        canvas["canvases"] = prepared.memory.ctypes.data + part.canvases
-    library.run_second_pass(grids[1], address, ctypes.c_void_p(canvas.ctypes.data))
-    if part.canvases is not None:
-        levels.run_change_levels(
-            grids[2], ctypes.c_void_p(int(canvas["canvases"][0])), ctypes.c_void_p(struct.ctypes.data)
-        )
+    for part in prepared.parts:
+        grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
+        address = ctypes.c_void_p(prepared.images.ctypes.data + part.first * launch.IMAGE.itemsize)
+        library.run_first_pass(grids[0], address)
+        canvases = prepared.memory.ctypes.data + (part.canvases or 0)
+        passes_struct["canvases"] = canvases
+        library.run_second_pass(grids[1], address, ctypes.c_void_p(passes_struct.ctypes.data))
+        if part.canvases is not None:
+            levels.run_change_levels(grids[2], ctypes.c_void_p(canvases), ctypes.c_void_p(struct.ctypes.data))
     poison(guards, undo=True)
     return outs
 
@@ -155,17 +154,21 @@ def expected(plan, images, placements=None):
 
 
 def sanitized(folder):
-    """Every seventh case, each time with another geometry; a write or read outside ends the process with its report."""
+    """Every seventh case, each time with another geometry, and lists of level steps.
+
+    A write or read outside ends the process with its report.
+    """
     from cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
+    from level_cases import cases as level_cases  # noqa: PLC0415
 
     count = 0
     with synthetic_library():
-        made = list(cases(every=7))
-        build_all((plan for plan, _ in made), folder, sanitize=True)
-        for plan, images in made:
+        made = [*((plan, images, None) for plan, images in cases(every=7)), *level_cases()]
+        build_all((plan for plan, *_ in made), folder, sanitize=True)
+        for plan, images, placements in made:
             levels = build_levels(plan, folder, sanitize=True) if needs_canvases(plan) else None
-            found = run(build(plan, folder, sanitize=True), plan, images, levels=levels)
-            for ours, theirs in zip(found, expected(plan, images), strict=True):
+            found = run(build(plan, folder, sanitize=True), plan, images, placements=placements, levels=levels)
+            for ours, theirs in zip(found, expected(plan, images, placements), strict=True):
                 assert np.array_equal(ours, theirs)
                 count += 1
     sys.stdout.write(f"{count} images\n")

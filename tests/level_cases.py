@@ -4,6 +4,8 @@ from typing import get_args
 
 import numpy as np
 
+import pixprep as pp
+from cuda_cases import plan_of
 from pixprep.levels import (
     Blend,
     Curve,
@@ -22,6 +24,48 @@ from pixprep.spec import ColorLike
 LIKES = get_args(ColorLike)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
 """A rotation, exactly, and a little further."""
+
+
+SIZE = (31, 37)
+TYPES = {
+    "rgb": ("rgb", "chw", "uint8"),
+    "bgr": ("bgr", "hwc", "float16"),
+    "gray": ("gray", "chw", "float32"),
+}
+
+
+def plan_with_levels(name):
+    """A plan of one of ``TYPES`` whose kernels know levels; the tests give it lists of their own."""
+    color, layout, dtype = TYPES[name]
+    normalize = [] if dtype == "uint8" else [pp.normalize(mean=0.4, std=0.3)]
+    resize = pp.resize(height=SIZE[0], width=SIZE[1])
+    return plan_of(resize, pp.contrast(1.2), *normalize, pp.tensor(dtype=dtype, layout=layout), color=color)
+
+
+def photo(channels, seed=3):
+    """Noise, a part of one colour, and a gray one."""
+    rng = np.random.default_rng(seed)
+    image = rng.integers(0, 256, (60, 50, channels), dtype=np.uint8)
+    image[:20] = rng.integers(0, 256, channels)
+    image[20:30] = image[20:30, :, :1]
+    return image
+
+
+def cases(*, count=20):
+    """(plan, images, placements) of each type: one step each, and random lists."""
+    for name in TYPES:
+        plan = plan_with_levels(name)
+        image, channels = photo(len(plan.channels)), len(plan.channels)
+        rng = np.random.default_rng(len(name))
+        lists = [*singles(channels)[1], *lists_of(rng, SIZE, channels, count=count)]
+        placement = plan.geometry.place(*image.shape[:2])
+        yield plan, [image] * len(lists), [placement._replace(levels=steps) for steps in lists]
+
+
+def singles(channels):
+    """(names, lists) of one step each."""
+    made = dict(every(*SIZE, channels))
+    return [*made], [(step, ending([step], SIZE, SIZE, channels)) for step in made.values()]
 
 
 def every(height, width, channels):
@@ -76,7 +120,7 @@ def gaussian(count):
     return tuple((weights / weights.sum()).astype(np.float32).tolist())
 
 
-def lists(rng, size, channels, *, count, longest=12):
+def lists_of(rng, size, channels, *, count, longest=12):
     """Random lists of steps, of an image that may have any size on the way."""
     for _ in range(count):
         steps, now = [], size

@@ -211,7 +211,8 @@ extern "C" void sizes(size_t *out) {
     out[0] = sizeof(Canvas);
     out[1] = sizeof(Plan);
     out[2] = sizeof(LevelStep);
-    out[3] = LEVEL_THREADS;
+    out[3] = sizeof(Erasure);
+    out[4] = LEVEL_THREADS;
 }
 #else
 extern "C" void run_first_pass(const unsigned *grid, const Image *images) {
