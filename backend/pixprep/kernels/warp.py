@@ -1,13 +1,18 @@
-"""Warps in NumPy: the formulas of ``levels.Warp``, operation by operation."""
+"""Warps: the formulas of ``levels.Warp``, operation by operation, in NumPy, or in the machine code of ``warp_code``."""
 
 from __future__ import annotations
 
+import struct
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels.resampling import machine_code
 from pixprep.levels import Warp
+from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -16,15 +21,70 @@ Index = npt.NDArray[np.int64]
 
 
 def warped(step: Warp, image: U8) -> U8:
-    """The window of the result.
+    """The window of the result, by machine code where there is any.
 
     Args:
         step: says which.
-        image: uint8 (height, width, channels), any strides.
+        image: uint8 (height, width, channels), 1 or 3 channels, any strides.
 
     Returns:
         uint8 (step.height, step.width, channels).
     """
+    code = _machine_code()
+    is_walked = step.filter == "nearest" and step.like == "pillow" and step.fixed is None
+    return by_formula(step, image) if code is None or is_walked else _compiled(step, image, code)
+
+
+@cache
+def _machine_code() -> ModuleType | None:
+    """``kernels.warp_code``, where llvmlite works."""
+    if machine_code() is None:
+        return None
+    from pixprep.kernels import warp_code  # noqa: PLC0415
+
+    return warp_code
+
+
+def _compiled(step: Warp, image: U8, code: ModuleType) -> U8:
+    height, width, channels = image.shape
+    numbers: list[float] = [*step.matrix, 0.0, 0.0, 0.0, 0.0]
+    kind: str = step.like
+    if step.like == "torchvision":
+        kind = "torchvision" if step.filter == "bilinear" else "nearest"
+        middle = (step.whole[1] - 1) / 2, (step.whole[0] - 1) / 2
+        numbers = [*step.grid(height, width).ravel().tolist(), width / 2, height / 2, *middle]
+    elif step.filter == "nearest":
+        assert step.fixed is not None
+        kind, numbers = "fixed", [*step.fixed, 0, 0, 0, 0]
+    image = _readable(image, step.like)
+    pitch = image.strides[0]
+    last = max((height - 1) * pitch + image.shape[1] * channels - 8, 0)
+    memory = np.empty(step.height * step.width * channels + code.SPARE, np.uint8)
+    fill = sum(level << 8 * channel for channel, level in enumerate(step.fill or ()))
+    told = (
+        image.ctypes.data, pitch, last, height, width, memory.ctypes.data, step.height, step.width, step.left, step.top,
+        fill, step.fill is not None,
+    )  # fmt: skip
+    code.function(kind, channels)(struct.pack("=12q10q" if kind == "fixed" else "=12q10d", *told, *numbers))
+    return memory[: -code.SPARE].reshape(step.height, step.width, channels)
+
+
+def _readable(image: U8, like: ColorLike) -> U8:
+    """With no gap between the pixels of a row, at least two columns and 8 bytes."""
+    height, width, channels = image.shape
+    is_mapped = image.strides[1:] == (channels, 1) and image.strides[0] >= width * channels
+    if is_mapped and width > 1 and (height - 1) * image.strides[0] + width * channels >= 8:
+        return image
+    size = height * max(width, 2) * channels
+    copy = np.zeros(max(size, 8), np.uint8)[:size].reshape(height, -1, channels)
+    copy[:, :width] = image
+    if width == 1 and like == "pillow":
+        copy[:, 1:] = image
+    return copy
+
+
+def by_formula(step: Warp, image: U8) -> U8:
+    """``warped`` in NumPy."""
     if step.like == "torchvision":
         x, y = _grid(step, *image.shape[:2])
         if step.filter == "bilinear":

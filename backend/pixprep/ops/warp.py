@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pixprep.affine import Look, rotated
 from pixprep.errors import PipelineError
 from pixprep.levels import WarpFilter, size_after
+from pixprep.motion import Look, rotated
 from pixprep.ops.op import (
     MAX_SIDE,
     Levels,
