@@ -31,9 +31,11 @@ class Curve(NamedTuple):
 
     Attributes:
         table: 256 levels, for every channel the same.
+        factor: where the table is each level times this number of float32, cut off: what may be quicker to compute.
     """
 
     table: bytes
+    factor: float | None = None
 
     def __str__(self) -> str:
         return f"look levels up: 0, 128, 255 become {self.table[0]}, {self.table[128]}, {self.table[255]}"
@@ -242,7 +244,8 @@ class Erase(NamedTuple):
 def brightness(factor: float, like: ColorLike) -> Curve:
     """Levels times ``factor``, in float32 and cut off, as both libraries do it."""
     del like
-    return _curve(lambda levels: (levels.astype(np.float32) * np.float32(factor)).clip(0, 255))
+    curve = _curve(lambda levels: (levels.astype(np.float32) * np.float32(factor)).clip(0, 255))
+    return curve._replace(factor=factor)
 
 
 def grayscale(like: ColorLike) -> Blend:

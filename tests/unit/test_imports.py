@@ -31,7 +31,7 @@ pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.text
 pipeline decoders.boxes decoders.header
-presets doubts kernels kernels.structs
+presets doubts kernels kernels.colours kernels.lanes kernels.structs
 data data.sources
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
@@ -65,6 +65,7 @@ importers.dali importers.keras importers.timm importers.torchvision importers.tr
 verify.images verify.libraries verify.report
 verify.picture
 verify.frozen verify.origins verify.stages
+verify.colours
 verify.originals
 verify.comparison
 verify
@@ -129,7 +130,7 @@ HOMES = {
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *("data.contact_sheet", "decoders.cpu", "decoders.heic", "decoders.samples", "kernels.cpu", "pictures"),
-        *("verify.images", "verify.originals", "verify.origins"),
+        *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},

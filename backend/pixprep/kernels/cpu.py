@@ -46,7 +46,7 @@ class CpuKernel:
         if self._resize is not None:
             profile = PROFILES[self._resize.like]
             self._formula = profile.formula(self._resize.method) if profile.formula else None
-        self._compiled = machine_code() if self._formula else None
+        self._compiled = machine_code() if self._formula or plan.geometry.levels else None
 
     def run(
         self,
@@ -75,7 +75,7 @@ class CpuKernel:
         block = block[:, :, :count][_directions(placement.flips)]
         if block.shape[:2] == placement.canvas:
             return block
-        canvas = np.empty((*placement.canvas, count), np.uint8)
+        canvas = levels.blank(*placement.canvas, count)
         canvas[:, :, list(self._plan.channels)] = self._plan.fill
         (top, left), (rows, columns) = placement.at, block.shape[:2]
         if block.size:
@@ -98,7 +98,7 @@ class CpuKernel:
         resize = self._resize
         assert resize is not None
         profile = PROFILES[resize.like]
-        if self._compiled is not None:
+        if self._formula and self._compiled is not None:
             rows, columns = axes(resize, placement)
             is_vertical_first = profile.is_vertical_first(resize.method, rows, columns)
             block: U8 | F32 = self._compiled.resample(

@@ -21,6 +21,7 @@ from pixprep import ops
 from pixprep.errors import unreachable
 from pixprep.pipeline_file import Origin
 from pixprep.spec import Like, Rounding
+from pixprep.verify.colours import COLOURISTS, like_of
 from pixprep.verify.images import Array
 from pixprep.verify.libraries import Library, find
 from pixprep.verify.origins import TRANSFORMS, Size, planes
@@ -99,6 +100,11 @@ class Originals:
             library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
         return Original(library, lambda pixels: resize(pixels, op, size_of(op, pixels)), note=note)
 
+    def colourist(self, op: ops.ColorOp) -> Original:
+        """uint8 (height, width, channels), red first, to the same."""
+        key, run = COLOURISTS[like_of(op)]
+        return Original(self._find(key), lambda pixels: run(pixels, op))
+
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
@@ -130,8 +136,22 @@ class Originals:
         return Original(Library(library.title, None, problem), np.asarray)
 
 
-def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixels: Array) -> Array:
-    """Every op of a chain that moves pixels, one after the other."""
+def geometry(
+    chain: Sequence[ops.AnyOp],
+    resize: Callable[[Array], Array],
+    pixels: Array,
+    *,
+    recolour: Callable[[ops.ColorOp, Array], Array] | None = None,
+) -> Array:
+    """Every op of a chain that moves pixels, or changes their colours, one after the other.
+
+    Args:
+        chain: the ops.
+        resize: the one resize.
+        pixels: uint8 (height, width, channels), in the order of the decode that the chain begins with; else red first.
+        recolour: every op on colours, on pixels with red first.
+    """
+    is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
     for op in chain:
         match op:
             case ops.Resize():
@@ -185,7 +205,8 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.Sharpness()
                 | ops.GaussianBlur()
             ):
-                raise NotImplementedError(repr(op))
+                assert recolour is not None
+                pixels = recolour(op, pixels[:, :, ::-1])[:, :, ::-1] if is_backwards else recolour(op, pixels)
             case ops.Decode() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
                 pass  # these move none
             case _ as never:
