@@ -22,7 +22,7 @@ from pixprep.kernels import Array, canvases, launch
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel
 from pixprep.kernels.resampling import forget
-from pixprep.levels import Blend, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, WarpFilter, solarize
+from pixprep.levels import Blend, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, WarpFilter, brightness, solarize
 from pixprep.plan import Placement, Plan, TensorPlan
 from pixprep.spec import ColorLike, DType
 
@@ -242,7 +242,7 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
         steps += [Filter("sharpness", like, 1.5), Blend("own", 1.25, like), Hue(0.1, like), Blend("mean", 0.75, like)]
         for matrix in (_TURNED, _SCALED):
             steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in get_args(WarpFilter)]
-        steps += [Tone("autocontrast", like), Tone("equalize", like)]
+        steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
     return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
 
 
