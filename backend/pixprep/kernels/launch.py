@@ -217,8 +217,7 @@ def prepare(
     }  # fmt: skip
     formula = _formula(plan) if is_ours and compiled else None
     code = machine_code() if formula else None
-    passes = canvas_plan(plan)
-    made = code.fill(formula, passes, **what) if code else _fill(passes, **what, fast=is_ours)
+    made = code.fill(formula, plan, **what) if code else _fill(plan, **what, fast=is_ours)
     memory, middle_end, (wide, high) = made
     images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
     middles = images["middle"]
