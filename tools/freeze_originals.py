@@ -23,7 +23,7 @@ from pixprep import ops
 from pixprep.verify import frozen
 from pixprep.verify.originals import Original, Originals
 
-LIMIT_BYTES = 450_000
+LIMIT_BYTES = 460_000
 LOG = logging.getLogger("freeze_originals")
 
 
@@ -50,7 +50,7 @@ def main() -> int:
 
 def original_of(originals: Originals, op: frozen.Op) -> Original:
     """The original of an op."""
-    if isinstance(op, ops.ColorOp):
+    if isinstance(op, ops.SteadyOp):
         return originals.colourist(op)
     return originals.decoder(op) if isinstance(op, ops.Decode) else originals.resizer(op)
 

@@ -55,6 +55,8 @@ ColorOp = (
     | Invert
 )
 RandomColorOp = RandomGray | RandomPosterize | RandomSolarize | RandomAutocontrast | RandomEqualize | RandomInvert
+SteadyOp = ColorOp | Rotate | Affine | Sharpness | GaussianBlur
+"""What is done to the levels of every image alike: no number is drawn."""
 LevelsOp = ColorOp | RandomColorOp | ColorJitter | WarpOp | FilterOp | RandomErasing
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
@@ -123,6 +125,7 @@ __all__ = [
     "Saturation",
     "Sharpness",
     "Solarize",
+    "SteadyOp",
     "Tensor",
     "TensorDType",
     "Transform",

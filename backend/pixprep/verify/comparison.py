@@ -104,7 +104,7 @@ def _read(path: Path) -> bytes:
 _ALONE: dict[StageName, str] = {
     "decode": "its decoder is",
     "resize": "its filter alone, without the geometry, is",
-    "levels": "its colours alone are",
+    "levels": "its ops on levels alone are",
 }
 """What frozen vectors are compared with."""
 
@@ -176,12 +176,13 @@ class _Tensor:
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
         moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
-        colours = [x for x in moves if isinstance(x, ops.ColorOp)]
+        colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
         first = moves.index(colours[0]) if colours else len(moves)
         self._before, self._after = moves[:first], [moves[0], *moves[first:]]
         self._uncoloured = [x for x in moves if x not in colours]
-        self._geometry = Stage(self._uncoloured)
-        self._coloured = Stage(moves) if colours else self._geometry
+        is_turned = any(isinstance(x, ops.Rotate) and x.expand for x in colours)  # then what follows has other sizes
+        self._geometry = None if is_turned else Stage(self._uncoloured)
+        self._coloured = Stage(moves)
         self._whole = Stage(chain)
         self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
         self._arithmetic = [originals.normalizer(x, is_real=is_real(op)) for x in normalizes]
@@ -189,10 +190,13 @@ class _Tensor:
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
         resize = comparison.row(self.name, "resize", [self._resizer], levels, *([op] if op else []))
         self._rows = [] if resize.frozen else [resize]
-        colourists = [originals.colourist(x) for x in colours]
+        colourists, blurred = [originals.colourist(x) for x in colours], EQUAL
         is_frozen = resize.frozen
         if colours:
-            row = comparison.row(self.name, "levels", colourists, EQUAL, *colours)
+            if any(isinstance(x, ops.GaussianBlur) for x in colours):
+                blurred = Tolerance(1, 0, "PyTorch's convolution adds up in an order of its own")
+                levels = blurred if levels == EQUAL else levels
+            row = comparison.row(self.name, "levels", colourists, blurred, *colours)
             self._rows += [] if row.frozen else [row]
             is_frozen |= row.frozen
         self._rows.append(comparison.row(self.name, "tensor", self._arithmetic or [FORMULA], values))
@@ -214,7 +218,10 @@ class _Tensor:
         """Compare one image, as pixprep decodes it and as the original does."""
         tensor, levels = self._whole.run(encoded), self._coloured.run(encoded)
         steps: dict[StageName, tuple[Callable[[], Array], Callable[[], Array]]] = {
-            "resize": (lambda: self._geometry.run(encoded), lambda: self._levels(self._uncoloured, pixels)),
+            "resize": (
+                lambda: self._geometry.run(encoded) if self._geometry else self._resized(encoded, pixels),
+                lambda: self._levels(self._uncoloured if self._geometry else self._before, pixels),
+            ),
             "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
             "tensor": (lambda: tensor, lambda: self._values(levels)),
             "end to end": (lambda: tensor, lambda: self._values(self._levels(self._chain, original))),

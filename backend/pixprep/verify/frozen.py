@@ -18,12 +18,13 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from pixprep import ops
+from pixprep.levels import WarpFilter
 from pixprep.profiles import PROFILES
 from pixprep.spec import Chroma, ColorLike, Idct
 from pixprep.verify.images import U8, Array, noise, png
 
 Size = tuple[int, int]
-Op = ops.Decode | ops.Resize | ops.Letterbox | ops.ColorOp
+Op = ops.Decode | ops.Resize | ops.Letterbox | ops.SteadyOp
 
 FILE = Path(__file__).with_name("frozen.npz")
 
@@ -44,7 +45,7 @@ SIZES: tuple[tuple[Size, Size], ...] = (
 """(height, width) before and after: down, up, by whole and odd factors, with sides of one pixel."""
 
 
-COLOURS: tuple[ops.ColorOp, ...] = (
+COLOURS: tuple[ops.SteadyOp, ...] = (
     *(kind(factor=factor, like=like) for kind in (ops.Brightness, ops.Contrast, ops.Saturation)
       for like in get_args(ColorLike) for factor in (0.37, 1.6)),
     *(ops.Hue(factor=factor, like=like) for like in get_args(ColorLike) for factor in (0.0, 0.13, -0.4)),
@@ -53,6 +54,12 @@ COLOURS: tuple[ops.ColorOp, ...] = (
       for gamma, gain in ((2.2, 1.0), (0.45, 1.3))),
     *(ops.Autocontrast(like=like) for like in get_args(ColorLike)),
     ops.Posterize(bits=3), ops.Solarize(threshold=100), ops.Equalize(), ops.Invert(),
+    *(ops.Rotate(angle=33.0, filter=filter_, like=like, fill=(7, 99, 200))
+      for like, filter_ in product(get_args(ColorLike), get_args(WarpFilter))),
+    *(ops.Affine(angle=20.0, translate=(1.0, -2.0), scale=0.8, shear=(9.0, -4.0), filter=filter_, like=like)
+      for like, filter_ in product(get_args(ColorLike), get_args(WarpFilter))),
+    *(ops.Sharpness(factor=factor, like=like) for like in get_args(ColorLike) for factor in (0.3, 1.9)),
+    ops.GaussianBlur(kernel_size=(5, 3), sigma=(0.9, 1.4)),
 )  # fmt: skip
 
 
@@ -60,7 +67,7 @@ class Case(NamedTuple):
     """An image that an op is compared with: ``op`` gives uint8 or float32 of ``shape``."""
 
     name: str
-    op: ops.Decode | ops.Resize | ops.ColorOp
+    op: ops.Decode | ops.Resize | ops.SteadyOp
     encoded: bytes
     shape: tuple[int, int, int]
 
@@ -70,7 +77,7 @@ class Case(NamedTuple):
         if isinstance(self.op, ops.Decode):
             return [self.op]
         height, width, _ = self.shape
-        crop = [ops.Crop(top=0, left=0, height=height, width=width)] if isinstance(self.op, ops.ColorOp) else []
+        crop = [ops.Crop(top=0, left=0, height=height, width=width)] if isinstance(self.op, ops.SteadyOp) else []
         return [ops.Decode(), *crop, self.op]
 
 
@@ -87,7 +94,7 @@ def key(op: Op) -> str:
     """The name of the vectors of an op; ``nearest`` is the same with antialias and without."""
     if isinstance(op, ops.Decode):
         return f"decode {op.idct} {op.chroma}"
-    if isinstance(op, ops.ColorOp):
+    if isinstance(op, ops.SteadyOp):
         return f"{ops.op_name(op)} {getattr(op, 'like', '')}".strip()
     is_widened = op.antialias and not op.filter.startswith("nearest")
     return f"resize {op.like} {op.filter}{' antialias' if is_widened else ''}"
@@ -96,7 +103,7 @@ def key(op: Op) -> str:
 def cases(op: Op) -> list[Case]:
     """The images of an op, and its fields."""
     found = []
-    if isinstance(op, ops.ColorOp):
+    if isinstance(op, ops.SteadyOp):
         size = (19, 17) if isinstance(op, ops.Equalize) else (9, 7)
         for index, each in enumerate(each for each in COLOURS if key(each) == key(op)):
             for name, pixels in _colours(*size).items():

@@ -100,10 +100,12 @@ class Originals:
             library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
         return Original(library, lambda pixels: resize(pixels, op, size_of(op, pixels)), note=note)
 
-    def colourist(self, op: ops.ColorOp) -> Original:
+    def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
         key, run = COLOURISTS[like_of(op)]
-        return Original(self._find(key), lambda pixels: run(pixels, op))
+        # An affine map of a PIL image is torchvision's, too.
+        library = self._find("torchvision" if isinstance(op, ops.Affine) else key)
+        return Original(library, lambda pixels: run(pixels, op))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
@@ -141,7 +143,7 @@ def geometry(
     resize: Callable[[Array], Array],
     pixels: Array,
     *,
-    recolour: Callable[[ops.ColorOp, Array], Array] | None = None,
+    recolour: Callable[[ops.SteadyOp, Array], Array] | None = None,
 ) -> Array:
     """Every op of a chain that moves pixels, or changes their colours, one after the other.
 
@@ -200,13 +202,14 @@ def geometry(
                 | ops.Autocontrast()
                 | ops.Equalize()
                 | ops.Invert()
-                | ops.Rotate()
-                | ops.Affine()
                 | ops.Sharpness()
                 | ops.GaussianBlur()
             ):
                 assert recolour is not None
                 pixels = recolour(op, pixels[:, :, ::-1])[:, :, ::-1] if is_backwards else recolour(op, pixels)
+            case ops.Rotate() | ops.Affine():
+                assert recolour is not None
+                pixels = recolour(op, pixels)  # its fill is in the order of the channels
             case ops.Decode() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
                 pass  # these move none
             case _ as never:
