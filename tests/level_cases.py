@@ -57,7 +57,7 @@ def cases(*, seed=0, count=20):
         plan = plan_with_levels(name)
         image, channels = photo(len(plan.channels)), len(plan.channels)
         rng = np.random.default_rng((seed, len(name)))
-        lists = [*singles(channels)[1], *lists_of(rng, SIZE, channels, count=count)]
+        lists = [*lists_of(rng, SIZE, channels, count=count), *singles(channels)[1]]  # a blur last, behind it nothing
         placement = plan.geometry.place(*image.shape[:2])
         yield plan, [image] * len(lists), [placement._replace(levels=steps) for steps in lists]
 
