@@ -78,6 +78,7 @@ def every(height, width, channels):
         Take(height // 3, width // 4, height // 2 + 1, width // 2 + 1, (True, True), fill),
     )
     yield "take, with a margin", Take(-3, 2, height + 9, width + 5, (False, True), fill)
+    yield "take, of its fill alone", Take(-20, width + 7, 9, 11, (False, False), fill)
     for like in LIKES:
         for factor in (0.0, 0.3, 1.7):
             yield f"blend with the mean, {factor}, {like}", Blend("mean", factor, like)
