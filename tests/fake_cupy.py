@@ -25,6 +25,7 @@ from pixprep.kernels.nvrtc import Compiled
 
 TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
 FREE = 100 << 30  # bytes of its memory
+COPIED = set()  # where in the host's memory something may still be read, until somebody synchronizes
 
 
 class CUDARuntimeError(RuntimeError):
@@ -37,6 +38,8 @@ class Pointer:
 
     def copy_from_host_async(self, source, n_bytes, stream):
         assert isinstance(source, int)
+        assert source not in COPIED, "the host's memory may still be read for an earlier copy"
+        COPIED.add(source)
         assert isinstance(stream, Stream)
         ctypes.memmove(self.ptr, source, n_bytes)
 
@@ -67,6 +70,7 @@ class Array(np.ndarray):
 
     def get(self):
         assert self.flags.c_contiguous
+        synchronize()
         return np.array(self)
 
     def __setitem__(self, key, value):
@@ -164,6 +168,9 @@ class Event:
         self.stream = stream
         self.time = perf_counter()
 
+    def synchronize(self):
+        synchronize()
+
 
 class MemoryPool:
     def free_all_blocks(self):
@@ -173,6 +180,7 @@ class MemoryPool:
 def synchronize():
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
+    COPIED.clear()
 
 
 RUNTIME = SimpleNamespace(

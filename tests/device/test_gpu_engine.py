@@ -19,6 +19,7 @@ from images import jpeg as encode
 from pixprep import cli, kernels
 from pixprep.decoders import samples, structure
 from pixprep.kernels import launch
+from pixprep.kernels.cpu import CpuKernel
 from pixprep.serve import doctor
 from pixprep.triton.warm_up import warm_up
 
@@ -452,6 +453,20 @@ def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
         with fake(non_blocking=True) as callers:
             engine.run_batch([jpeg(50, 70, seed) for seed in range(8)])
         assert {event.stream for event in fake.waited_for} == {callers}
+
+
+def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
+    """By the same thread, which has not waited for its stream: the fake refuses to write what is still being read."""
+    plan = PIPELINE.plan.outputs["tensor"]
+    pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
+    expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
+    placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    padded = [np.dstack([image, image[:, :, :1]]) for image in pixels]
+    CpuKernel(plan).run(padded, placements, expected, range(3))
+    kernel, outs = gpu.Gpu(0).kernel(plan), gpu.cupy.empty(expected.shape, plan.spec.dtype)
+    for index, image in enumerate(pixels):
+        kernel.run([gpu.cupy.asarray(image)], [placements[index]], outs, [index])
+    assert np.array_equal(outs.get(), expected)
 
 
 def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):

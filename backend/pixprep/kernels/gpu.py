@@ -38,12 +38,20 @@ class _Room:
         """See ``launch.Room``: pinned memory, from which a copy does not wait, and memory of the GPU for that copy."""
         host: launch.U8
         host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
+        if (copied := getattr(self._uploads, "copied", None)) is not None:
+            copied.synchronize()  # it may still be read for this thread's last launch
         if len(host) < n_bytes:
             whole = 1 << (n_bytes - 1).bit_length()
             host = np.frombuffer(cupy.cuda.alloc_pinned_memory(whole), np.uint8, whole)
             self.device = cupy.empty((whole,), np.uint8)
             self._uploads.kept = host, self.device
         return host[:n_bytes], int(self.device.data.ptr)
+
+    def copy(self, memory: launch.U8) -> None:
+        """Queue the upload of what is now in the host's memory."""
+        stream = cupy.cuda.get_current_stream()
+        self.device.data.copy_from_host_async(memory.ctypes.data, memory.nbytes, stream)
+        self._uploads.copied = stream.record()
 
     def middle(self, n_bytes: int) -> int:
         """See ``launch.Room``."""
@@ -76,8 +84,8 @@ class GpuKernel:
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``: ``images`` are uint8 (height, width, channels) on this device, ``outs`` on it too.
 
-        Images and outputs must stay alive until the stream has done the work, and the same thread may not call again
-        before: one copy takes everything that the kernels read from memory that the next call writes to.
+        Images and outputs must stay alive until the stream has done the work. One copy takes everything else that the
+        kernels read; the next call of the same thread, on the same stream, waits for that copy.
         """
         if not images:
             return
@@ -90,8 +98,7 @@ class GpuKernel:
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
-        n_bytes = prepared.memory.nbytes
-        room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
+        room.copy(prepared.memory)
         for part in prepared.parts:
             structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
             self._first_pass(part.first_grid, TILE, (structs,))
