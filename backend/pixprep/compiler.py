@@ -264,7 +264,7 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
         case ops.OriginalSize():
             return SizePlan(spec=spec)
         case ops.Transform():
-            if any(map(_may_warp, before.levels)):
+            if before.geometry.may_warp:
                 raise PipelineError(
                     "four numbers cannot say where a pixel came from after a rotation or an affine map: "
                     "put it before, or move boxes by the op boxes"
@@ -432,13 +432,6 @@ def _keeps_places(step: LevelsStep) -> bool:
     if isinstance(step, Move):
         return False
     return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.keeps_places
-
-
-def _may_warp(step: LevelsStep) -> bool:
-    """Whether it may turn the image, so that its boxes are no boxes any more."""
-    if isinstance(step, levels.Warp):
-        return True
-    return not isinstance(step, levels.LevelStep | Move | Erasing) and not step.keeps_places
 
 
 def _is_pointwise(step: LevelsStep) -> bool:

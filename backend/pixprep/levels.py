@@ -241,11 +241,14 @@ class Erase(NamedTuple):
         return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values)}"
 
 
+_REAL = np.arange(256, dtype=np.float32)
+
+
 def brightness(factor: float, like: ColorLike) -> Curve:
     """Levels times ``factor``, in float32 and cut off, as both libraries do it."""
     del like
-    curve = _curve(lambda levels: (levels.astype(np.float32) * np.float32(factor)).clip(0, 255))
-    return curve._replace(factor=factor)
+    levels = np.minimum(_REAL * np.float32(factor), 255)
+    return Curve(levels.astype(np.uint8).tobytes(), factor)
 
 
 def grayscale(like: ColorLike) -> Blend:
@@ -308,7 +311,9 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
     made: list[LevelStep] = []
     for step in steps:
         last = made[-1] if made else None
-        if (isinstance(step, Blend) or (isinstance(step, Filter) and step.kind == "sharpness")) and step.factor == 1:
+        if isinstance(step, Blend) and step.factor == 1:
+            continue
+        if isinstance(step, Filter) and step.kind == "sharpness" and step.factor == 1:
             continue
         if isinstance(step, Curve) and isinstance(last, Curve):
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())

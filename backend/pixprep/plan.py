@@ -25,7 +25,7 @@ from pixprep.augment import Augment
 from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
 from pixprep.erasing import Erasing
 from pixprep.errors import ImageError, PipelineError
-from pixprep.levels import Erase, LevelStep, Matrix, Take
+from pixprep.levels import Erase, LevelStep, Matrix, Take, Warp
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
@@ -385,6 +385,17 @@ class Geometry:
         steps = (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
         drawn = tuple(step for step in steps if not isinstance(step, Window | Flip | LevelStep) and step.key)
         return (*drawn, *self.erasures)
+
+    @property
+    def may_warp(self) -> bool:
+        """Whether it may turn an image, so that its boxes are no boxes any more."""
+        still = Move | Erasing
+        return any(
+            isinstance(step, Warp)
+            if isinstance(step, LevelStep)
+            else not (isinstance(step, still) or step.keeps_places)
+            for step in self.levels
+        )
 
     @property
     def is_padded(self) -> bool:

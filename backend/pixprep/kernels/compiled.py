@@ -279,6 +279,7 @@ class Words:
         height, width, _ = image.shape
         self.count = height * width
         self._memory = np.empty(-(-self.count // LANES) * LANES, np.uint32)
+        self._address = self._memory.ctypes.data
         self._pixels = self._memory[: self.count].reshape(height, width)
         self._bytes = self._pixels.view(np.uint8).reshape(height, width, 4)[:, :, :3]
         row, column, channel = image.strides
@@ -297,12 +298,12 @@ class Words:
 
     def look_up(self, tables: U8) -> None:
         """See ``levels.Planes``."""
-        FUNCTIONS["curves"](_Curves(self._memory.ctypes.data, self.count, *_addresses(tables)))
+        FUNCTIONS["curves"](_Curves(self._address, self.count, *_addresses(tables)))
 
     def histograms(self) -> npt.NDArray[np.uint32]:
         """See ``levels.Planes``."""
         counts = np.zeros((3, 256), np.uint32)
-        FUNCTIONS["histograms"](_Curves(self._memory.ctypes.data, self.count, *_addresses(counts)))
+        FUNCTIONS["histograms"](_Curves(self._address, self.count, *_addresses(counts)))
         return counts
 
     def total(self, like: ColorLike) -> int:
@@ -323,7 +324,7 @@ class Words:
         self._run(f"turn_{like}", turn=turn_of(shift, like))
 
     def _run(self, name: str, **told: float) -> _Colour:
-        colour = _Colour(pixels=self._memory.ctypes.data, groups=len(self._memory) // LANES, **told)
+        colour = _Colour(pixels=self._address, groups=len(self._memory) // LANES, **told)
         FUNCTIONS[name](ctypes.byref(colour))
         return colour
 

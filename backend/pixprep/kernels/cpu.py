@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.kernels import levels
+from pixprep.kernels import levels, warp
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
@@ -47,6 +47,8 @@ class CpuKernel:
             profile = PROFILES[self._resize.like]
             self._formula = profile.formula(self._resize.method) if profile.formula else None
         self._compiled = machine_code() if self._formula or plan.geometry.levels else None
+        if plan.geometry.may_warp:
+            warp.make_ready(len(plan.channels))
 
     def run(
         self,

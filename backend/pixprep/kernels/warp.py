@@ -35,6 +35,15 @@ def warped(step: Warp, image: U8) -> U8:
     return by_formula(step, image) if code is None or is_walked else _compiled(step, image, code)
 
 
+def make_ready(channels: int) -> None:
+    """Make the machine code for warps of images of so many channels, before the first one comes."""
+    code = _machine_code()
+    if code is not None:
+        for kind in code.KINDS:
+            for apart in (1,) if channels == 1 else (3, 4):
+                code.function(kind, channels, apart)
+
+
 @cache
 def _machine_code() -> ModuleType | None:
     """``kernels.warp_code``, where llvmlite works."""
@@ -58,22 +67,24 @@ def _compiled(step: Warp, image: U8, code: ModuleType) -> U8:
         kind, numbers = "fixed", [*step.fixed, 0, 0, 0, 0]
     image = _readable(image, step.like)
     pitch = image.strides[0]
-    last = max((height - 1) * pitch + image.shape[1] * channels - 8, 0)
-    memory = np.empty(step.height * step.width * channels + code.SPARE, np.uint8)
+    apart, size = image.strides[1], 1 if channels == 1 else 4
+    last = max((height - 1) * pitch + (image.shape[1] - 1) * apart + channels - 8, 0)
+    memory = np.empty(step.height * step.width * size + code.SPARE, np.uint8)
     fill = sum(level << 8 * channel for channel, level in enumerate(step.fill or ()))
     told = (
         image.ctypes.data, pitch, last, height, width, memory.ctypes.data, step.height, step.width, step.left, step.top,
         fill, step.fill is not None,
     )  # fmt: skip
-    code.function(kind, channels)(struct.pack("=12q10q" if kind == "fixed" else "=12q10d", *told, *numbers))
-    return memory[: -code.SPARE].reshape(step.height, step.width, channels)
+    code.function(kind, channels, apart)(struct.pack("=12q10q" if kind == "fixed" else "=12q10d", *told, *numbers))
+    return memory[: -code.SPARE].reshape(step.height, step.width, size)[:, :, :channels]
 
 
 def _readable(image: U8, like: ColorLike) -> U8:
-    """With no gap between the pixels of a row, at least two columns and 8 bytes."""
+    """The pixels of a row side by side, colours perhaps in words; at least two columns and 8 bytes."""
     height, width, channels = image.shape
-    is_mapped = image.strides[1:] == (channels, 1) and image.strides[0] >= width * channels
-    if is_mapped and width > 1 and (height - 1) * image.strides[0] + width * channels >= 8:
+    pitch, apart, _ = image.strides
+    is_mapped = image.strides[2] == 1 and apart in ((1,) if channels == 1 else (3, 4)) and pitch >= width * apart
+    if is_mapped and width > 1 and (height - 1) * pitch + (width - 1) * apart + channels >= 8:
         return image
     size = height * max(width, 2) * channels
     copy = np.zeros(max(size, 8), np.uint8)[:size].reshape(height, -1, channels)

@@ -28,9 +28,9 @@ TOLD = (
 
 image: address of the first pixel; pitch: bytes from row to row; last: where the last 8 bytes begin; height, width: of
 the image, behind whose column there is a second if it is the only one. out: address of the result; rows, columns: of
-it; left, top: x' and y' of its first pixel. fill: a level a byte. is_masked: torchvision's m is not 1. a to f: whole
-numbers for ``fixed``, else float64. half_width, half_height: of the image, middle_x, middle_y: what x' and y' lose, all
-float64, for torchvision.
+it, with no gap; left, top: x' and y' of its first pixel. fill: a level a byte. is_masked: torchvision's m is not 1. a
+to f: whole numbers for ``fixed``, else float64. half_width, half_height: of the image, middle_x, middle_y: what x' and
+y' lose, all float64, for torchvision.
 """
 SIZE = ir.IntType(64)
 Pixels = Callable[["_Code", Any, Any], Lanes]
@@ -40,8 +40,8 @@ Pixels = Callable[["_Code", Any, Any], Lanes]
 class _Code:
     """A function while it is written."""
 
-    def __init__(self, builder: Any, told: dict[str, Any], channels: int) -> None:
-        self.builder, self._told, self.channels = builder, told, channels
+    def __init__(self, builder: Any, told: dict[str, Any], channels: int, apart: int) -> None:
+        self.builder, self._told, self.channels, self._apart = builder, told, channels, apart
 
     def lanes(self, kind: Any, values: Sequence[float]) -> Lanes:
         """Numbers that are known now."""
@@ -104,7 +104,7 @@ class _Code:
     def bits(self, x: Lanes, y: Lanes) -> Lanes:
         """The 64 bits that begin with the pixel at a place, which is in the image."""
         builder, wide = self.builder, ir.VectorType(SIZE, COUNT)
-        column, row = (Lanes(builder, builder.sext(value.value, wide)) for value in (x * self.channels, y))
+        column, row = (Lanes(builder, builder.sext(value.value, wide)) for value in (x * self._apart, y))
         offset = row * self.told("pitch", SIZE) + column
         begin = self.least(offset, self.told("last", SIZE))
         found = ir.Constant(wide, ir.Undefined)
@@ -116,7 +116,7 @@ class _Code:
 
     def pixel(self, bits: Lanes, place: int) -> Lanes:
         """The first or the second pixel of 64 bits: int32, a level a byte."""
-        shifted = self.builder.lshr(bits.value, bits.same(8 * self.channels * place)) if place else bits.value
+        shifted = self.builder.lshr(bits.value, bits.same(8 * self._apart * place)) if place else bits.value
         return Lanes(self.builder, self.builder.trunc(shifted, ir.VectorType(WORD, COUNT)))
 
     def level(self, pixel: Lanes, channel: int) -> Lanes:
@@ -257,31 +257,31 @@ def _fixed(code: _Code, row: Any, column: Any) -> Lanes:
     return _picked(code, x, y)
 
 
-def _generate(module: Any, name: str, channels: int, pixels: Pixels) -> None:
-    """A function that makes the result, row after row."""
+def _generate(module: Any, name: str, pixels: Pixels, channels: int, apart: int) -> None:
+    """A function that makes the result, row after row: bytes of gray, words of colours."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [SIZE.as_pointer()]), name)
     builder = ir.IRBuilder(function.append_basic_block())
     told = {key: builder.load(builder.gep(function.args[0], [SIZE(place)])) for place, key in enumerate(TOLD)}
-    code = _Code(builder, told, channels)
-    kept = [4 * lane + channel for lane in range(COUNT) for channel in range(channels)]
-    chosen = ir.Constant(ir.VectorType(WORD, len(kept)), kept)
+    code, size = _Code(builder, told, channels, apart), 1 if channels == 1 else 4
     with code.loop(told["rows"], 1) as row, code.loop(told["columns"], COUNT) as column:
-        made = builder.bitcast(pixels(code, row, column).value, ir.VectorType(BYTE, 4 * COUNT))
-        levels = builder.shuffle_vector(made, made, chosen)
+        made = pixels(code, row, column).value
+        if size == 1:
+            made = builder.trunc(made, ir.VectorType(BYTE, COUNT))
         place = builder.add(builder.mul(row, told["columns"]), column)
-        address = builder.add(told["out"], builder.mul(place, SIZE(channels)))
-        builder.store(levels, builder.inttoptr(address, levels.type.as_pointer()), align=1)
+        address = builder.add(told["out"], builder.mul(place, SIZE(size)))
+        builder.store(made, builder.inttoptr(address, made.type.as_pointer()), align=1)
     builder.ret_void()
 
 
-_KINDS: dict[str, Pixels] = {"pillow": _pillow, "torchvision": _torchvision, "nearest": _nearest, "fixed": _fixed}
+KINDS: dict[str, Pixels] = {"pillow": _pillow, "torchvision": _torchvision, "nearest": _nearest, "fixed": _fixed}
 
 
 @cache
-def function(kind: str, channels: int) -> Callable[[bytes], None]:
+def function(kind: str, channels: int, apart: int) -> Callable[[bytes], None]:
     """The machine code of ``pillow``, ``torchvision`` (bilinear), ``nearest`` (torchvision's) or ``fixed`` (Pillow's).
 
-    It is made when it is first asked for, in 30 ms. ctypes lets other threads run while it works.
+    Its pixels lie so many bytes apart: 1 of gray, 3 or 4 of colours; it makes 1 or 4. It is made when it is first asked
+    for, in 30 ms. ctypes lets other threads run while it works.
     """
     with suppress(RuntimeError):  # since 0.45 it happens by itself, and is an error
         binding.initialize()
@@ -289,7 +289,7 @@ def function(kind: str, channels: int) -> Callable[[bytes], None]:
     binding.initialize_native_asmprinter()
     module = ir.Module()
     module.triple = binding.get_process_triple()
-    _generate(module, kind, channels, _KINDS[kind])
+    _generate(module, kind, KINDS[kind], channels, apart)
     target = binding.Target.from_triple(module.triple).create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
     )

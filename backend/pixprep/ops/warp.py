@@ -1,8 +1,8 @@
 """Ops that turn, shear, scale and move an image after its resize: each pixel of the result looks at a place of it.
 
 ``like`` says whose formulas. ``pillow``: Pillow's ``Image.rotate`` and ``Image.transform``, which torchvision uses on
-PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. They differ by up to 127 levels. As in torchvision, a point
-and a translation are x before y, in pixels.
+PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. They differ in a third of the values of a bilinear
+rotation, at an edge by up to 191 levels. As in torchvision, a point and a translation are x before y, in pixels.
 """
 
 from __future__ import annotations
