@@ -1028,6 +1028,27 @@ MUTANTS = (
         "device/test_cuda.py::test_the_kernels_equal_the_cpu_bit_for_bit",
     ),
     Mutant(
+        "a GPU's bilinear rotation interpolates between rows alone",
+        "kernels/levels.cu",
+        "__dmul_rn(right - left, share)",
+        "0",
+        "device/test_cuda_levels.py::test_every_step_equals_the_cpus_bit_for_bit",
+    ),
+    Mutant(
+        "a step that looks elsewhere has no memory of its own on a GPU",
+        "kernels/canvases.py",
+        "size, turn = size_after([step], *size), 1 - turn",
+        "size = size_after([step], *size)",
+        "device/test_cuda_levels.py::test_what_steps_need_of_memory_does_not_overlap",
+    ),
+    Mutant(
+        "a GPU's steps are checked with the example's alone",
+        "devices/gpu.py",
+        "placements.append(_with_all_steps(placements[0], plan))",
+        "placements.append(placements[0])",
+        "device/test_gpu_engine.py::test_no_engine_changes_levels_as_the_cpu_does_not",
+    ),
+    Mutant(
         "a GPU gets machine code that it does not understand",
         "kernels/nvrtc.py",
         "{'sm' if best // 10 == capability // 10 else 'compute'}",

@@ -32,6 +32,9 @@ from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding,
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
 
+MAX_LEVELS_SIDE = 1 << 16
+"""An image whose levels change, and that has more rows or columns, is refused: a GPU's grid has no more."""
+
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
 fraction of its size. docs/decisions.md has what fewer would cost."""
@@ -462,6 +465,7 @@ class Geometry:
     def _placed_levels(self, height: int, width: int, drawing: Drawing) -> tuple[LevelStep, ...]:
         """The steps for a canvas of this size."""
         made: list[LevelStep] = []
+        _check_levels_size(height, width)
         for step in self.levels:
             rows, columns = _Span(height), _Span(width)
             these: tuple[LevelStep, ...]
@@ -473,8 +477,19 @@ class Geometry:
             else:
                 these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
             height, width = levels.size_after(these, height, width)
+            _check_levels_size(height, width)
             made.extend(these)
         return levels.folded(made)
+
+
+def _check_levels_size(height: int, width: int) -> None:
+    """Refuse what a small image may become, when one of its sides is resized, or it is turned and expands."""
+    if height * width > MAX_RESIZED_PIXELS or max(height, width) > MAX_LEVELS_SIDE:
+        raise ImageError(
+            "BAD_DIMENSIONS",
+            f"its levels would be changed at {height} x {width}; a side has at most {MAX_LEVELS_SIDE:,}, and all "
+            f"{MAX_RESIZED_PIXELS:,} pixels",
+        )
 
 
 def _take(rows: _Span, columns: _Span, fill: tuple[int, ...]) -> Take:

@@ -38,7 +38,7 @@ data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sou
 data.sources.voc
 data.read
 data.opening
-decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
+decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
 kernels.filters kernels.resample kernels.compiled kernels.warp_code
 kernels.warp
 kernels.levels

@@ -199,19 +199,14 @@ def blank(height: int, width: int, channels: int) -> U8:
 
 
 def _taken(step: Take, image: U8) -> U8:
-    height, width, channels = image.shape
-    first, last = (
-        (max(step.top, 0), max(step.left, 0)),
-        (
-            min(step.top + step.height, height),
-            min(step.left + step.width, width),
-        ),
-    )
-    seen = image[first[0] : last[0], first[1] : last[1]]
+    channels = image.shape[2]
+    top, left = max(step.top, 0), max(step.left, 0)
+    seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]
     if seen.shape[:2] != (step.height, step.width):
-        canvas = blank(step.height, step.width, channels)
+        canvas = np.empty((step.height, step.width, channels), np.uint8)
         canvas[...] = step.fill
-        top, left = first[0] - step.top, first[1] - step.left
-        canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+        if seen.size:
+            top, left = top - step.top, left - step.left
+            canvas[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
         seen = canvas
     return seen[:: -1 if step.flips[0] else 1, :: -1 if step.flips[1] else 1]
