@@ -50,7 +50,7 @@ test: .venv/.dev lint
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
-LIBRARY := applying compiled coordinates explain files new_python import_dali import_fields import_keras import_timm \
+LIBRARY := applying colours compiled coordinates explain files new_python import_dali import_fields import_keras import_timm \
     import_torchvision import_transformers import_ultralytics operators ops pipeline pipeline_file plan profiles source_coco \
     source_files source_rows source_tar source_tfrecord source_voc sources torch_profile verify
 

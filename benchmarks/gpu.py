@@ -47,6 +47,16 @@ DECODERS = ("consistent", "fastest")
 LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "fastest": 3.0}  # levels; swapped channels are further off
 CHECKED = 4  # photos of each size
 SUPPORT = {"bilinear": 1, "bicubic": 2}  # of the kernels' filters, in pixels of the smaller image
+LEVELS = {
+    "kept": [],
+    "jitter": [pp.brightness(1.2), pp.contrast(0.8), pp.saturation(1.3), pp.hue(0.05)],
+    "turned": [pp.rotate(15, filter="bilinear")],
+}
+"""What is done to the levels."""
+KERNELS = (
+    *(("bilinear", "float32", levels) for levels in LEVELS),
+    ("bicubic", "float16", "kept"),
+)
 ROTATED = 1 << 29  # bytes of pixels that a kernel's repetitions go round in, so that no cache holds them: L2 has 60 MB
 SAMPLES = 50
 COPIED = 1 << 31
@@ -203,9 +213,10 @@ def decoded(photos: Sequence[bytes]) -> list[Any]:
     return arrays
 
 
-def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str) -> dict[str, Any]:
+def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, levels: str) -> dict[str, Any]:
     """The kernels' time for a batch, and the share of the roof that the bytes they must move come to."""
-    plan = pixprep_full.pipeline(filter_name, dtype=dtype).plan.outputs["tensor"]
+    ops = pixprep_full.pipeline(filter_name, dtype=dtype).ops
+    plan = pp.Pipeline([*ops[:-2], *LEVELS[levels], *ops[-2:]]).plan.outputs["tensor"]
     assert isinstance(plan, TensorPlan)
     run = Gpu(0).kernel(plan).run
     placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
@@ -286,10 +297,8 @@ def main() -> None:
                 save()
         pixels = decoded(photos)
         for batch in arguments.batches:
-            for options in (
-                {"filter_name": "bilinear", "dtype": "float32"},
-                {"filter_name": "bicubic", "dtype": "float16"},
-            ):
+            for filter_name, dtype, levels in KERNELS:
+                options = {"filter_name": filter_name, "dtype": dtype, "levels": levels}
                 images = [pixels[index % len(pixels)] for index in range(batch)]
                 row = {"size": size, "batch": batch, **options, **kernel(images, roof, **options)}
                 results["kernels"].append(row)

@@ -1,7 +1,8 @@
 """pixprep's Loader beside its peers: one command, one JSON file, and the tables of docs/performance-training.md.
 
-    python benchmarks/train.py --quick     one workload, one thread, three rounds
-    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; about 12 minutes
+    python benchmarks/train.py --quick     one workload, with colours and without, one thread, three rounds
+    python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; the same with a jitter of
+                                           colours, 500 x 375, one thread; about 14 minutes
 
 Each contender runs in a process group of its own, by the first of this project's environments that can import it. All
 are up at once and take rounds by turns. A group is stopped (SIGSTOP) when its turn ends, so that nothing that reads
@@ -32,6 +33,7 @@ from workloads import MIXED, WORKLOADS, Workload, make, real_photos
 FOLDER = Path(__file__).parent
 ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
+OURS = ("pixprep_loader", "colour_pixprep")
 PHOTOS = 256
 BATCHES = 8  # a round: two epochs
 TRIED = 2  # batches with each number of workers
@@ -151,9 +153,11 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
 
 
 def run_cell(
-    names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str]
+    names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str], *, coloured: bool
 ) -> dict[str, Any]:
-    """The numbers of one workload and number of threads."""
+    """The numbers of one workload and number of threads, of the contenders that jitter colours, or of the others."""
+    names = {name: python for name, python in names.items() if name.startswith("colour_") == coloured}
+    title = f"{workload.name}{', colours' if coloured else ''}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         write_photos(make(workload, real_photos())[0], folder)
@@ -183,8 +187,8 @@ def run_cell(
                 "workers": group.workers,
                 "versions": group.rounds[0]["versions"],
             }
-            say(f"{workload.name}, {threads} threads, {name}: {results[name]['images_per_s']:.0f} images/s")
-    return {"workload": workload.name, "threads": threads, "contenders": results}
+            say(f"{title}, {threads} threads, {name}: {results[name]['images_per_s']:.0f} images/s")
+    return {"workload": title, "threads": threads, "contenders": results}
 
 
 def main() -> None:
@@ -195,7 +199,7 @@ def main() -> None:
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     names, absent = {}, {}
-    for name in sorted(arguments.only, key=lambda name: not name.startswith("pixprep_loader")):
+    for name in sorted(arguments.only, key=lambda name: name not in OURS):
         python, reason = measure.find(f"loaders.{name}", ENVIRONMENTS)
         if python is None:
             absent[name] = reason
@@ -210,14 +214,17 @@ def main() -> None:
         "absent": absent,
         "cells": [],
     }
-    cells = [("500x375", 1)] if arguments.quick else [(w, t) for w in ("500x375", MIXED) for t in (1, 2)]
-    for workload, threads in cells:
-        results["cells"].append(run_cell(names, WORKLOADS[workload], threads, results["rounds"], absent))
+    cells = [("500x375", 1, False), ("500x375", 1, True)]
+    if not arguments.quick:
+        cells[1:1] = [("500x375", 2, False), (MIXED, 1, False), (MIXED, 2, False)]
+    for workload, threads, coloured in cells:
+        cell = run_cell(names, WORKLOADS[workload], threads, results["rounds"], absent, coloured=coloured)
+        results["cells"].append(cell)
         measure.write(arguments, f"train-{arguments.date}{'-quick' if arguments.quick else ''}", results)
     for cell in results["cells"]:
-        ours = cell["contenders"].get("pixprep_loader")
+        ours = next((found for name, found in cell["contenders"].items() if name in OURS), None)
         for name, theirs in cell["contenders"].items():
-            if ours and name != "pixprep_loader":
+            if ours and name not in OURS:
                 ratio = measure.ratio(ours, theirs)
                 cpu = theirs["cpu_ms_per_image"] / ours["cpu_ms_per_image"]
                 say(f"{cell['workload']}, {cell['threads']} threads: {ratio:.2f} x {name} (CPU time {cpu:.2f})")

@@ -46,9 +46,12 @@ def builds():
         for resize in resizes():
             if dtype == "uint8" and resize["filter"] in PROFILES[resize["like"]].real:
                 continue
-            plan = plan_of(pp.resize(height=30, width=30, **resize), tensor, color=color)
-            for plain in (False, True):
-                made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
+            is_real = resize["filter"] in PROFILES[resize["like"]].real
+            for changes in ([], [] if is_real else [pp.contrast(1.2)]):
+                plan = plan_of(pp.resize(height=30, width=30, **resize), *changes, tensor, color=color)
+                for plain in (False, True):
+                    made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
+                made[tuple(launch.levels_options(plan))] = launch.levels_code()
     return [(code, options) for options, code in made.items()]
 
 

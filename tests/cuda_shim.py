@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from pixprep.kernels import launch
+from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.cpu import CpuKernel
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
@@ -24,6 +25,11 @@ def build(plan, folder, *, sanitize=False, plain=False):
     """The shim for a plan's types, as a loaded library."""
     code, options = launch.code(plan, plain=plain), launch.options(plan, plain=plain)
     return build_code(code, options, folder, sanitize=sanitize)
+
+
+def build_levels(plan, folder, *, sanitize=False):
+    """The shim of what changes levels, for a plan's types."""
+    return build_code(launch.levels_code(), launch.levels_options(plan), folder, sanitize=sanitize)
 
 
 def build_code(code, options, folder, *, sanitize=False):
@@ -48,9 +54,13 @@ def build_code(code, options, folder, *, sanitize=False):
 
 def build_all(plans, folder, *, sanitize=False):
     """Build the shims for all of the plans beforehand, two at a time."""
-    variants = {tuple(launch.options(plan)): plan for plan in plans}
+    makers = {}
+    for plan in plans:
+        makers[tuple(launch.options(plan))] = build, plan
+        if needs_canvases(plan):
+            makers[("levels", *launch.levels_options(plan))] = build_levels, plan
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda plan: build(plan, folder, sanitize=sanitize), variants.values()))
+        list(pool.map(lambda one: one[0](one[1], folder, sanitize=sanitize), makers.values()))
 
 
 def odd(image, index):
@@ -83,54 +93,82 @@ class Room:
         return self.between.ctypes.data
 
 
-def prepare(plan, images, outs, *, room, **options):
-    """The launch of a plan; images of one size share a placement, as in a batch."""
-    pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
+def placed(plan, images):
+    """The placement of each; images of one size share it, as in a batch."""
     placements = {image.shape[:2]: plan.geometry.place(*image.shape[:2]) for image in images}
+    return [placements[image.shape[:2]] for image in images]
+
+
+def prepare(plan, images, outs, *, room, placements=None, **options):
+    """The launch of a plan."""
+    pixels = [launch.PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     tensors = [out.ctypes.data for out in outs]
-    return launch.prepare(plan, pixels, [placements[i.shape[:2]] for i in images], tensors, room=room, **options)
+    return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
 
 
-def run(library, plan, images, *, plain=False, spoil=None):
-    """The tensors of uint8 (height, width, channels) images, by the real kernels; ``spoil`` may change the launch."""
+def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, spoil=None):
+    """The tensors of uint8 (height, width, channels) images, by the real kernels.
+
+    Args:
+        library: of ``build``.
+        plan: which.
+        images: on the host.
+        placements: of the images, in place of the plan's own.
+        levels: of ``build_levels``, where the plan needs it.
+        plain: as the library is.
+        middle_bytes: see ``launch.prepare``.
+        spoil: may change the launch.
+    """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
     room = Room()  # which must live until the end
-    prepared = prepare(plan, images, outs, room=room, plain=plain)
+    prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
     if spoil:
         spoil(prepared)
-    constants = launch.constants(plan)
-    struct = launch.plan_struct(plan, constants.ctypes.data)
-    (part,) = prepared.parts
-    grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid)]
-    address = ctypes.c_void_p(prepared.images.ctypes.data)
+    passes = canvas_plan(plan)
+    constants = [launch.constants(each) for each in (passes, plan)]
+    passes_struct, struct = (
+        launch.plan_struct(each, those.ctypes.data) for each, those in zip((passes, plan), constants, strict=True)
+    )
     poison(guards)
-    library.run_first_pass(grids[0], address)
-    library.run_second_pass(grids[1], address, ctypes.c_void_p(struct.ctypes.data))
+    for part in prepared.parts:
+        grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
+        address = ctypes.c_void_p(prepared.images.ctypes.data + part.first * launch.IMAGE.itemsize)
+        library.run_first_pass(grids[0], address)
+        canvases = prepared.memory.ctypes.data + (part.canvases or 0)
+        passes_struct["canvases"] = canvases
+        library.run_second_pass(grids[1], address, ctypes.c_void_p(passes_struct.ctypes.data))
+        if part.canvases is not None:
+            levels.run_change_levels(grids[2], ctypes.c_void_p(canvases), ctypes.c_void_p(struct.ctypes.data))
     poison(guards, undo=True)
     return outs
 
 
-def expected(plan, images):
+def expected(plan, images, placements=None):
     """The same by the CPU kernel, whose equality with Pillow has tests of its own."""
     kernel = CpuKernel(plan)
     outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
-    kernel.run(padded, [plan.geometry.place(*image.shape[:2]) for image in images], outs, range(len(outs)))
+    kernel.run(padded, placements or placed(plan, images), outs, range(len(outs)))
     return outs
 
 
 def sanitized(folder):
-    """Every seventh case, each time with another geometry; a write or read outside ends the process with its report."""
+    """Every seventh case, each time with another geometry, and lists of level steps.
+
+    A write or read outside ends the process with its report.
+    """
     from cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
+    from level_cases import cases as level_cases  # noqa: PLC0415
 
     count = 0
     with synthetic_library():
-        made = list(cases(every=7))
-        build_all((plan for plan, _ in made), folder, sanitize=True)
-        for plan, images in made:
-            found = run(build(plan, folder, sanitize=True), plan, images)
-            for ours, theirs in zip(found, expected(plan, images), strict=True):
+        made = [*((plan, images, None) for plan, images in cases(every=7)), *level_cases()]
+        build_all((plan for plan, *_ in made), folder, sanitize=True)
+        for plan, images, placements in made:
+            levels = build_levels(plan, folder, sanitize=True) if needs_canvases(plan) else None
+            found = run(build(plan, folder, sanitize=True), plan, images, placements=placements, levels=levels)
+            for ours, theirs in zip(found, expected(plan, images, placements), strict=True):
                 assert np.array_equal(ours, theirs)
                 count += 1
     sys.stdout.write(f"{count} images\n")

@@ -25,6 +25,7 @@ from pixprep.kernels.nvrtc import Compiled
 
 TURN = threading.Lock()  # the shim is one GPU: its threads and shared memory are static
 FREE = 100 << 30  # bytes of its memory
+COPIED = set()  # where in the host's memory something may still be read, until somebody synchronizes
 
 
 class CUDARuntimeError(RuntimeError):
@@ -37,6 +38,8 @@ class Pointer:
 
     def copy_from_host_async(self, source, n_bytes, stream):
         assert isinstance(source, int)
+        assert source not in COPIED, "the host's memory may still be read for an earlier copy"
+        COPIED.add(source)
         assert isinstance(stream, Stream)
         ctypes.memmove(self.ptr, source, n_bytes)
 
@@ -67,6 +70,7 @@ class Array(np.ndarray):
 
     def get(self):
         assert self.flags.c_contiguous
+        synchronize()
         return np.array(self)
 
     def __setitem__(self, key, value):
@@ -174,6 +178,9 @@ class Event:
         self.stream = stream
         self.time = perf_counter()
 
+    def synchronize(self):
+        synchronize()
+
 
 class MemoryPool:
     def free_all_blocks(self):
@@ -183,6 +190,7 @@ class MemoryPool:
 def synchronize():
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
+    COPIED.clear()
 
 
 RUNTIME = SimpleNamespace(
@@ -214,7 +222,7 @@ def modules(folder):
             run = getattr(cuda_shim.build_code(code, self._options, folder), f"run_{name}")
 
             def launch(grid, block, args):
-                assert block == (64, 4)
+                assert block == ((512,) if name == "change_levels" else (64, 4))
                 pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in args]
                 with TURN:
                     run((ctypes.c_uint * 3)(*grid), *pointers)
@@ -254,7 +262,7 @@ def compiler():
     """A ``pixprep.kernels.nvrtc`` whose image is the code, for ``Module``."""
 
     def compiled(code, options, *, capability, cuda):
-        assert "second_pass" in code
+        assert "second_pass" in code or "change_levels" in code
         assert (capability, cuda) == (90, 13)
         return Compiled(json.dumps([code, options]).encode(), "")
 

@@ -3,6 +3,7 @@
 import random
 from functools import cache
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -40,6 +41,11 @@ def refusal(importer, *arguments, **options):
     with pytest.raises(PipelineError) as caught:
         importer(*arguments, **options)
     return str(caught.value)
+
+
+def only(op, side):
+    """The same op on one side; None: on both."""
+    return msgspec.structs.replace(op, only=side)
 
 
 def damaged(whole, count=300):

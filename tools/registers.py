@@ -26,6 +26,7 @@ def main() -> None:
             for (_, options), kernels in zip(builds, found, strict=True):
                 file = "plain" if any("REAL_VALUES" in option for option in options) else "fast"
                 for kernel, usage in kernels.items():
+                    file = "levels" if kernel == "change_levels" else file
                     rows.setdefault(f"{file}.cu {kernel}", []).append(usage)
                     if usage.spilled or usage.stack:
                         spilling.append(f"sm_{capability} {kernel} {' '.join(options)}: {usage}")

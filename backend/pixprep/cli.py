@@ -255,6 +255,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="of the library's importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
     )
+    import_.add_argument(
+        "--training",
+        metavar="SOURCE",
+        help="where the library's importer finds the training side: train.py:NAME of torchvision, arguments.json of "
+        "timm's create_transform, model.keras",
+    )
     import_.add_argument("--image", **_PHOTO)
     import_.add_argument("--force", **_FORCE)
 

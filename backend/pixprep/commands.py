@@ -104,7 +104,7 @@ def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool
 
 
 def import_pipeline(
-    *, source: str, file: Path, option: Sequence[tuple[str, Any]], image: Path | None, force: bool
+    *, source: str, file: Path, option: Sequence[tuple[str, Any]], training: str | None, image: Path | None, force: bool
 ) -> int:
     """Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...
 
@@ -115,7 +115,8 @@ def import_pipeline(
     if file.exists() and not force:
         raise PixprepError(f"{file}: exists already; --force writes over it")
     photo = _photo(image)
-    pipeline = importers.import_pipeline(source, **dict(option))
+    options = {**dict(option), **({} if training is None else {"training": training})}
+    pipeline = importers.import_pipeline(source, **options)
     with named(file, "cannot be written"):
         pipeline.save(file)
     origin = pipeline.origin

@@ -8,8 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, inputs, levels, ops, plan
+from pixprep import augment, draw, inputs, levels, motion, ops, plan, policies
+from pixprep.blurring import Blur
+from pixprep.erasing import Erasing
 from pixprep.errors import PipelineError, unreachable
+from pixprep.levels import LevelStep
 from pixprep.operators import Operator, find
 from pixprep.ops import as_tuple
 from pixprep.plan import (
@@ -47,6 +50,7 @@ class Lowered:
         fill: the colour of the margins so far; None: there is none.
         levels: what is done to the levels.
         arithmetic: what is done to the value.
+        erasures: what is done to the tensor.
         operators: that ``extern`` may name, see ``operators.find``.
     """
 
@@ -57,6 +61,7 @@ class Lowered:
     fill: tuple[int, ...] | inputs.Fill | None = None
     levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
+    erasures: tuple[Erasing, ...] = ()
     operators: tuple[Operator | str, ...] = ()
 
     @property
@@ -64,20 +69,24 @@ class Lowered:
         """Without a resize every step counts as one after it."""
         fill = self.fill if isinstance(self.fill, inputs.Fill) else None
         if self.resize is None:
-            return Geometry((), None, self.before, self.levels, fill=fill)
-        return Geometry(self.before, self.resize, self.after, self.levels, fill=fill)
+            return Geometry((), None, self.before, self.levels, self.erasures, fill=fill)
+        return Geometry(self.before, self.resize, self.after, self.levels, self.erasures, fill=fill)
 
     def then(self, step: GeometryStep, *, fill: ops.Fill | None = None) -> Lowered:
         """With one more step, which may leave a margin of a colour.
 
         Raises:
-            PipelineError: there is a margin of another colour.
+            PipelineError: there is a margin of another colour, or what must come after.
         """
+        if self.erasures:
+            raise PipelineError("must come before random_erasing, which is done to the tensor")
         if not self._changes_places(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
                 raise PipelineError("a colour that comes with the image must come before what changes the levels")
             if isinstance(step, inputs.Box):
                 raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
+            if isinstance(step, draw.IouCrop):
+                raise PipelineError("must come before what changes the levels: it chooses its window by the boxes")
             return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
         colour = self.fill
         if fill is not None:
@@ -121,6 +130,10 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
     Raises:
         PipelineError: the op is right by itself, but does not fold with what comes before it.
     """
+    if isinstance(op, ops.RandomColorOp):
+        return before.do(augment.Sometimes(key=key, p=op.p, those=(_level_step(op),)))
+    if isinstance(op, ops.ColorOp):
+        return before.do(_level_step(op))
     match op:
         case ops.Resize():
             return _resized(before, _resize(op), op)
@@ -197,12 +210,6 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     trials=op.trials,
                 )
             )
-        case ops.Brightness():
-            return before.do(levels.brightness(op.factor, op.like))
-        case ops.Contrast():
-            return before.do(levels.Blend("mean", op.factor, op.like))
-        case ops.Saturation():
-            return before.do(levels.Blend("own", op.factor, op.like))
         case ops.ColorJitter():
             return before.do(
                 augment.Jitter(
@@ -215,11 +222,47 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                 )
             )
         case ops.Extern():
-            step = find(op.operator, op.version, before.operators).use(op.fields)
-            if step.operator.place == "tensor":
-                raise PipelineError(f"{step.operator} takes a tensor: it stands right behind tensor")
-            return before.do(step)
+            call = find(op.operator, op.version, before.operators).use(op.fields)
+            if call.operator.place == "tensor":
+                raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
+            return before.do(call)
+        case ops.RandAugment():
+            return before.do(_policy(op, before, key, table="rand", count=op.num_ops, magnitude=op.magnitude))
+        case ops.TrivialAugment():
+            return before.do(_policy(op, before, key, table="trivial", count=1, magnitude=None))
+        case ops.Rotate():
+            return before.do(motion.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=_look(op, before)))
+        case ops.RandomRotate():
+            return before.do(motion.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
+        case ops.Affine():
+            what = motion.Motion(op.angle, op.translate, op.scale, op.shears)
+            return before.do(motion.AffineMap(motion=what, look=_look(op, before)))
+        case ops.RandomAffine():
+            return before.do(
+                motion.RandomAffineMap(
+                    key=key,
+                    degrees=op.span,
+                    translate=op.translate or (0.0, 0.0),
+                    scale=op.scale or (1.0, 1.0),
+                    shear=op.shears,
+                    look=_look(op, before),
+                )
+            )
+        case ops.RandomSharpness():
+            step = levels.Filter("sharpness", op.like, op.factor)
+            return before.do(augment.Sometimes(key=key, p=op.p, those=(step,)))
+        case ops.Sharpness():
+            return before.do(levels.Filter("sharpness", op.like, op.factor))
+        case ops.GaussianBlur():
+            of_y, of_x = op.sigmas
+            return before.do(Blur(key="", taps=op.taps, sigma=((of_y, of_y), (of_x, of_x))))
+        case ops.RandomGaussianBlur():
+            return before.do(Blur(key=key, p=op.p, taps=op.taps, sigma=(op.span, op.span)))
+        case ops.RandomErasing():
+            return _erased(op, before, image, key)
         case ops.Normalize():
+            if before.erasures:
+                raise PipelineError("must come before random_erasing, which is done to its values")
             return replace(before, arithmetic=_with(op, before.arithmetic, image.channels))
         case _ as never:
             return unreachable(never)
@@ -245,6 +288,11 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
         case ops.OriginalSize():
             return SizePlan(spec=spec)
         case ops.Transform():
+            if before.geometry.may_warp:
+                raise PipelineError(
+                    "four numbers cannot say where a pixel came from after a rotation or an affine map: "
+                    "put it before, or move boxes by the op boxes"
+                )
             return TransformPlan(spec=spec, geometry=before.geometry)
         case _ as never:
             return unreachable(never)
@@ -361,6 +409,63 @@ def _check_reduced(op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> No
                 f'{field} contradicts "reduced": true of decode, which changes pixels: '
                 f'write {remedy}, or leave "reduced" out'
             )
+
+
+def _level_step(op: ops.ColorOp) -> LevelStep:
+    """What an op, or a random one of its kind, does to an image."""
+    match op:
+        case ops.Brightness():
+            return levels.brightness(op.factor, op.like)
+        case ops.Contrast():
+            return levels.Blend("mean", op.factor, op.like)
+        case ops.Saturation():
+            return levels.Blend("own", op.factor, op.like)
+        case ops.Hue():
+            return levels.Hue(op.factor, op.like)
+        case ops.Grayscale():
+            return levels.grayscale(op.like)
+        case ops.Gamma():
+            return levels.gamma(op.gamma, op.gain, op.like)
+        case ops.Posterize():
+            return levels.posterize(op.bits)
+        case ops.Solarize():
+            return levels.solarize(op.threshold)
+        case ops.Autocontrast():
+            return levels.Tone("autocontrast", op.like)
+        case ops.Equalize():
+            return levels.Tone("equalize", "pillow")
+        case ops.Invert():
+            return levels.inverted()
+        case _ as never:
+            return unreachable(never)
+
+
+def _policy(
+    op: ops.PolicyOp, before: Lowered, key: str, *, table: policies.Table, count: int, magnitude: int | None
+) -> policies.Policy:
+    return policies.Policy(
+        key=key,
+        table=table,
+        count=count,
+        magnitude=magnitude,
+        bins=op.num_magnitude_bins,
+        look=motion.Look(filter=op.filter, fill=None if op.fill is None else before.colour(op.fill), like=op.like),
+    )
+
+
+def _look(op: ops.WarpOp, before: Lowered) -> motion.Look:
+    return motion.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
+
+
+def _erased(op: ops.RandomErasing, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+    """Levels that are erased, or values of the tensor."""
+    is_levels = image.values == "levels"
+    values = as_tuple(op.value)
+    those = (
+        before.colour(tuple(map(int, values))) if is_levels else values * (image.channels if len(values) == 1 else 1)
+    )
+    step = Erasing(key=key, p=op.p, scale=op.scale, ratio=op.ratio, count=op.counts, values=those)
+    return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
 
 
 def _canvas(op: ops.Pad | ops.Letterbox) -> Window:

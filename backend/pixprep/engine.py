@@ -363,7 +363,8 @@ class Engine:
                     array[index] = image.placed.height, image.placed.width
             case TransformPlan():
                 for index, image in images.items():
-                    array[index] = image.placed.placements[name].transform
+                    scale_x, _, offset_x, _, scale_y, offset_y = image.placed.placements[name].matrix
+                    array[index] = scale_y, scale_x, offset_y, offset_x
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]

@@ -199,6 +199,7 @@ def _geometry(geometry: Geometry) -> Iterator[str]:
         yield _step(each.step) if isinstance(each, Move) else str(each)
     if geometry.fill is not None:
         yield f'margins of the colour that "{geometry.fill.input}" says'
+    yield from map(str, geometry.erasures)
 
 
 def _step(step: GeometryStep) -> str:

@@ -257,16 +257,16 @@ def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
 
 def _placed(found: Preview, shown: Shown) -> Panel:
     """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
-    height, width = shown.placement.canvas
+    height, width = shown.placement.size
     pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels)], 0, 255)
     words = [f"{text[0].upper()}{text[1:]}." for text in geometry_words(shown.plan.geometry)] or ["As it is."]
 
     frame = None
-    if shown.margin and not shown.is_empty:
+    if shown.margin and not shown.is_empty and not shown.is_moved:
         scales = (pixels.shape[0] / height, pixels.shape[1] / width) * 2
         top, left, bottom, right = (round(edge * scale) for edge, scale in zip(shown.window, scales, strict=True))
         frame = (top, left, bottom, right)
-    if shown.margin:
+    if shown.margin and not shown.is_moved:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
         words.append(f"The margin has level {', '.join(map(str, fill))}.")
     return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)
@@ -280,6 +280,7 @@ def _done(found: Preview, shown: Shown) -> str:
         "resized": place.resized != place.laid,
         "mirrored": place.mirrors != place.flips,
         "padded": shown.margin > 0,
+        "changed": bool(place.levels),
     }
     return ", ".join(word for word, is_done in steps.items() if is_done) or "as it is"
 

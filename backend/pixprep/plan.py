@@ -23,9 +23,10 @@ import numpy.typing as npt
 from pixprep import draw, inputs, levels
 from pixprep.augment import Augment
 from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
+from pixprep.erasing import Erasing
 from pixprep.errors import ImageError, PipelineError
 from pixprep.inputs import Given, InputStep
-from pixprep.levels import LevelStep, Take
+from pixprep.levels import Erase, LevelStep, Matrix, Take, Warp
 from pixprep.operators import Extern
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import (
@@ -45,6 +46,9 @@ from pixprep.spec import (
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
+
+MAX_LEVELS_SIDE = 1 << 16
+"""An image whose levels change, and that has more rows or columns, is refused: a GPU's grid has no more."""
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
@@ -228,6 +232,7 @@ class Placement(NamedTuple):
         margins: (top, left, bottom, right) of the mirrored box, before the resize.
         levels: what is then done to the canvas, fill and all.
         fill: their level, and that of the canvas, for each channel of the tensor, where an input says it.
+        erasures: what is then done to the tensor; the values are those of its channels.
     """
 
     box: tuple[int, int, int, int]
@@ -242,6 +247,21 @@ class Placement(NamedTuple):
     margins: tuple[int, int, int, int] = NO_MARGINS
     fill: tuple[int, ...] | None = None
     levels: tuple[LevelStep, ...] = ()
+    erasures: tuple[Erase, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(rows, columns) of the tensor."""
+        return levels.size_after(self.levels, *self.canvas)
+
+    @property
+    def matrix(self) -> Matrix:
+        """Where a point of the image lies in the tensor, in continuous pixel coordinates."""
+        scale_y, scale_x, offset_y, offset_x = self.transform
+        whole: Matrix = (scale_x, 0.0, offset_x, 0.0, scale_y, offset_y)
+        for forward, _ in levels.motions(self.levels, *self.canvas):
+            whole = levels.joined(whole, forward)
+        return whole
 
     @property
     def laid(self) -> tuple[int, int]:
@@ -410,24 +430,35 @@ class Geometry:
     resize: Resize | None
     after: tuple[GeometryStep, ...]
     levels: tuple[LevelsStep, ...] = ()
+    erasures: tuple[Erasing, ...] = ()
     fill: inputs.Fill | None = None
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
-        """All of them, those after levels as they are."""
+        """All that are done to an image, those after levels as they are."""
         return (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
 
     @property
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image by what is drawn."""
-        return tuple(
-            step for step in self._steps if not isinstance(step, Window | Flip | InputStep | LevelStep) and step.key
-        )
+        given = Window | Flip | InputStep | LevelStep
+        return (*(step for step in self._steps if not isinstance(step, given) and step.key), *self.erasures)
 
     @property
     def takes_inputs(self) -> bool:
         """Whether a step's numbers come with the image."""
         return self.fill is not None or any(isinstance(step, InputStep) for step in self._steps)
+
+    @property
+    def may_warp(self) -> bool:
+        """Whether it may turn an image, so that its boxes are no boxes any more."""
+        still = Move | Erasing
+        return any(
+            isinstance(step, Warp)
+            if isinstance(step, LevelStep)
+            else not (isinstance(step, still) or step.keeps_places)
+            for step in self.levels
+        )
 
     @property
     def is_padded(self) -> bool:
@@ -472,6 +503,7 @@ class Geometry:
             )
         for step in self.after:
             _apply(step, rows, columns, drawing)
+        done = self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else ()
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -483,12 +515,21 @@ class Geometry:
             canvas=(rows.canvas, columns.canvas),
             margins=margins,
             fill=drawing.fill(self.fill) if self.fill else None,
-            levels=self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else (),
+            levels=done,
+            erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing),
+        )
+
+    def _placed_erasures(self, height: int, width: int, drawing: Drawing) -> tuple[Erase, ...]:
+        """The rectangles of a tensor of this size."""
+        rows, columns = _Span(height), _Span(width)
+        return tuple(
+            erase for step in self.erasures for erase in step.steps(drawing.words(step, rows, columns), height, width)
         )
 
     def _placed_levels(self, height: int, width: int, drawing: Drawing) -> tuple[LevelStep, ...]:
         """The steps for a canvas of this size."""
         made: list[LevelStep] = []
+        _check_levels_size(height, width)
         for step in self.levels:
             rows, columns = _Span(height), _Span(width)
             these: tuple[LevelStep, ...]
@@ -500,8 +541,19 @@ class Geometry:
             else:
                 these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
             height, width = levels.size_after(these, height, width)
+            _check_levels_size(height, width)
             made.extend(these)
         return levels.folded(made)
+
+
+def _check_levels_size(height: int, width: int) -> None:
+    """Refuse what a small image may become, when one of its sides is resized, or it is turned and expands."""
+    if height * width > MAX_RESIZED_PIXELS or max(height, width) > MAX_LEVELS_SIDE:
+        raise ImageError(
+            "BAD_DIMENSIONS",
+            f"its levels would be changed at {height} x {width}; a side has at most {MAX_LEVELS_SIDE:,}, and all "
+            f"{MAX_RESIZED_PIXELS:,} pixels",
+        )
 
 
 def _take(rows: _Span, columns: _Span, fill: tuple[int, ...]) -> Take:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ import numpy.typing as npt
 
 from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.engine import Engine
+from pixprep.kernels.levels import done
+from pixprep.levels import Matrix, Take, Warp, joined, motions
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
 from pixprep.plan import Placement, TensorPlan
@@ -49,7 +52,10 @@ class Shown:
 
     @property
     def window(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing."""
+        """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing.
+
+        What is done to the levels may move it: see ``is_moved``.
+        """
         (top, left), region = self.placement.at, self.placement.region
         bottom, right = top + region[2] - region[0], left + region[3] - region[1]
         if any(self.placement.margins):  # the region reaches as far as the filter does, the photo less far
@@ -60,23 +66,41 @@ class Shown:
         return top, left, bottom, right
 
     @property
+    def is_moved(self) -> bool:
+        """Whether the tensor is more than the canvas with other levels: turned, sheared, or a part of it."""
+        return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing of the photo is seen."""
         top, left, bottom, right = self.window
-        return top == bottom or left == right
+        return top == bottom or left == right or not (self._mask is None or self._mask.any())
 
     @property
     def margin(self) -> float:
-        """The share of the canvas that is not photo."""
+        """The share of the tensor that is not photo."""
+        if self._mask is not None:
+            return 1 - float(self._mask.mean())
         top, left, bottom, right = self.window
         height, width = self.placement.canvas
         return 1 - (bottom - top) * (right - left) / (height * width)
+
+    @cached_property
+    def _mask(self) -> npt.NDArray[np.bool_] | None:
+        """Where photo is, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
+        if not self.is_moved:
+            return None
+        top, left, bottom, right = self.window
+        canvas = np.zeros((*self.placement.canvas, 1), np.uint8)
+        canvas[top:bottom, left:right] = 255
+        moving = [step._replace(fill=(0,)) for step in self.placement.levels if isinstance(step, Warp | Take)]
+        return done(moving, canvas)[:, :, 0] >= 128
 
     @property
     def source(self) -> tuple[float, float, float, float]:
         """(top, left, bottom, right) of what is seen, in the pixels of the decoded photo."""
         *scales, y, x = self.placement.transform
-        top, left, bottom, right = self.window
+        top, left, bottom, right = self._window_of_tensor
         if any(self.placement.margins):  # the photo may end within a pixel
             top, left, (bottom, right) = 0, 0, self.placement.canvas
         rows, columns = (
@@ -90,10 +114,31 @@ class Shown:
             )
         return rows[0], columns[0], rows[1], columns[1]
 
+    @property
+    def _window_of_tensor(self) -> tuple[float, float, float, float]:
+        """What of ``window`` the tensor shows, as (top, left, bottom, right) of the canvas around it."""
+        top, left, bottom, right = map(float, self.window)
+        if self._mask is not None and not self.is_empty:
+            whole: Matrix = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+            for motion, _ in motions(self.placement.levels, *self.placement.canvas):
+                whole = joined(whole, motion)
+            (a, b, c), (d, e, f), _ = np.linalg.inv([whole[:3], whole[3:], (0, 0, 1)]).tolist()
+            rows, columns = np.nonzero(self._mask)
+            x, y = np.array([columns.min(), columns.max() + 1]), np.array([rows.min(), rows.max() + 1])
+            xs, ys = a * x + b * y[:, None] + c, d * x + e * y[:, None] + f
+            top, left = max(top, ys.min()), max(left, xs.min())
+            bottom, right = min(bottom, ys.max()), min(right, xs.max())
+        return top, left, bottom, right
+
     def of_photo(self, pixels: Array) -> Array:
-        """What of ``tensor`` or ``levels`` is photo, and no margin; all of it where nothing of the photo is seen."""
+        """What of ``tensor`` or ``levels`` is photo, and no margin; all of it where nothing of the photo is seen.
+
+        Where it is no rectangle, its pixels stand one below the other.
+        """
+        if self.is_empty:
+            return pixels
         top, left, bottom, right = self.window
-        return pixels if self.is_empty else pixels[top:bottom, left:right]
+        return pixels[top:bottom, left:right] if self._mask is None else pixels[self._mask][:, None]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@
 The task is torchvision's ImageNet training preset: a random resized crop of 224 with area 0.08 to 1 and aspect 3/4 to
 4/3, bilinear and antialiased, a random flip, ``(level / 255 - mean) / std``; shuffled, whole batches only. ``folder``
 has a folder ``files`` with a folder of JPEGs for each class, and ``shard.tar`` with the same in WebDataset's form.
+``colour_*`` add a jitter of brightness, contrast, saturation and hue after the flip.
 """
 
 from __future__ import annotations
@@ -16,3 +17,4 @@ from __future__ import annotations
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE, BATCH = 224, 64
 AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
+JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}

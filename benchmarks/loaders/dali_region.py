@@ -14,13 +14,14 @@ PACKAGES = dali_crop.PACKAGES
 WORKERS = ()
 
 
+def images(encoded: Any) -> Any:
+    """The random window, resized."""
+    crop = {"random_area": AREA, "random_aspect_ratio": ASPECT}
+    decoded = fn.decoders.image_random_crop(encoded, output_type=types.RGB, jpeg_fancy_upsampling=True, **crop)
+    return fn.resize(decoded, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)
+
+
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
     """See ``loaders``."""
     del workers
-
-    def images(encoded: Any) -> Any:
-        crop = {"random_area": AREA, "random_aspect_ratio": ASPECT}
-        decoded = fn.decoders.image_random_crop(encoded, output_type=types.RGB, jpeg_fancy_upsampling=True, **crop)
-        return fn.resize(decoded, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)
-
     return dali_crop.endless(folder, threads, images)

@@ -17,7 +17,7 @@ def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any
     """See ``loaders``."""
     del workers
     paths = sorted((folder / "files").glob("*/*.jpg"))
-    engine = pp.Engine(pixprep_loader.PIPELINE, threads=threads)
+    engine = pp.Engine(pixprep_loader.pipeline(), threads=threads)
     epoch = 0
     while True:
         for first in range(0, len(paths) - BATCH + 1, BATCH):

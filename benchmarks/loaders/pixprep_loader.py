@@ -11,23 +11,28 @@ from loaders import AREA, ASPECT, BATCH, MEAN, SIDE, STD
 
 PACKAGES = ("pixprep", "numpy", "simplejpeg", "llvmlite")
 WORKERS = ()
-PIPELINE = pp.Pipeline(
-    [
-        pp.decode(),
-        pp.random_resized_crop(height=SIDE, width=SIDE, scale=AREA, ratio=ASPECT),
-        pp.random_flip(),
-        pp.resize(256, only="serving"),
-        pp.center_crop(SIDE, only="serving"),
-        pp.normalize(mean=MEAN, std=STD),
-        pp.tensor(),
-    ]
-).for_training()
 
 
-def endless(folder: Path, threads: int, **options: Any) -> Iterator[tuple[Any, Any]]:
+def pipeline(*colours: Any) -> pp.Pipeline:
+    """The training side; something may be done to the colours after the flip."""
+    return pp.Pipeline(
+        [
+            pp.decode(),
+            pp.random_resized_crop(height=SIDE, width=SIDE, scale=AREA, ratio=ASPECT),
+            pp.random_flip(),
+            pp.resize(256, only="serving"),
+            pp.center_crop(SIDE, only="serving"),
+            *colours,
+            pp.normalize(mean=MEAN, std=STD),
+            pp.tensor(),
+        ]
+    ).for_training()
+
+
+def endless(folder: Path, threads: int, *colours: Any, **options: Any) -> Iterator[tuple[Any, Any]]:
     """Epochs of a Loader."""
     source = pp.read.files(folder / "files")
-    loader = pp.Loader(source, PIPELINE, batch_size=BATCH, shuffle=True, threads=threads, **options)
+    loader = pp.Loader(source, pipeline(*colours), batch_size=BATCH, shuffle=True, threads=threads, **options)
     while True:
         for batch in loader:
             yield batch["tensor"], batch["label"]

@@ -18,12 +18,13 @@ PACKAGES = ("torch", "torchvision", "pillow")
 WORKERS = {1: (0, 1, 2), 2: (1, 2, 3)}
 
 
-def transform() -> v2.Compose:
-    """What each Pillow image goes through."""
+def transform(*colours: v2.Transform) -> v2.Compose:
+    """What each Pillow image goes through; something may be done to its colours after the flip."""
     return v2.Compose(
         [
             v2.RandomResizedCrop(SIDE, antialias=True),
             v2.RandomHorizontalFlip(),
+            *colours,
             v2.PILToTensor(),
             v2.ToDtype(torch.float32, scale=True),
             v2.Normalize(MEAN, STD),

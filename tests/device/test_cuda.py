@@ -364,7 +364,7 @@ def test_images_are_launched_in_parts_that_have_room_between_the_passes(most):
     assert len(room.between) <= max(most, launch.ALIGNMENT * -(-sizes.max() // launch.ALIGNMENT))
     assert [part.first for part in prepared.parts] == [0, *(part.last for part in prepared.parts[:-1])]
     assert prepared.parts[-1].last == len(batch)
-    for first, last, first_grid, second_grid in prepared.parts:
+    for first, last, first_grid, second_grid, _ in prepared.parts:
         assert first_grid[2] == second_grid[2] == last - first > 0
         ends = begins[first:last] + sizes[first:last]
         assert begins[first] == 0

@@ -18,6 +18,8 @@ from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, ren
 from images import jpeg as encode
 from pixprep import cli, kernels
 from pixprep.decoders import samples, structure
+from pixprep.kernels import launch
+from pixprep.kernels.cpu import CpuKernel
 from pixprep.serve import doctor
 from pixprep.triton.warm_up import warm_up
 
@@ -491,6 +493,20 @@ def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
         assert {event.stream for event in fake.waited_for} == {callers}
 
 
+def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
+    """By the same thread, which has not waited for its stream: the fake refuses to write what is still being read."""
+    plan = PIPELINE.plan.outputs["tensor"]
+    pixels = [noise(50 + index, 70, seed=index) for index in range(3)]
+    expected = np.empty((3, *plan.spec.shape), plan.spec.dtype)
+    placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    padded = [np.dstack([image, image[:, :, :1]]) for image in pixels]
+    CpuKernel(plan).run(padded, placements, expected, range(3))
+    kernel, outs = gpu.Gpu(0).kernel(plan), gpu.cupy.empty(expected.shape, plan.spec.dtype)
+    for index, image in enumerate(pixels):
+        kernel.run([gpu.cupy.asarray(image)], [placements[index]], outs, [index])
+    assert np.array_equal(outs.get(), expected)
+
+
 def test_a_closed_engine_has_no_threads_and_no_decoder_any_more(gpu):
     before = threading.active_count()
     with on_gpu() as engine:
@@ -904,6 +920,103 @@ def test_random_geometry_is_the_cpus(name, gpu):  # noqa: ARG001
         assert len(np.unique(ours["tensor"][:40].reshape(40, -1), axis=0)) == 40
         with pytest.raises(pp.PipelineError, match="random ops need numbers"):
             engine.run_batch(images)
+
+
+JITTER = pp.color_jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.2)
+TENSOR = pp.tensor(only="training")
+CHANGED = {
+    "jitter, mirrored and cropped": ({}, [pp.random_resized_crop(48, 40), pp.random_flip(), JITTER, TENSOR]),
+    "the whole image, then a window": ({"color": "bgr"}, [pp.resize(60), JITTER, pp.random_crop(50), TENSOR]),
+    "rotated to other sizes": (
+        {},
+        [pp.random_zoom_out(fill=9), pp.resize(48), pp.random_rotate(40, expand=True, fill=(9, 3, 77)),
+         pp.random_autocontrast(), pp.random_equalize(), pp.random_gray(), pp.center_crop(44, 50),
+         pp.tensor(only="training", dtype="float16", layout="hwc")],
+    ),
+    "affine, by torchvision": (
+        {},
+        [pp.resize(height=40, width=44), pp.random_affine(30, translate=(0.1, 0.2), scale=(0.8, 1.3), shear=9,
+         filter="bilinear", like="torchvision"), pp.random_gaussian_blur(5), pp.random_sharpness(2), JITTER, TENSOR],
+    ),
+    "gray": ({"color": "gray"}, [pp.resize(50), JITTER, pp.random_rotate(20), pp.center_crop(40), TENSOR]),
+    "erased, of levels and of values": (
+        {},
+        [pp.resize(height=40, width=44), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
+         pp.random_erasing(p=0.9, value=-1.5), TENSOR],
+    ),
+    "erased, values without levels": (
+        {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1), TENSOR]
+    ),
+    "by the plain kernels": ({}, [pp.resize(height=40, width=36, like="opencv"), JITTER, TENSOR]),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("most", [None, 60_000], ids=["at once", "in parts"])
+@pytest.mark.parametrize("name", CHANGED)
+def test_changed_levels_are_the_cpus(name, most, monkeypatch):
+    decode, ops = CHANGED[name]
+    pipeline = pp.Pipeline([pp.decode(**decode), *ops])
+    images = [jpeg(60 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(24)] + [b"no image"]
+    images += [with_exif(6), png(noise(70, 66)), jpeg(200, 64, 1), jpeg(70, 300, 2)]
+    places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))]
+    with on_gpu(pipeline) as engine, pp.Engine(pipeline) as cpu:
+        if most:
+            monkeypatch.setattr(sys.modules["pixprep.kernels.gpu"], "MIDDLE_BYTES", most)
+        ours = engine.run_batch(images, places=places)
+        same(ours, cpu.run_batch(images, places=places))
+        assert sum(error is None for error in ours.errors) >= 27
+        assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
+
+
+@pytest.mark.usefixtures("gpu")
+def test_levels_that_are_served_are_the_cpus_and_other_tensors_beside_them():
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.resize(48, name="small"),
+            pp.gamma(0.8),
+            pp.rotate(90, expand=True),
+            pp.contrast(1.3),
+            pp.center_crop(40),
+            pp.tensor(name="changed"),
+            pp.center_crop(40, from_="small"),
+            pp.tensor(name="unchanged"),
+        ]
+    )
+    images = mixed()
+    with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
+        same(engine.run_batch(images), cpu.run_batch(images))
+
+
+WRONG_STEPS = {
+    "curve": ("__ldg(step.data + pixel[c])", "pixel[c]"),
+    "blend": ("__fmul_rn(level, step.factor)", "level"),
+    "mean": ("(float)measured->sum, (float)pixels", "(float)measured->sum, pixels + 99.0f"),
+    "autocontrast": ("double scale = __ddiv_rn(255,", "double scale = __ddiv_rn(254,"),
+    "equalize": ("(size / 2 + below) / size", "below / size"),
+    "hue of pillow": ("hue * 6 / 255", "hue * 6 / 254"),
+    "hue of torchvision": ("255.999f", "255.0f"),
+    "sharpness": ("(2 * sum + 13) / 26", "2 * sum / 26"),
+    "blur": ("const float *)step.data + step.whole_width", "const float *)step.data"),
+    "nearest, by whole numbers": ("(long long)numbers[2]) >> 16", "(long long)numbers[2] + 32768) >> 16"),
+    "nearest, by a walk": ("__dmul_rn(m[4], 0.5)", "m[4]"),
+    "bilinear of pillow": ("__dmul_rn(right - left, share)", "0"),
+    "nearest of torchvision": ("(int)rintf(from_y)", "(int)floorf(from_y)"),
+    "bilinear of torchvision": ("corner % 2 ? r : l", "corner % 2 ? l : r"),
+    "a window": ("step.flip_y ? step.height - 1 - y : y", "y"),
+    "a rectangle": ("x < step.left + step.width)", "x < step.left + step.width - 1)"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_STEPS)
+def test_no_engine_changes_levels_as_the_cpu_does_not(gpu, wrong):
+    """Every kind of step is compared, whatever the example's numbers ask for."""
+    before, _ = WRONG_STEPS[wrong]
+    assert before in launch.levels_code()
+    gpu.cupy.cuda.Module.changes = (WRONG_STEPS[wrong],)
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=40, width=44), pp.random_invert(p=0.1), TENSOR])
+    assert re.match(f"{NO_KERNELS}[\\d,]+ of 15,840 values are not the CPU's", refusal(pipeline))
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])

@@ -75,5 +75,6 @@ def test_the_gpu_benchmark_runs_to_its_end_and_writes_its_numbers(folder, tmp_pa
     cells = [(row["decoder"], row["batch"]) for row in results["throughput"]]
     assert cells == [(decoder, batch) for decoder in decoders for batch in batches]
     assert all({"engine", "raw"} <= set(row["contenders"]) for row in results["throughput"])
-    cells = [(row["batch"], row["dtype"], row["device_ms"]["count"]) for row in results["kernels"]]
-    assert cells == [(batch, dtype, 2) for batch in batches for dtype in ("float32", "float16")]
+    cells = [(row["batch"], row["dtype"], row["levels"], row["device_ms"]["count"]) for row in results["kernels"]]
+    kernels = [("float32", "kept"), ("float32", "jitter"), ("float32", "turned"), ("float16", "kept")]
+    assert cells == [(batch, *each, 2) for batch in batches for each in kernels]

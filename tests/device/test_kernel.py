@@ -10,6 +10,8 @@ import pixprep as pp
 import reference
 from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
 from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
+from pixprep.kernels import levels
+from pixprep.levels import Take
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
 from resize_cases import INSTALLED, by_pillow
@@ -303,3 +305,12 @@ def test_nearest_and_antialias_off_are_not_the_same():
             run(IMAGES["noise"], pp.resize(**ops, filter="nearest")),
             ORACLE,
         )
+
+
+@pytest.mark.parametrize("top", [-30, -7, 40])
+@pytest.mark.parametrize("left", [-30, 3, 40])
+def test_a_window_beside_its_image_shows_the_fill_alone(top, left):
+    """As of a crop of random places in a wide margin, after a step of the whole image."""
+    image = noise(12, 13)
+    (found,) = np.unique(levels.done([Take(top, left, 5, 6, (True, False), (7, 8, 9))], image).reshape(-1, 3), axis=0)
+    assert found.tolist() == [7, 8, 9]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cuda_shim
+import level_cases
 import pixprep as pp
 from cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_library
 
@@ -37,9 +38,9 @@ def run(cupy, kernels):
     return run
 
 
-def launch(cupy, kernel, plan, pixels):
+def launch(cupy, kernel, plan, pixels, placements=None):
     outs = cupy.asarray(np.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype))
-    placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    placements = placements or [plan.geometry.place(*image.shape[:2]) for image in pixels]
     kernel.run(pixels, placements, outs, range(len(pixels)))
     cupy.cuda.get_current_stream().synchronize()
     return list(cupy.asnumpy(outs))
@@ -58,6 +59,26 @@ def test_every_case_equals_the_cpu_kernel(run):
         assert_equal(plan, batch, run(plan, batch))
         count += len(batch)
     assert count > 1000
+
+
+@pytest.mark.parametrize("seed", range(BATCHES))
+def test_level_steps_equal_the_cpu_kernel(cupy, kernels, seed):
+    """One step each, and long random lists, of images in one launch."""
+    for plan, batch, placements in level_cases.cases(seed=seed, count=200):
+        kernel = kernels.GpuKernel(plan)
+        ours = launch(cupy, kernel, plan, [cupy.asarray(image) for image in batch], placements)
+        for steps, our, their in zip(placements, ours, cuda_shim.expected(plan, batch, placements), strict=True):
+            assert np.array_equal(our, their), steps.levels
+
+
+@pytest.mark.parametrize("size", [(224, 224), (1024, 1024)])
+def test_large_canvases_equal_the_cpu_kernel(run, size):
+    """Whose pixels are more than a block's threads by far, of photos' sizes."""
+    rng = np.random.default_rng(size)
+    batch = [rng.integers(0, 256, (*side, 3), np.uint8) for side in ((375, 500), (1300, 900))]
+    changes = [pp.contrast(1.3), pp.rotate(20, filter="bilinear"), pp.hue(0.1), pp.equalize(), pp.gaussian_blur(7)]
+    plan = plan_of(pp.resize(height=size[0], width=size[1]), *changes, pp.normalize(), pp.tensor())
+    assert_equal(plan, batch, run(plan, batch))
 
 
 @pytest.mark.parametrize("options", RESIZES, ids=lambda options: " ".join(map(str, options.values())))

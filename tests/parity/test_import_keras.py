@@ -173,3 +173,75 @@ def test_a_compiled_division_differs_in_the_last_bit():
     compiled = tf.function(preprocess_input("DenseNet121"))(tf.constant(levels)).numpy()
     (plan,) = from_keras("DenseNet121").plan.outputs.values()
     assert 0 < np.abs(plan.table.T[:, None] - compiled).max() < 1e-6
+
+
+# --------------------------------------------------------------------------------------------- the side of training
+
+
+def augmented(*layers, height=72, width=96):
+    return keras.Sequential(
+        [keras.Input((None, None, 3)), LAYERS.Resizing(height, width), *layers, LAYERS.Rescaling(1 / 255)]
+    )
+
+
+def trained(pipeline, images, epoch=0):
+    """(tensors, the draws of each) of the training side."""
+    side = pipeline.for_training()
+    drawn = side.plan.draw(seed=4, epoch=epoch, indices=range(len(images)))
+    with Engine(side) as engine:
+        batch = engine.run_batch(images, places=[side.plan.placing(each) for each in drawn])
+    return batch["tensor"], [placed.draws for placed in batch.placed]
+
+
+@pytest.mark.parametrize("mode", ["horizontal", "vertical"])
+def test_a_random_flip_is_one_of_the_two_that_the_layer_makes(mode):
+    """Given the draw: the layer's own, of numbers that flip, and of numbers that do not."""
+    layer = LAYERS.RandomFlip(mode)
+    pipeline = from_keras(config(augmented()), training=config(augmented(layer)), loader="decode_image")
+    images = [photo(), photo("flower")] * 10
+    tensors, draws = trained(pipeline, images)
+    seen = set()
+    for image, tensor, draw in zip(images, tensors, draws, strict=True):
+        is_flipped = draw["random_flip#0"]["flip"]
+        flips = {"flips": tf.fill((1, 1, 1), is_flipped), "input_shape": (72, 96, 3)}
+        resized = tf.image.resize(decoded(image), (72, 96))
+        expected = LAYERS.Rescaling(1 / 255)(layer.transform_images(resized, flips, training=True))
+        assert_close(tensor, np.asarray(expected))
+        seen.add(is_flipped)
+    assert seen == {True, False}
+    with pytest.raises(AssertionError, match="worst at"):
+        assert_close(tensor, np.asarray(expected)[::-1, ::-1])
+
+
+def test_a_random_crop_is_the_layers_own_of_the_same_draw():
+    layer = LAYERS.RandomCrop(48, 40)
+    pipeline = from_keras(
+        config(augmented(height=48, width=40)), training=config(augmented(layer)), loader="decode_image"
+    )
+    images = [photo(), photo("flower")] * 10
+    tensors, draws = trained(pipeline, images)
+    for image, tensor, draw in zip(images, tensors, draws, strict=True):
+        words = draw["random_crop#0"]
+        resized = tf.image.resize(decoded(image), (72, 96))
+        cropped = layer.transform_images(resized, (words["top"], words["left"]), training=True)
+        assert_close(tensor, np.asarray(LAYERS.Rescaling(1 / 255)(cropped)))
+    tops = [draw["random_crop#0"]["top"] for draw in draws]
+    assert max(tops) <= 72 - 48
+    assert len(set(tops)) > 5
+
+
+def test_one_draw_of_the_layer_flips_both_axes():
+    """Which is why two ops would be another thing: the image is turned, or stays."""
+    image = tf.constant(scene(9, 7), tf.float32)
+    layer = LAYERS.RandomFlip("horizontal_and_vertical", seed=3)
+    made = {np.asarray(layer(image, training=True)).tobytes() for _ in range(40)}
+    assert made == {np.asarray(image).tobytes(), np.ascontiguousarray(np.asarray(image)[::-1, ::-1]).tobytes()}
+
+
+def test_both_sides_of_a_model_with_random_layers_are_one_file():
+    model = config(augmented(LAYERS.RandomFlip("horizontal")))
+    pipeline = from_keras(model, training=model, loader="decode_image")
+    assert [op.only for op in pipeline.definition] == [None] * 5
+    keras_serves = keras.Sequential([LAYERS.Resizing(72, 96), LAYERS.Rescaling(1 / 255)])
+    for image, tensor in zip([photo()], ours(pipeline.for_serving(), [photo()]), strict=True):
+        assert_close(tensor, np.asarray(keras_serves(tf.cast(decoded(image), tf.float32)[None]))[0])

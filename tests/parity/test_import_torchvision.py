@@ -219,9 +219,11 @@ def test_the_input_kind_matters():
 COMPOSE = [v1.Resize(64), v1.CenterCrop(56)]
 REFUSED = {
     'transforms[0] Resize: "max_size": 99 is not understood': [v1.Resize(64, max_size=99)],
-    "transforms[0] RandomResizedCrop: is not understood (it is random)": [v1.RandomResizedCrop(224)],
-    "transforms[1] RandomHorizontalFlip: is not understood (it is random)": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
-    "transforms[0] Grayscale: is not understood": [v1.Grayscale(3)],
+    "transforms[0] RandomResizedCrop: is random, and serving draws nothing": [v1.RandomResizedCrop(224)],
+    "transforms[1] RandomHorizontalFlip: is random, and serving": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
+    "transforms[0] RandomApply: is random, and serving draws nothing": [v1.RandomApply([v1.Resize(9)])],
+    "transforms[0] RandomPerspective: is not understood (it is random)": [v1.RandomPerspective()],
+    'transforms[0] Grayscale: "num_output_channels": 1 must be 3': [v1.Grayscale(1)],
     "transforms[0] FiveCrop: is not understood": [v1.FiveCrop(9)],
     "transforms[0] Lambda: is not understood": [v1.Lambda(abs)],
     "transforms[2] Normalize: takes float32 values, but here is a PIL image": [*COMPOSE, v1.Normalize(MEAN, STD)],

@@ -51,12 +51,32 @@ def test_each_profile_keeps_its_claim_end_to_end_against_its_own_library(like):
     assert {row.images for row in certificate.rows} == {28}
 
 
+@pytest.mark.parametrize("like", ["pillow", "torchvision"])
+def test_colours_keep_their_claim_end_to_end_against_their_own_library(like):
+    need(like)
+    colours = [
+        pp.brightness(factor=1.2, like=like),
+        pp.hue(factor=-0.1, like=like),
+        pp.contrast(factor=0.8, like=like),
+        pp.saturation(factor=1.5, like=like),
+        pp.gamma(gamma=1.3, like=like),
+    ]
+    chain = pipeline(like).definition
+    certificate = verify(pp.Pipeline([*chain[:2], *colours, *chain[2:]]), images=PHOTO_FILES, frozen=False)
+    assert certificate.is_exact, certificate
+    assert [row.stage for row in certificate.rows] == ["decode", "resize", "levels", "tensor", "end to end"]
+
+
 @pytest.mark.parametrize("op", frozen.every(), ids=frozen.key)
 def test_the_frozen_results_are_what_the_library_here_gives(op):
     name, outputs = frozen.outputs(op)
     is_decoding = isinstance(op, ops.Decode)
+    originals = Originals()
+    makes = (
+        originals.decoder if is_decoding else originals.resizer if isinstance(op, ops.Resize) else originals.colourist
+    )
     for case, expected in zip(frozen.cases(op), outputs, strict=True):
-        original = (Originals().decoder if is_decoding else Originals().resizer)(case.op)
+        original = makes(case.op)
         if str(original) != name:
             pytest.skip(f"FROZEN WITH {name}, and here is {original}: {original.library.problem}")
         pixels = Originals().decoder(ops.Decode()).run(case.encoded)

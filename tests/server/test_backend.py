@@ -39,6 +39,10 @@ TRAINED = pp.Pipeline(
         *PIPELINE.ops[3:],
     ]
 )
+COLOURS = [pp.gamma(gamma=1.8), pp.contrast(factor=1.2), pp.hue(factor=-0.1), pp.equalize()]
+COLOURED = pp.Pipeline(
+    [pp.decode(), pp.resize(64), pp.center_crop(64), *COLOURS, pp.tensor(dtype="uint8", layout="hwc")]
+)
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
 STILLS = {
@@ -66,6 +70,7 @@ def repository(tmp_path_factory):
     write_model(repository, "pre.pixprep", PIPELINE)
     write_model(repository, "ragged", DETECTOR, RAGGED)
     write_model(repository, "trained.pixprep", TRAINED)
+    write_model(repository, "coloured.pixprep", COLOURED)
     formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
     write_model(repository, "stills", PIPELINE, f'backend: "pixprep"\n{formats}')
     write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
@@ -167,6 +172,14 @@ def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
     tensors = ask(triton, model, images).as_numpy("tensor")
     assert tensors.dtype == np.float32
     assert np.array_equal(tensors, np.stack(engine.run(images)))
+
+
+def test_colours_are_changed_as_by_the_engine(triton):
+    images = [path.read_bytes() for path in PHOTOS] * 4
+    with pp.Engine(COLOURED) as engine:
+        expected = np.stack(engine.run(images))
+    assert np.array_equal(ask(triton, "coloured.pixprep", images).as_numpy("tensor"), expected)
+    assert len(np.unique(expected)) > 200
 
 
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])

@@ -42,6 +42,8 @@ namespace { void yield_fiber(bool is_waiting); }
 
 template <typename T>
 static inline T __ldg(const T *value) { return *value; }
+template <typename T>
+static inline T atomicAdd(T *value, T more) { return std::exchange(*value, *value + more); }
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return ((unsigned long long)high << 32 | low) >> (shift & 31);
 }
@@ -68,7 +70,9 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dsub_rn(double a, double b) { return a - b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline double __ddiv_rn(double a, double b) { return a / b; }
 
 template <typename To, typename From>
 static inline To bits_as(From from) {
@@ -88,7 +92,11 @@ static inline unsigned __double2uint_rn(double value) { return (unsigned)rint(va
 namespace {
 
 constexpr size_t STACK = 64 << 10;
-constexpr unsigned BLOCK = TILE_WIDTH * TILE_HEIGHT;
+#ifdef LEVEL_THREADS
+constexpr unsigned BLOCK = LEVEL_THREADS, ROW = LEVEL_THREADS;
+#else
+constexpr unsigned BLOCK = TILE_WIDTH * TILE_HEIGHT, ROW = TILE_WIDTH;
+#endif
 
 struct Fiber {
     ucontext_t context;
@@ -108,7 +116,8 @@ jmp_buf scheduler;
 void *scheduler_fake;
 const void *scheduler_stack;
 size_t scheduler_size;
-const Image *images_argument;
+void (*kernel)(const void *structs, const Plan *plan);
+const void *structs_argument;
 const Plan *plan_argument;
 
 void yield_fiber(bool is_waiting) {
@@ -124,9 +133,8 @@ void run_fiber() {
     for (;;) {
         while (next_thread < BLOCK) {
             unsigned thread = order[next_thread++];
-            current->index = threadIdx = {thread % TILE_WIDTH, thread / TILE_WIDTH, 0};
-            if (plan_argument) second_pass(images_argument, *plan_argument);
-            else first_pass(images_argument);
+            current->index = threadIdx = {thread % ROW, thread / ROW, 0};
+            kernel(structs_argument, plan_argument);
         }
         yield_fiber(false);
     }
@@ -183,7 +191,9 @@ void run_block() {
     }
 }
 
-void run_grid(const unsigned *grid) {
+void run_grid(const unsigned *grid, const void *structs, const Plan *plan) {
+    structs_argument = structs;
+    plan_argument = plan;
     for (blockIdx.z = 0; blockIdx.z < grid[2]; ++blockIdx.z)
         for (blockIdx.y = 0; blockIdx.y < grid[1]; ++blockIdx.y)
             for (blockIdx.x = 0; blockIdx.x < grid[0]; ++blockIdx.x) run_block();
@@ -191,16 +201,28 @@ void run_grid(const unsigned *grid) {
 
 }  // namespace
 
+#ifdef LEVEL_THREADS
+extern "C" void run_change_levels(const unsigned *grid, const Canvas *canvases, const Plan *plan) {
+    kernel = [](const void *canvases, const Plan *plan) { change_levels((const Canvas *)canvases, *plan); };
+    run_grid(grid, canvases, plan);
+}
+
+extern "C" void sizes(size_t *out) {
+    out[0] = sizeof(Canvas);
+    out[1] = sizeof(Plan);
+    out[2] = sizeof(LevelStep);
+    out[3] = sizeof(Erasure);
+    out[4] = LEVEL_THREADS;
+}
+#else
 extern "C" void run_first_pass(const unsigned *grid, const Image *images) {
-    images_argument = images;
-    plan_argument = nullptr;
-    run_grid(grid);
+    kernel = [](const void *images, const Plan *) { first_pass((const Image *)images); };
+    run_grid(grid, images, nullptr);
 }
 
 extern "C" void run_second_pass(const unsigned *grid, const Image *images, const Plan *plan) {
-    images_argument = images;
-    plan_argument = plan;
-    run_grid(grid);
+    kernel = [](const void *images, const Plan *plan) { second_pass((const Image *)images, *plan); };
+    run_grid(grid, images, plan);
 }
 
 extern "C" void sizes(size_t *out) {
@@ -211,6 +233,7 @@ extern "C" void sizes(size_t *out) {
     out[4] = TILE_HEIGHT;
     out[5] = TILE_ROWS;
 }
+#endif
 
 #if REAL_VALUES
 extern "C" void halves(const double *values, unsigned short *out, size_t count) {

@@ -43,6 +43,30 @@ def test_a_panel_has_the_colours_of_the_photo_and_the_words_of_the_draws(tmp_pat
         assert panel.line.startswith(f"label {('china', 'flower')[source[row]['label']]}, 90 x 120, sample {row}")
 
 
+def test_what_was_drawn_of_levels_stands_below_the_picture(tmp_path):
+    write_folder(tmp_path)
+    source = pp.read.files(tmp_path)
+    drawing = [
+        pp.rand_augment(),
+        pp.random_affine(9, (0.1, 0.1)),
+        pp.random_erasing(p=1.0),
+        pp.random_gaussian_blur(3, p=0),
+    ]
+    pipeline = pp.Pipeline([pp.decode(), *_twin(64), pp.random_resized_crop(64), *drawing, pp.tensor()]).for_training()
+    batch = batch_of(source, pipeline)
+    for row, panel in enumerate(panels(pipeline, batch, source.classes)):
+        draws = batch.placed[row].draws
+        steps = [
+            f"{each['op']} {each['magnitude']:.4g}" if "magnitude" in each else each["op"]
+            for each in draws["rand_augment#0"]["ops"]
+        ]
+        (rectangle,) = draws["random_erasing#0"]["rectangles"]
+        assert panel.words[1] == f"rand_augment#0: ops [{', '.join(steps)}]"
+        assert panel.words[2].startswith(f"random_affine#0: angle {draws['random_affine#0']['angle']:.4g}, translate [")
+        assert panel.words[3] == f"random_erasing#0: rectangles [{rectangle}]"
+        assert panel.words[4] == "random_gaussian_blur#0: sigma none"
+
+
 def frames(panel):
     """Where the panel is orange."""
     return (panel.pixels == ORANGE).all(axis=2)
@@ -86,6 +110,26 @@ def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first)
     assert abs(rows.max() + 1 - bottom) <= 1
     assert abs(columns.min() - 0.5 / 120 * 512) <= 1
     assert abs(columns[rows == rows.max()].max() + 1 - right) <= 1
+
+
+@pytest.mark.parametrize("turn", [pp.rotate(180), pp.rotate(90, expand=True), pp.affine(translate=(40, 24))])
+@pytest.mark.parametrize("last", [True, False], ids=["boxes last", "boxes first"])
+def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
+    resize, boxes = pp.resize(height=256, width=256), pp.boxes()
+    middle = [turn, boxes] if last else [boxes, turn]
+    turned = pp.Pipeline([pp.decode(), resize, *middle, pp.tensor()]).for_training()
+    panel = panels(turned, batch_of(objects, turned), objects.classes)[1]
+    rows, columns = np.nonzero(frames(panel))
+    left, top, right, bottom = np.array([0.5, 2.25, 10.5, 22.375]) * ([512 / 120, 512 / 90] * 2)
+    if turn == pp.rotate(180):
+        left, right, top, bottom = 512 - right, 512 - left, 512 - bottom, 512 - top
+    elif turn == pp.rotate(90, expand=True):
+        left, right, top, bottom = top, bottom, 512 - right, 512 - left
+    else:
+        left, right, top, bottom = left + 80, right + 80, top + 48, bottom + 48
+    assert [rows.min(), columns.min(), columns[rows == rows.max()].max() + 1, rows.max() + 1] == pytest.approx(
+        [top, left, right, bottom], abs=1.5
+    )
 
 
 def test_a_sheet_has_all_samples_and_names_the_broken(tmp_path):

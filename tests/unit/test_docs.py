@@ -104,7 +104,16 @@ CHOICES = [
 ]
 """What docs/operators.md offers: (op, field, value)."""
 # Of the other fields that a value may need: the first combination that is a valid pipeline decides.
-REQUIRED = {"crop": {"top": 0, "left": 0, "height": 8, "width": 8}, "random_crop": {"height": 8}}
+REQUIRED = {
+    "crop": {"top": 0, "left": 0, "height": 8, "width": 8},
+    "random_crop": {"height": 8},
+    **{op: {"factor": 0.5} for op in ("brightness", "contrast", "saturation", "hue")},
+    "gamma": {"gamma": 2.2},
+    "rotate": {"angle": 10},
+    **{op: {"degrees": 10} for op in ("random_rotate", "random_affine")},
+    **{op: {"factor": 0.5} for op in ("sharpness", "random_sharpness")},
+    **{op: {"kernel_size": 3} for op in ("gaussian_blur", "random_gaussian_blur")},
+}
 SIZES = ({}, {"height": 16, "width": 16}, {"size": 16})
 LIKES = ({}, *({"like": like} for op, field, like in CHOICES if (op, field) == ("resize", "like")))
 ANTIALIAS = ({}, {"antialias": True}, {"antialias": False})

@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+import pixprep as pp
 from compare import assert_close
 from images import photo, read
 from importing import assert_imported_or_refused, damaged, refusal
@@ -320,3 +321,48 @@ def _paths(value, path=()):
         yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield from _paths(inner, (*path, key))
+
+
+def augmenting(*layers, size=64):
+    return sequential(
+        inputs(None, None, 3), resizing(height=size, width=size), *layers, layer("Rescaling", scale=1 / 255, offset=0.0)
+    )
+
+
+CROP_LAYER = layer("RandomCrop", height=48, width=40, seed=None, data_format="channels_last")
+
+
+def test_random_layers_become_the_training_side():
+    model = augmenting(layer("RandomFlip", mode="horizontal", seed=None), layer("RandomFlip", mode="vertical", seed=3))
+    pipeline = from_keras(model, training=model, loader="decode_image")
+    assert pipeline.for_serving().ops == from_keras(model, loader="decode_image").ops
+    assert pipeline.for_training().ops[2:4] == (pp.random_flip(), pp.random_flip("vertical"))
+    cropped = from_keras(augmenting(size=48), training=augmenting(CROP_LAYER), loader="decode_image")
+    assert cropped.for_training().ops[2] == pp.random_crop(48, 40)
+    assert from_keras(model, training=augmenting(layer("RandomCrop", height=64, width=64)), loader="decode_image") == (
+        from_keras(augmenting(), training=augmenting(), loader="decode_image")
+    )
+
+
+@pytest.mark.parametrize(
+    ("random", "message"),
+    [
+        (layer("RandomFlip"), '"mode" is missing: it turns half of the images by 180 degrees'),
+        (layer("RandomFlip", mode="horizontal_and_vertical"), "turns half of the images by 180 degrees, by one draw"),
+        (layer("RandomCrop", height=64, width=40), '"height": 64 may be no less than the image has'),
+        (layer("RandomRotation", factor=0.1), 'layer "randomrotation" (RandomRotation) is not understood: it moves'),
+        (layer("RandomZoom", height_factor=0.1), "is not understood: it moves pixels in float32, unrounded"),
+        (layer("RandomBrightness", factor=0.1), "is not understood: it changes values in float32, unrounded"),
+        (layer("RandomContrast", factor=0.1), "is not understood: it changes values in float32, unrounded"),
+    ],
+)
+def test_a_layer_that_is_not_exact_is_refused_by_name(random, message):
+    text = refusal(from_keras, augmenting(), training=augmenting(random), loader="decode_image")
+    assert text.startswith("training: layer ")
+    assert message in text
+
+
+def test_training_goes_with_a_model_whose_layers_run_here():
+    assert "an application has no layers" in refusal(from_keras, "resnet50", training=augmenting())
+    text = refusal(from_keras, augmenting(), training=augmenting(), layers="model")
+    assert text.startswith('layers: "model" leaves what is random to the model')

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import pixprep as pp
-from importing import refusal
+from importing import only, refusal
 from pixprep.importers.timm import from_timm
 
 CONFIG = {
@@ -124,3 +124,72 @@ def test_a_name_needs_timm_and_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm.models", None)
     with pytest.raises(pp.SetupError, match=r'^"resnet50" is the name of a model.*: pip install timm, or give the con'):
         from_timm("resnet50")
+
+
+def test_timms_arguments_become_the_training_side():
+    pipeline = from_timm(CONFIG, training={})
+    assert pipeline.sides == ("serving", "training")
+    assert pipeline.ops == tuple(
+        only(op, "serving") if isinstance(op, pp.resize | pp.center_crop) else op for op in from_timm(CONFIG).ops
+    )
+    assert pipeline.for_training().ops[1:-2] == (
+        pp.random_resized_crop(224, filter="bicubic"),
+        pp.random_flip(),
+        pp.color_jitter(0.4, 0.4, 0.4),
+    )
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"color_jitter": None}, []),
+        ({"color_jitter": 0}, []),
+        ({"color_jitter": [0.1, 0.2, 0.3, 0.05]}, [pp.color_jitter(0.1, 0.2, 0.3, 0.05)]),
+        ({"color_jitter": 0.1, "vflip": 0.2}, [pp.random_flip("vertical", 0.2), pp.color_jitter(0.1, 0.1, 0.1)]),
+        ({"color_jitter": None, "grayscale_prob": 0.2}, [pp.random_gray(p=0.2)]),
+        ({"color_jitter": None, "gaussian_blur_prob": 0.2}, [pp.random_gaussian_blur(23, p=0.2)]),
+        ({"color_jitter": None, "color_jitter_prob": None, "re_prob": 0.0, "crop_pct": 0.5}, []),
+    ],
+    ids=str,
+)
+def test_each_argument_becomes_an_op(arguments, expected):
+    ops = from_timm(CONFIG, training=arguments | {"hflip": 0.0}).for_training().ops
+    assert list(ops[2:-2]) == expected
+
+
+def test_what_timm_erases_comes_last():
+    ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_count": 3}).for_training().ops
+    assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), count=(1, 3))
+
+
+def test_without_augmentation_the_image_is_squeezed():
+    ops = from_timm(CONFIG, training={"no_aug": True, "hflip": 0.9, "interpolation": "random"}).for_training().ops
+    assert ops[1:3] == (pp.resize(height=224, width=224, only="training"), pp.center_crop(224))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"interpolation": "random"}, "\"interpolation\": 'random' draws bilinear or bicubic for each image"),
+        ({"auto_augment": "rand-m9-mstd0.5-inc1"}, "\"auto_augment\": 'rand-m9-mstd0.5-inc1' is not understood"),
+        ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
+        ({"color_jitter_prob": 0.8}, '"color_jitter_prob": 0.8 is not understood'),
+        ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
+        ({"re_mode": "pixel", "re_prob": 0.2}, "\"re_mode\": 'pixel' is not understood"),
+        ({"re_num_splits": 2}, '"re_num_splits": 2 is not understood'),
+        ({"use_prefetcher": True}, '"use_prefetcher": True must be False'),
+        ({"is_training": False}, '"is_training": False must be True'),
+        ({"scale": [0.1]}, '"scale": [0.1] must be two finite numbers'),
+        ({"warp": 1}, '"warp": 1 is not understood'),
+        ({"input_size": (3, 128)}, '"input_size": (3, 128) must be channels, height and width'),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_not_exact_is_refused_by_name(arguments, message):
+    assert f"training: {message}" in refusal(from_timm, CONFIG, training=arguments)
+
+
+def test_other_means_in_training_are_refused():
+    text = refusal(from_timm, CONFIG, training={"mean": (0.5, 0.5, 0.5)}, name="some")
+    assert text.startswith('some: ops: the tensor "tensor" has other values in training')

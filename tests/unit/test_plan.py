@@ -215,6 +215,23 @@ def test_a_margin_before_the_resize_is_read_no_further_than_filters_reach(height
     assert sorted((bottom - top, right - left)) == [10, 224]
 
 
+@pytest.mark.parametrize(
+    ("op", "size", "became"),
+    [
+        (pp.rotate(45, expand=True), (65_535, 1), "46341 x 46341"),
+        (pp.resize(64), (65_535, 20), "209712 x 64"),
+    ],
+)
+def test_an_image_whose_levels_change_may_not_grow_beyond_the_limit(op, size, became):
+    """5 KB of a JPEG would be gigabytes, or more rows than a GPU's grid has."""
+    place = pp.Pipeline([pp.decode(), op, pp.contrast(1.1), pp.center_crop(9), pp.tensor()]).plan.place
+    assert place(*(side // 100 + 1 for side in size))
+    with pytest.raises(
+        pp.ImageError, match=f"^\\[BAD_DIMENSIONS\\] its levels would be changed at {became}; a side has"
+    ):
+        place(*size)
+
+
 def test_a_resize_beyond_the_limit_is_refused():
     resize = Resize(rule="shorter", height=16384, width=16384, filter="box", antialias=True)
     with pytest.raises(pp.ImageError) as caught:

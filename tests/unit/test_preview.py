@@ -116,6 +116,35 @@ def test_a_margin_before_the_resize_is_one_too(flips):
     assert list(notes(shown)) == ["34% of it is margin, not photo"]
 
 
+@pytest.mark.parametrize(
+    ("ops", "source", "margin"),
+    [
+        ([pp.rotate(180)], (0, 0, 427, 640), 0),
+        ([pp.rotate(90, expand=True)], (0, 0, 427, 640), 0),
+        ([pp.rotate(90, expand=True), pp.crop(40, 0, 200, 427)], (0, 400, 427, 600), 0),
+        ([pp.brightness(0.5), pp.center_crop(427, 320)], (0, 160, 427, 480), 0),
+        ([pp.rotate(90)], (0, 106, 427, 534), 1 - 427 / 640),
+        ([pp.affine(translate=(64, 0), fill=255)], (0, 0, 427, 576), 0.1),
+        ([pp.equalize(), pp.pad(640, 640)], (0, 0, 427, 640), 213 / 640),
+    ],
+)
+def test_it_says_what_is_seen_of_a_photo_that_was_turned(ops, source, margin):
+    (shown,) = previewed(pp.crop(0, 0, 427, 640), *ops, pp.tensor()).tensors
+    assert shown.source == pytest.approx(source, abs=1)
+    assert shown.margin == pytest.approx(margin, abs=0.002)
+    seen = shown.of_photo(shown.levels)
+    assert seen.shape[0] * seen.shape[1] == pytest.approx((1 - margin) * shown.levels[:, :, 0].size, rel=0.01)
+
+
+def test_the_corners_that_a_rotation_leaves_are_margin_and_no_photo():
+    (shown,) = previewed(
+        pp.center_crop(80), pp.rotate(45, fill=9), pp.tensor(), encoded=png(np.full((80, 80, 3), 200, np.uint8))
+    ).tensors
+    assert shown.margin == pytest.approx(1 - 2 * (2**0.5 - 1), abs=0.01)  # all but a regular octagon
+    assert set(shown.of_photo(shown.levels).ravel().tolist()) == {200}
+    assert not shown.is_empty
+
+
 def test_an_image_that_is_refused_is_an_error():
     with pytest.raises(pp.ImageError, match="UNKNOWN_FORMAT"):
         preview(pp.presets.imagenet(), b"not an image")

@@ -38,7 +38,7 @@ def test_the_photos_are_files_of_two_classes_and_a_shard(benchmark, folder):
     assert (folder / "shard.tar").stat().st_size > sum(path.stat().st_size for path in folder.glob("files/*/*"))
 
 
-@pytest.mark.parametrize("name", ["pixprep_loader", "pixprep_cached", "pixprep_engine"])
+@pytest.mark.parametrize("name", ["pixprep_loader", "pixprep_cached", "pixprep_engine", "colour_pixprep"])
 def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
     train = benchmark("train")
     with ExitStack() as stack:

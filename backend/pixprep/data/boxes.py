@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep import levels
 from pixprep.draw import F64, IouCrop
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import AnnotationPlan, BoxesPlan, Place, Placed, Placement, Plan, PointsPlan, moved
@@ -169,33 +170,56 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     whole = moved(boxes, placement.transform)
     left, top, right, bottom = _seen(placement)
     seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
-    sides = seen[:, 2:] - seen[:, :2]
-    area, of = sides.prod(axis=1), np.abs(whole[:, 2:] - whole[:, :2]).prod(axis=1)
-    kept: Bools = (sides > 0).all(axis=1) & (sides >= plan.min_size).all(axis=1)
+    kept: Bools = (_sides(seen) > 0).all(axis=1)
+    for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
+        whole, seen = _around(whole, matrix), _around(seen, matrix).clip(0, (width, height, width, height))
+        kept &= (_sides(seen) > 0).all(axis=1)
+    sides = _sides(seen)
+    area, of = sides.prod(axis=1), np.abs(_sides(whole)).prod(axis=1)
+    kept &= (sides >= plan.min_size).all(axis=1)
     kept &= area >= plan.min_visible * _WHOLE * of
     for step in plan.geometry.random_steps:
         if isinstance(step, IouCrop):
             kept &= placed.kept[step.key]
     result = _formed((seen if plan.clips else whole)[kept], plan.format)
     if plan.is_normalized:
-        height, width = placement.canvas
+        height, width = placement.size
         result = result / (width, height, width, height)
     return result.astype(np.float32), kept
 
 
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
-    scale_y, scale_x, offset_y, offset_x = placement.transform
-    result = points.astype(np.float64) * (scale_x, scale_y) + (offset_x, offset_y)
+    result = _carried(points.astype(np.float64), placement.matrix)
     if plan.clips:
-        left, top, right, bottom = _seen(placement)
-        result = result.clip((left, top), (right, bottom))
+        seen = np.array([_seen(placement)])
+        for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
+            seen = _around(seen, matrix).clip(0, (width, height, width, height))
+        result = result.clip(seen[0, :2], seen[0, 2:])
     if plan.is_normalized:
-        result = result / placement.canvas[::-1]
+        result = result / placement.size[::-1]
     return result.astype(np.float32)
 
 
+def _carried(points: F64, matrix: levels.Matrix) -> F64:
+    """Points (..., 2) after a motion."""
+    a, b, c, d, e, f = matrix
+    x, y = points[..., 0], points[..., 1]
+    return np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1)
+
+
+def _around(boxes: F64, matrix: levels.Matrix) -> F64:
+    """The boxes around boxes (n, 4) after a motion: from the least to the largest x and y of their four corners."""
+    corners = _carried(boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]], matrix)
+    return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+
+
+def _sides(boxes: F64) -> F64:
+    """(n, 2): width and height."""
+    return boxes[:, 2:] - boxes[:, :2]
+
+
 def _seen(placement: Placement) -> tuple[float, float, float, float]:
-    """(left, top, right, bottom) of what the canvas shows of the image."""
+    """(left, top, right, bottom) of what the canvas shows of the image, before its steps of ``levels``."""
     region, at = placement.region, placement.at
     top, left, bottom, right = placement.box
     (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform).tolist()

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from pixprep.coordinates import boxes_to_original, convert
+from pixprep.coordinates import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
 from pixprep.engine import Batch
 from pixprep.errors import printable
 from pixprep.pictures import CROP, FAINT, INK, Panel, Picture, Sheet, fitted, levels_of
 from pixprep.pipeline import Pipeline
-from pixprep.plan import BoxesPlan, Placed, TensorPlan, moved
+from pixprep.plan import BoxesPlan, Placed, TensorPlan
 
 U8 = npt.NDArray[np.uint8]
 _ROW = 3
@@ -73,7 +73,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
     placed = batch.placed[row]
     assert placed is not None
     picture = Image.fromarray(np.ascontiguousarray(fitted(_levels(plan, batch[name][row]))))
-    factor = picture.width / placed.placements[name].canvas[1]
+    factor = picture.width / placed.placements[name].size[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
         labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
@@ -105,10 +105,19 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     found = np.asarray(boxes, np.float64).reshape(-1, 4)
     if plan.pad is not None:
         found = found[(found != -1).any(axis=1)]
+    here, there = placed.placements[name], placed.placements[tensor]
     if plan.is_normalized:
-        found = found * (*placed.placements[name].canvas[::-1], *placed.placements[name].canvas[::-1])
-    photo = boxes_to_original(convert(found, plan.format, "xyxy"), placed.placements[name].transform)
-    return moved(np.asarray(photo), placed.placements[tensor].transform)
+        found = found * (*here.size[::-1], *here.size[::-1])
+    those: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
+    if here.matrix == there.matrix:
+        return those
+    (a, b, c), (d, e, f), _ = np.array([there.matrix[:3], there.matrix[3:], (0, 0, 1)]) @ np.linalg.inv(
+        [here.matrix[:3], here.matrix[3:], (0, 0, 1)]
+    )
+    x, y = those[:, [0, 2, 2, 0]], those[:, [1, 1, 3, 3]]
+    corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2)
+    around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    return around
 
 
 def _draw_boxes(picture: Picture, boxes: npt.NDArray[np.float64], words: list[str]) -> None:
@@ -131,5 +140,13 @@ def _class(label: Any, classes: tuple[str, ...]) -> str:
 
 
 def _said(words: Mapping[str, Any]) -> str:
-    """``top 3, left 9``; what was drawn is numbers, or yes and no."""
-    return ", ".join(f"{name} {f'{value:.4g}' if isinstance(value, float) else value}" for name, value in words.items())
+    """``top 3, left 9``, or ``ops [ShearX -0.09, Equalize]``."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in words.items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, Mapping):
+        return " ".join(map(_shown, value.values()))
+    return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import cupy
 import numpy as np
@@ -19,15 +19,28 @@ from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.gpu import GpuDecoder, Memory
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.errors import ImageError, SetupError
-from pixprep.kernels import Array, launch
+from pixprep.kernels import Array, canvases, launch
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
-from pixprep.levels import size_after
+from pixprep.levels import (
+    Blend,
+    Erase,
+    Filter,
+    Hue,
+    LevelStep,
+    Take,
+    Tone,
+    Warp,
+    WarpFilter,
+    brightness,
+    size_after,
+    solarize,
+)
 from pixprep.operators import Arrays
 from pixprep.plan import Placement, Plan, TensorPlan
-from pixprep.spec import DType
+from pixprep.spec import ColorLike, DType
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +52,8 @@ _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
 from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
 _BLOCK = 25
 _DLPACK_CUDA = 2  # of DLDeviceType
+_TURNED, _SCALED = (0.96, -0.28, 1.5, 0.28, 0.96, -2.25), (0.9, 0.0, 0.75, 0.0, 1.05, -1.5)
+"""What warps are checked with: pillow's nearest has another way where nothing turns."""
 _ROUNDING = 1e-4
 """How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
 
@@ -237,6 +252,9 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
         images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
         if len(images) == 2:
             break
+    if images and canvases.needs_canvases(plan):  # other images have other steps than the example's
+        images.append(images[0])
+        placements.append(_with_all_steps(placements[0], plan))
     expected = np.empty((len(images), *plan.spec.shape), plan.spec.dtype)
     CpuKernel(plan).run(images, placements, expected, range(len(images)))
     outs = cupy.empty(expected.shape, expected.dtype)
@@ -254,6 +272,26 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
 
 def _size(plan: TensorPlan) -> tuple[int, ...]:
     return plan.spec.shape[:2] if plan.spec.layout == "hwc" else plan.spec.shape[1:]
+
+
+def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
+    """The same placement with every step that levels.cu knows, one after the other, so far as the plan has any."""
+    (height, width), channels = placement.size, len(plan.channels)
+    erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)
+    erasures = (erase,) if plan.geometry.erasures else ()
+    if not plan.geometry.levels:
+        return placement._replace(erasures=erasures)
+    fill, size = (9, 120, 250)[:channels], (height + 8, width + 6)
+    steps: list[LevelStep] = [
+        Take(-3, -2, *size, (True, True), fill), solarize(100), Erase(5, 4, 4, 3, fill), Filter("blur", "torchvision",
+        rows=(0.25, 0.5, 0.25), columns=(0.125, 0.25, 0.25, 0.25, 0.125))
+    ]  # fmt: skip
+    for like in get_args(ColorLike):
+        steps += [Filter("sharpness", like, 1.5), Blend("own", 1.25, like), Hue(0.1, like), Blend("mean", 0.75, like)]
+        for matrix in (_TURNED, _SCALED):
+            steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in get_args(WarpFilter)]
+        steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
+    return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
 
 
 def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:

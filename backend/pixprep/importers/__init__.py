@@ -17,7 +17,8 @@ To add the importer of a library ``toy``:
    ``pair``. ``refuse`` what no op can do, and ``ignore`` what changes no pixel.
 5. Write one short function for each construct of the library: its fields in, ops out. Leave to the ops what they know:
    ``like`` brings filters, antialias and rounding.
-6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin.
+6. End with ``assembled(ops, library="toy", name=name, where=where)``. It adds the origin. Where the library has a
+   training side, take it as ``training=``, and give its ops as ``assembled(…, training=ops)``.
 7. Add a row to ``LIBRARIES``, with what the library's files are known by, and the module to the ranks in
    ``tests/unit/test_imports.py``.
 8. Test what each construct becomes, and each refusal, in ``tests/unit/test_import_toy.py``.

@@ -1,26 +1,37 @@
-"""What every importer ends with: the ops as a pipeline, with its origin."""
+"""What every importer ends with: the ops of one side, or of both, as a pipeline with its origin."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from importlib import import_module, metadata
 from typing import Any
 
-from pixprep.errors import SetupError
+import msgspec
+
+from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
-from pixprep.ops import Letterbox, Op, Resize
+from pixprep.ops import Letterbox, Op, RandomResizedCrop, Resize, Tensor
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import Origin
-from pixprep.spec import Like
+from pixprep.spec import Like, Side
 
 
 def assembled(
-    ops: Sequence[Op], *, library: str, name: str, where: str, version: str = "", like: Like = "pillow"
+    ops: Sequence[Op] | None,
+    *,
+    training: Sequence[Op] | None = None,
+    library: str,
+    name: str,
+    where: str,
+    version: str = "",
+    like: Like = "pillow",
 ) -> Pipeline:
     """The pipeline of these ops, with its origin.
 
     Args:
-        ops: from ``decode`` to ``tensor``.
+        ops: from ``decode`` to ``tensor``: of serving, or of both sides; None: there is training alone.
+        training: the same, of training; None: there is serving alone, or no difference.
         library: of the origin.
         name: of the origin.
         where: what errors begin with.
@@ -30,11 +41,45 @@ def assembled(
     Raises:
         PipelineError: the ops do not go together.
     """
-    profile = next((op.like for op in ops if isinstance(op, Resize | Letterbox)), like)
+    resizes = (op for op in (*(ops or ()), *(training or ())) if isinstance(op, Resize | Letterbox | RandomResizedCrop))
+    profile = next((op.like for op in resizes), like)
     version = version or _installed_version(library)
     with place(where):
         origin = Origin(library=library, version=version[:200], name=name[:200] or library, profile=profile)
+        if ops is None:
+            ops = [_only(op, "training") if isinstance(op, Tensor) else op for op in training or ()]
+        elif training is not None:
+            ops = both_sides(training, ops)
         return Pipeline(ops, origin=origin)
+
+
+def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
+    """The ops of both sides in one list: what they share once, the rest ``only`` on its side.
+
+    Raises:
+        PipelineError: they decode differently.
+    """
+    if training[0] != serving[0]:
+        raise PipelineError("training decodes otherwise than serving does, and a pipeline decodes once")
+    made: list[Op] = []
+    for kind, begin, end, first, last in SequenceMatcher(
+        a=list(map(repr, training)), b=list(map(repr, serving)), autojunk=False
+    ).get_opcodes():
+        if kind == "equal":
+            made += training[begin:end]
+            continue
+        made += [_only(op, "training") for op in training[begin:end]]
+        made += [_only(op, "serving") for op in serving[first:last]]
+    return made
+
+
+def changed(op: Op, **fields: Any) -> Op:
+    """The op with other values in some fields."""
+    return msgspec.structs.replace(op, **fields)
+
+
+def _only(op: Op, side: Side) -> Op:
+    return op if op.home == side else changed(op, only=side)
 
 
 def resize(sides: Sequence[int], **how: Any) -> Resize:

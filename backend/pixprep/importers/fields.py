@@ -87,10 +87,21 @@ class Fields:
         """One finite number, or one for each channel; an array counts as the list of its values."""
         return reals(self._finite(name, default, (1, 3), positive=positive))
 
+    def span(self, name: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
+        """Two finite numbers, such as from and to."""
+        first, last = self._finite(name, default, (2,), positive=False)
+        return first, last
+
+    def whole(self, name: str) -> int:
+        """A whole number."""
+        number = self.number(name)
+        return int(number) if number.is_integer() else self.refuse(name, "must be a whole number")
+
     def _finite(self, name: str, default: Any, counts: tuple[int, ...], *, positive: bool) -> tuple[float, ...]:
         values = finite(self.take(name, default))
         if len(values) not in counts:
-            self.refuse(name, f"must be a finite number{', or one for each of 3 channels' * (3 in counts)}")
+            single = f"a finite number{', or one for each of 3 channels' * (3 in counts)}"
+            self.refuse(name, f"must be {'two finite numbers' if 2 in counts else single}")
         if positive and min(values) <= 0:
             self.refuse(name, "must be over 0")
         return values

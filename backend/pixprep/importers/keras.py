@@ -18,10 +18,11 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import MAX_BYTES, Fields, parse_json, read_json, reading, reals
-from pixprep.ops import CenterCrop, Decode, Normalize, Op, Resize, Tensor, as_tuple
+from pixprep.ops import CenterCrop, Decode, Normalize, Op, RandomCrop, RandomFlip, Resize, Tensor, as_tuple
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import quoted
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.spec import Side
 
 Mode = Literal["caffe", "tf", "torch", "none"]
 Loader = Literal["load_img", "image_dataset", "decode_image"]
@@ -66,12 +67,19 @@ AUGMENTATIONS = frozenset(
 )
 """Layers that do nothing at inference; ``RandomCrop`` is none of them: there it resizes."""
 
+_MOVING = frozenset(
+    (
+        *("RandomElasticTransform", "RandomPerspective", "RandomRotation", "RandomShear", "RandomTranslation"),
+        "RandomZoom",
+    )
+)
 _EPSILON = np.float32(1e-7)  # keras.backend.epsilon(): the least standard deviation of Normalization
 
 
 def from_keras(
     source: str | Path | Mapping[str, Any],
     *,
+    training: str | Path | Mapping[str, Any] | None = None,
     loader: Loader = "load_img",
     size: int | Size | None = None,
     layers: Place | None = None,
@@ -85,6 +93,8 @@ def from_keras(
     Args:
         source: an application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; a ``.json`` file
             of ``model.to_json()``, or what is in it, as a mapping.
+        training: the model, as a file or a mapping, whose layers images go through in training, up to the first that is
+            no preprocessing: the training side, to which random layers belong. It may be ``source`` itself.
         loader: what makes arrays of image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``: Pillow,
             whose default filter is ``nearest``; ``image_dataset``: ``image_dataset_from_directory``: TensorFlow's
             decoder and bilinear filter; ``decode_image``: TensorFlow's decoder, and the model's own layers resize.
@@ -102,17 +112,29 @@ def from_keras(
         place = options.choice("layers", get_args(Place)) if options.has("layers") else None
         pair = options.pair("size") if options.has("size") else None
     if isinstance(source, str) and not source.endswith((".keras", ".json")):
+        if training is not None:
+            raise PipelineError("training: an application has no layers before its own; it goes with a file")
         if place is not None:
             raise PipelineError("layers: an application has none that could run elsewhere; it goes with a file")
         return assembled(_of_application(source, loader, pair), library="keras", name=source, where=source)
-    if isinstance(source, Mapping):
-        where, config = "config", source
-    else:
-        where, path = Path(source).name, Path(source)
-        config = read_json(path) if path.suffix == ".json" else _read_archive(path)
+    if training is not None and place == "model":
+        raise PipelineError('layers: "model" leaves what is random to the model, too: then there is no training side')
+    config, where = _read(source, "config")
+    trained = None
+    if training is not None:
+        place = "pipeline"
+        trained = _of_model(*_read(training, "training"), loader=loader, size=pair, place="pipeline", side="training")
     ops = _of_model(config, where, loader=loader, size=pair, place=place)
     version = str(config.get("keras_version") or "unknown")
-    return assembled(ops, library="keras", version=version, name=where, where=where)
+    return assembled(ops, training=trained, library="keras", version=version, name=where, where=where)
+
+
+def _read(source: str | Path | Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], str]:
+    """The config of a model, and what errors begin with."""
+    if isinstance(source, Mapping):
+        return source, where
+    path = Path(source)
+    return (read_json(path) if path.suffix == ".json" else _read_archive(path)), path.name
 
 
 def _of_application(name: str, loader: Loader, size: Size | None) -> list[Op]:
@@ -173,7 +195,13 @@ class _Layer:
 
 
 def _of_model(
-    config: Mapping[str, Any], where: str, *, loader: Loader, size: Size | None, place: Place | None
+    config: Mapping[str, Any],
+    where: str,
+    *,
+    loader: Loader,
+    size: Size | None,
+    place: Place | None,
+    side: Side = "serving",
 ) -> list[Op]:
     try:
         chain = list(_chain(config, where))
@@ -181,13 +209,18 @@ def _of_model(
         raise PipelineError(f"{where}: nested too deeply") from None
     shape = _input_shape(chain, where)
     chain = [layer for layer in chain if layer.cls != "InputLayer"]
-    count = next((i for i, layer in enumerate(chain) if layer.cls not in {*_LAYERS, *AUGMENTATIONS}), len(chain))
+    known = {**_LAYERS, **(_RANDOM if side == "training" else {})}
+    count = next((i for i, layer in enumerate(chain) if layer.cls not in {*known, *AUGMENTATIONS}), len(chain))
     if place is None and count < len(chain):
         raise PipelineError(
             f"{where}: {chain[count]} is no preprocessing that is understood; "
             'if the network begins there, choose where the layers before it run: layers "model" or "pipeline"'
         )
-    wanted = [] if place == "model" else [layer for layer in chain[:count] if layer.cls in _LAYERS]
+    wanted = [] if place == "model" else [layer for layer in chain[:count] if layer.cls in known]
+    if side == "training":
+        for layer in chain[:count]:
+            if layer.cls not in known:
+                raise PipelineError(f"{where}: {layer} is not understood: {_why_not(layer.cls)}")
     ops: list[Op] = [_decode(loader)]
     if not any(layer.cls == "Resizing" for layer in wanted):
         shape = size or shape
@@ -205,7 +238,7 @@ def _of_model(
             fields.ignore("name", "trainable", "batch_input_shape")
             fields.expect("data_format", "channels_last")
             _check_dtype(fields)
-            ops += _LAYERS[layer.cls](fields, ops)
+            ops += known[layer.cls](fields, ops)
     return [*ops, Tensor(layout="hwc")]
 
 
@@ -319,10 +352,44 @@ def _resizing(fields: Fields, _: list[Op]) -> list[Op]:
 def _center_crop(fields: Fields, ops: list[Op]) -> list[Op]:
     """The margin above is ``(H - height) // 2``; a smaller image would be resized."""
     height, width = fields.side("height"), fields.side("width")
-    known = [op for op in ops if isinstance(op, Resize | CenterCrop) and op.height and op.width]
-    if not known or height > (known[-1].height or 0) or width > (known[-1].width or 0):
+    known = _known_size(ops)
+    if known is None or height > known[0] or width > known[1]:
         fields.refuse("height", "may be more than the image has: Keras resizes such images; put Resizing before it")
     return [CenterCrop(height, width, rounding="down")]
+
+
+def _known_size(ops: list[Op]) -> Size | None:
+    """(height, width) after ops, if they fix it."""
+    sizes = [(op.height, op.width) for op in ops if isinstance(op, Resize | CenterCrop | RandomCrop)]
+    return next(((height, width) for height, width in reversed(sizes) if height and width), None)
+
+
+def _random_flip(fields: Fields, _: list[Op]) -> list[Op]:
+    """Half of the images; both axes would be one draw."""
+    fields.ignore("seed")
+    mode = fields.text("mode", "horizontal_and_vertical")
+    if mode not in ("horizontal", "vertical"):
+        fields.refuse("mode", "turns half of the images by 180 degrees, by one draw for both axes: write two layers")
+    return [RandomFlip("vertical" if mode == "vertical" else "horizontal")]
+
+
+def _random_crop(fields: Fields, ops: list[Op]) -> list[Op]:
+    """A window anywhere; a smaller image, or one side that fits already, would be cut in the middle and resized."""
+    fields.ignore("seed")
+    height, width = fields.side("height"), fields.side("width")
+    known = _known_size(ops)
+    if known == (height, width):
+        return []
+    if known is None or height >= known[0] or width >= known[1]:
+        fields.refuse(
+            "height", "may be no less than the image has: Keras then resizes; put a larger Resizing before it"
+        )
+    return [RandomCrop(height, width)]
+
+
+def _why_not(cls: str) -> str:
+    what = "moves pixels" if cls in _MOVING else "changes values"
+    return f"it {what} in float32, unrounded, and draws by rules of its own; pixprep's random ops give whole levels"
 
 
 def _rescaling(fields: Fields, _: list[Op]) -> list[Op]:
@@ -354,3 +421,6 @@ _LAYERS: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {
     "Rescaling": _rescaling,
     "Normalization": _normalization,
 }
+
+_RANDOM: dict[str, Callable[[Fields, list[Op]], list[Op]]] = {"RandomFlip": _random_flip, "RandomCrop": _random_crop}
+"""Of training alone."""

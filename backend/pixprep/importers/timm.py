@@ -1,24 +1,41 @@
-"""timm's evaluation transform, as a pipeline: from a model's name, a ``pretrained_cfg``, or a hub's ``config.json``.
+"""timm's transforms, as a pipeline: from a model's name, a ``pretrained_cfg``, or a hub's ``config.json``.
 
 The rules are those of ``timm.data.resolve_data_config`` and ``create_transform``, on PIL images: sides are enlarged to
 ``floor(side / crop_pct)``, resized by Pillow, and the middle is cut out. A configuration says all of that by itself;
-timm is needed for names only.
+timm is needed for names only. The training transform comes from the arguments of ``create_transform``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import floor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, library_module
-from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
-from pixprep.ops import MAX_SIDE, CenterCrop, Decode, Normalize, Op, Pad, Resize, Tensor, as_tuple
+from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, read_json, reading, sides
+from pixprep.ops import (
+    MAX_SIDE,
+    CenterCrop,
+    ColorJitter,
+    Decode,
+    Normalize,
+    Op,
+    Pad,
+    RandomErasing,
+    RandomFlip,
+    RandomGaussianBlur,
+    RandomGray,
+    RandomResizedCrop,
+    Resize,
+    Tensor,
+    as_tuple,
+)
 from pixprep.pipeline import Pipeline
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.spec import Filter
 
 NO_PIXEL = (
     *("url", "file", "state_dict", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load"),
@@ -27,14 +44,35 @@ NO_PIXEL = (
     *("license", "description", "origin_url", "paper_name", "paper_ids", "notes"),
 )
 """The fields of a ``pretrained_cfg`` that say where weights lie and what a model is made of."""
+UNTOUCHED: dict[str, tuple[Any, ...]] = {
+    "is_training": (True,),
+    "train_crop_mode": ("rrc",),
+    "normalize": (True,),
+    **dict.fromkeys(("use_prefetcher", "separate", "naflex", "patchify", "tf_preprocessing"), (False,)),
+}
+"""The arguments of ``create_transform`` that must have these values."""
+OF_EVALUATION = (
+    *("crop_pct", "crop_mode", "crop_border_pixels"),
+    *("patch_size", "max_seq_len", "patchify_channels_last", "patchify_flatten"),
+)
+"""Those that the training transform does not look at."""
+FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
+    ("hflip", "horizontal", 0.5),
+    ("vflip", "vertical", 0.0),
+)
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")
 """Of these, timm takes an empty value, or a zero, as an absent one."""
+_FILTERS = {filter_: filter_ for filter_ in PILLOW_FILTERS.values()}
 TEST_SIZE = " (use_test_size)"
 """What follows the name of the model in the origin where ``test_input_size`` and ``test_crop_pct`` were taken."""
 
 
 def from_timm(
-    config: Mapping[str, Any] | str | Path, *, use_test_size: bool = False, name: str | None = None
+    config: Mapping[str, Any] | str | Path,
+    *,
+    training: Mapping[str, Any] | str | Path | None = None,
+    use_test_size: bool = False,
+    name: str | None = None,
 ) -> Pipeline:
     """The pipeline of ``create_transform(**resolve_data_config({}, pretrained_cfg=config))``, bit for bit.
 
@@ -43,6 +81,8 @@ def from_timm(
     Args:
         config: the name of a model, such as ``resnet50.a1_in1k``; a ``pretrained_cfg``; the ``config.json`` of a timm
             model of a hub, which has a ``pretrained_cfg`` inside, as a file or as a mapping.
+        training: arguments of ``create_transform``, beside those above and ``is_training=True``, or a JSON file of
+            them: the training side. ``{}`` gives timm's defaults. Default: there is no training side of its own.
         use_test_size: take ``test_input_size`` and ``test_crop_pct`` where the configuration has them.
         name: of the model, for errors and the pipeline's origin; default: what the configuration says.
 
@@ -67,8 +107,81 @@ def from_timm(
         {field: inner[field] for field in inner if inner[field] or field not in MAY_BE_EMPTY}, where
     ) as fields:
         fields.ignore("input_size", "crop_pct", *NO_PIXEL)
-        ops = [Decode(apply_exif_orientation=False), *_ops(fields, use_test_size=use_test_size), Tensor()]
-    return assembled(ops, library="timm", name=name[:180] + TEST_SIZE if use_test_size else name, where=where)
+        ops = _whole(_ops(fields, use_test_size=use_test_size))
+    trained = None if training is None else _training(training, inner)
+    name = name[:180] + TEST_SIZE if use_test_size else name
+    return assembled(ops, training=trained, library="timm", name=name, where=where)
+
+
+def _whole(ops: Sequence[Op]) -> list[Op]:
+    return [Decode(apply_exif_orientation=False), *ops, Tensor()]
+
+
+def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, Any]) -> list[Op]:
+    """The ops of the training transform.
+
+    Args:
+        arguments: of ``create_transform``, or the file of them.
+        config: the ``pretrained_cfg``, whose fields are arguments, too.
+    """
+    where = "training"
+    if not isinstance(arguments, Mapping):
+        where, arguments = Path(arguments).name, read_json(Path(arguments))
+    shared = {field: config[field] for field in ("input_size", "interpolation", "mean", "std") if config.get(field)}
+    with reading({"interpolation": "bicubic", "color_jitter": 0.4, **shared, **arguments}, where) as fields:
+        for name, only in UNTOUCHED.items():
+            fields.expect(name, *only)
+        fields.ignore(*OF_EVALUATION)
+        size, mean = _size(fields, use_test_size=False), fields.numbers("mean", IMAGENET_MEAN)
+        normalize = Normalize(mean=mean, std=fields.numbers("std", IMAGENET_STD, positive=True), arithmetic="divide")
+        if fields.text("interpolation") == "random" and not fields.flag("no_aug"):
+            fields.refuse("interpolation", "draws bilinear or bicubic for each image, and an op has one: name it")
+        filter_: Filter = fields.choice("interpolation", {**_FILTERS, "random": "bilinear"})
+        if fields.flag("no_aug"):
+            fields.ignore("color_jitter", *arguments)
+            return _whole([Resize(height=size[0], width=size[1], filter=filter_), CenterCrop(*size), normalize])
+        return _whole([*_augmented(fields, size, filter_), normalize, *_erased(fields)])
+
+
+def _augmented(fields: Fields, size: tuple[int, int], filter_: Filter) -> list[Op]:
+    """What ``transforms_imagenet_train`` does before the normalization."""
+    scale, ratio = fields.span("scale", (0.08, 1.0)), fields.span("ratio", (3 / 4, 4 / 3))
+    ops: list[Op] = [RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_)]
+    for name, axis, usual in FLIPS:
+        p = fields.number(name, usual)
+        ops += [RandomFlip(axis, p)] * (p > 0)
+    if fields.take("auto_augment"):
+        fields.refuse("auto_augment", "is not understood: timm's own policies are not torchvision's")
+    gray, blur = fields.number("grayscale_prob", 0.0), fields.number("gaussian_blur_prob", 0.0)
+    return [
+        *ops,
+        *_jittered(fields),
+        *[RandomGray(p=gray)] * (gray > 0),
+        *[RandomGaussianBlur(23, p=blur)] * (blur > 0),
+    ]
+
+
+def _jittered(fields: Fields) -> list[Op]:
+    """Brightness, contrast, saturation, and perhaps hue."""
+    fields.expect("color_jitter_prob", 1, 1.0, why="is not understood: color_jitter changes every image")
+    if not fields.has("color_jitter"):
+        return []
+    strengths = finite(fields.take("color_jitter"))
+    if len(strengths) not in (1, 3, 4) or min(strengths) < 0:
+        fields.refuse("color_jitter", "must be one number, or 3 or 4: brightness, contrast, saturation, hue")
+    strengths = strengths * 3 if len(strengths) == 1 else strengths
+    names = ("brightness", "contrast", "saturation", "hue")
+    jitter: dict[str, Any] = dict(zip(names, strengths, strict=False))
+    return [ColorJitter(**jitter)] if any(strengths) else []
+
+
+def _erased(fields: Fields) -> list[Op]:
+    """``RandomErasing`` after the normalization."""
+    fields.expect("re_mode", "const", why="is not understood: it draws every value; const is")
+    fields.expect("re_num_splits", 0, 1, why="is not understood: each image is drawn for by itself")
+    p = fields.number("re_prob", 0.0)
+    count = 1, max(1, fields.whole("re_count") if fields.has("re_count") else 1)
+    return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), count=count)] * (p > 0)
 
 
 def _pretrained_cfg(name: str) -> Mapping[str, Any]:
@@ -98,7 +211,7 @@ def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
     size = _size(fields, use_test_size=use_test_size)
     scaled = _scaled(fields, size, use_test_size=use_test_size)
     mean, std = fields.numbers("mean", IMAGENET_MEAN), fields.numbers("std", IMAGENET_STD, positive=True)
-    filter_ = fields.choice("interpolation", tuple(PILLOW_FILTERS.values()), "bicubic")
+    filter_ = fields.choice("interpolation", _FILTERS, "bicubic")
     mode = fields.choice("crop_mode", ("center", "squash", "border"), "center")
     resize = partial(Resize, filter=filter_, like="pillow")
     ops: list[Op]

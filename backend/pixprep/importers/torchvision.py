@@ -1,5 +1,7 @@
 """torchvision's transforms, as a pipeline: ``weights.transforms()``, and ``Compose`` of v1 and v2 transforms.
 
+Those of training are the training side. What is drawn there is drawn by the same rules, from other numbers.
+
 What a transform computes depends on what it is given. So the walk over them keeps in mind what the data is by then:
 a PIL image, which Pillow resizes; a uint8 tensor, which PyTorch does; float32 values, which no op of ours resizes.
 Classes are told apart by their names: a transform object is the proof that torchvision is there.
@@ -9,15 +11,49 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
+from runpy import run_path
 from typing import Any, Literal
 
-from pixprep.errors import PipelineError
-from pixprep.importers.assembly import assembled, library_module, resize
-from pixprep.importers.fields import PILLOW_FILTERS, Fields, reading
-from pixprep.ops import Anchor, Arithmetic, CenterCrop, Decode, Normalize, Op, Pad, Reals, Tensor, as_tuple
+from pixprep.errors import PipelineError, SetupError
+from pixprep.importers.assembly import assembled, changed, library_module, resize
+from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, reading, reals
+from pixprep.ops import (
+    Anchor,
+    Arithmetic,
+    CenterCrop,
+    ColorJitter,
+    Decode,
+    GaussianBlur,
+    Grayscale,
+    Levels,
+    Normalize,
+    Op,
+    Pad,
+    RandAugment,
+    RandomAffine,
+    RandomAutocontrast,
+    RandomCrop,
+    RandomEqualize,
+    RandomErasing,
+    RandomFlip,
+    RandomGaussianBlur,
+    RandomGray,
+    RandomInvert,
+    RandomPosterize,
+    RandomResizedCrop,
+    RandomRotate,
+    RandomSharpness,
+    RandomSolarize,
+    Reals,
+    Tensor,
+    TrivialAugment,
+    as_tuple,
+)
 from pixprep.pipeline import Pipeline
-from pixprep.spec import Filter, Like
+from pixprep.spec import ColorLike, Filter, Side
 
+_NOT_SERVED = "serving draws nothing: give these transforms as training"
 Input = Literal["pil", "tensor"]
 Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
 
@@ -28,32 +64,80 @@ FILTERS: dict[Any, Filter] = {
     **PILLOW_FILTERS,
 }
 """What the values of ``InterpolationMode``, and the numbers in its place, mean."""
+MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear")}
+"""The same, of what moves pixels."""
 
 
-def from_torchvision(transforms: Any, *, input: Input = "pil", name: str | None = None) -> Pipeline:  # noqa: A002
+def from_torchvision(
+    transforms: Any = None,
+    *,
+    training: Any = None,
+    input: Input = "pil",  # noqa: A002
+    name: str | None = None,
+) -> Pipeline:
     """The pipeline of torchvision's transforms, bit for bit.
 
     Args:
-        transforms: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, or one transform; or the name of
-            weights, such as ``ResNet50_Weights.IMAGENET1K_V2``.
+        transforms: of serving: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, or one transform; or
+            the name of weights, such as ``ResNet50_Weights.IMAGENET1K_V2``; or ``FILE.py:NAME``, where that file makes
+            them. None: there is no serving side.
+        training: of training, which may be random; default: the same.
         input: what the training code gave them: ``pil``, images of ``PIL.Image.open(…).convert("RGB")``; ``tensor``,
             uint8 tensors of ``torchvision.io.decode_image``. Both ignore the EXIF orientation.
         name: of the model, for the pipeline's origin; default: the weights', or the class of ``transforms``.
 
     Raises:
         PipelineError: a transform or one of its arguments is not understood, or stands where it cannot; there are no
-            such weights.
-        SetupError: the name of weights needs torchvision.
+            such weights; the sides do not go together.
+        SetupError: the name of weights needs torchvision; a file cannot be run.
     """
     with reading({"input": input}, "options") as options:
-        walk = _Walk(options.choice("input", DATA_OF))
-    if isinstance(transforms, str):
-        name = name or transforms
-        transforms = _weights(transforms).transforms()
-    like: Like = "pillow" if walk.data == "a PIL image" else "torchvision"
-    walk.take(transforms, "transforms")
-    name = name or type(transforms).__name__
-    return assembled(walk.finished(), library="torchvision", name=name, where="transforms", like=like)
+        data = options.choice("input", DATA_OF)
+    served = trained = None
+    if transforms is not None or training is None:
+        served = _ops(_made(transforms), "transforms", data, "serving")
+    if training is not None:
+        trained = _ops(_made(training), "training", data, "training")
+    first = training if transforms is None else transforms
+    name = name or (first if isinstance(first, str) else type(first).__name__)
+    return assembled(
+        served,
+        training=trained,
+        library="torchvision",
+        name=name,
+        where="transforms",
+        like="pillow" if data == "a PIL image" else "torchvision",
+    )
+
+
+def _ops(transforms: Any, where: str, data: Data, side: Side) -> list[Op]:
+    walk = _Walk(data, side)
+    walk.take(transforms, where)
+    return walk.finished(where)
+
+
+def _made(transforms: Any) -> Any:
+    """The transforms that a string names."""
+    if not isinstance(transforms, str):
+        return transforms
+    path, colon, name = transforms.rpartition(":")
+    return _in_file(Path(path), name) if colon and path.endswith(".py") else _weights(transforms).transforms()
+
+
+def _in_file(path: Path, name: str) -> Any:
+    """What a name stands for once a file of Python has run.
+
+    Raises:
+        PipelineError: it has no such name.
+        SetupError: the file does not run.
+    """
+    try:
+        found = run_path(str(path)).get(name)
+    except Exception as error:
+        raise SetupError(f"{path}: does not run: {type(error).__name__}: {error}") from error
+    if found is None:
+        raise PipelineError(f"{path}: has no {name}")
+    return found
 
 
 def _weights(name: str) -> Any:
@@ -65,18 +149,23 @@ def _weights(name: str) -> Any:
         ) from None
 
 
+Take = Callable[["_Walk", Fields], None]
+
+
 class _Walk:
     """The ops so far, and what the data is after them.
 
     Attributes:
         data: see the module.
+        side: which the transforms are of.
         scaling: of float32 values: what ``normalize`` must still do to the levels, (scale, arithmetic).
         size: (height, width), where it is known.
         is_v2: whether the transform at hand is one of v2.
     """
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Data, side: Side) -> None:
         self.ops: list[Op] = []
+        self.side = side
         self.data = data
         self.scaling: tuple[float, Arithmetic] | None = None
         self.size: tuple[int, int] | None = None
@@ -86,34 +175,55 @@ class _Walk:
         """Take one transform, and those that it is made of."""
         cls = type(transform)
         package, name = cls.__module__, cls.__name__
-        where = f"{where} {name}"
+        outer, where = where, f"{where} {name}"
         is_own = package.startswith("torchvision.transforms.")
         if name == "Sequential" or (name == "Compose" and is_own):
             for index, part in enumerate(transform if name == "Sequential" else transform.transforms):
-                self.take(part, f"transforms[{index}]" if where.startswith("transforms ") else f"{where}[{index}]")
+                self.take(part, f"{where if '[' in outer else outer}[{index}]")
+            return
+        if name == "RandomApply" and is_own and self.side == "training":
+            self.at_times(transform, where)
             return
         if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
             return
         if not is_own:
             raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
-        if name not in _TRANSFORMS:
-            why = " (it is random)" if name.startswith("Random") else ""
-            raise PipelineError(f"{where}: is not understood{why}")
+        is_random = name in {*_RANDOM, "RandomApply"}
+        if name not in _TRANSFORMS and not is_random:
+            raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
+        if is_random and self.side == "serving":
+            raise PipelineError(f"{where}: is random, and {_NOT_SERVED}")
         self.is_v2 = package.startswith("torchvision.transforms.v2.")
         values = {k: v.value if isinstance(v, Enum) else v for k, v in vars(transform).items() if k[0] != "_"}
         with reading(values, where) as fields:
             fields.ignore("training")
-            _TRANSFORMS[name](self, fields)
+            (_TRANSFORMS | _RANDOM)[name](self, fields)
 
-    def finished(self) -> list[Op]:
+    def at_times(self, transform: Any, where: str) -> None:
+        """``RandomApply`` of a transform that does something to some images anyway: to fewer."""
+        before = len(self.ops)
+        for part in transform.transforms:
+            self.take(part, f"{where} of")
+        made = self.ops[before:]
+        p = getattr(made[0], "p", None) if len(made) == len(transform.transforms) == 1 else None
+        if p is None:
+            raise PipelineError(f"{where}: is not understood, unless of one transform whose op has a p")
+        self.ops[-1] = changed(made[0], p=p * transform.p)
+
+    def finished(self, where: str) -> list[Op]:
         """All ops, from ``decode`` to ``tensor``."""
         if self.data == "a PIL image":
-            raise PipelineError("transforms: end with a PIL image: a tensor is needed: add ToTensor")
+            raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
         self.normalize(0.0, 1.0)
         dtype: Literal["uint8", "float32"] = "uint8" if self.data == "a uint8 tensor" else "float32"
         return [Decode(apply_exif_orientation=False), *self.ops, Tensor(dtype=dtype)]
 
     def resize(self, fields: Fields, sides: tuple[int, ...]) -> None:
+        self.ops.append(resize(sides, **self.resampled(fields)))
+        self.size = (sides[0], sides[1]) if len(sides) > 1 else None
+
+    def resampled(self, fields: Fields) -> dict[str, Any]:
+        """How pixels are resampled: ``filter``, ``like`` and perhaps ``antialias`` of an op."""
         if self.data == "float32 values":
             raise PipelineError("would resize float32 values: put it before ToTensor or ToDtype")
         filter_, antialias = fields.choice("interpolation", FILTERS), fields.flag("antialias")
@@ -125,8 +235,15 @@ class _Walk:
             how = {"like": "torchvision", "antialias": antialias} if self.is_v2 else {"like": "torch"}
             if not (self.is_v2 or antialias):
                 fields.refuse("antialias", "of v1 transforms and a uint8 tensor is not understood: True is, and v2 is")
-        self.ops.append(resize(sides, filter=filter_, **how))
-        self.size = (sides[0], sides[1]) if len(sides) > 1 else None
+        return {"filter": filter_, **how}
+
+    def levels_like(self) -> ColorLike:
+        """Whose rounding a transform of levels has on what the data is."""
+        if self.data == "float32 values":
+            raise PipelineError("would change float32 values: put it before ToTensor or ToDtype")
+        if self.data == "a uint8 tensor" and not self.is_v2:
+            raise PipelineError("of v1 transforms and a uint8 tensor is not understood: v2 is")
+        return "pillow" if self.data == "a PIL image" else "torchvision"
 
     def center_crop(self, size: tuple[int, int]) -> None:
         self.ops.append(CenterCrop(*size))
@@ -156,9 +273,7 @@ def _resize(walk: _Walk, fields: Fields) -> None:
 
 def _pad(walk: _Walk, fields: Fields) -> None:
     fields.expect("padding_mode", "constant")
-    fill = as_tuple(fields.numbers("fill", 0.0))
-    if not all(level.is_integer() for level in fill) or (walk.data == "float32 values" and any(fill)):
-        fields.refuse("fill", "must be whole levels, and 0 after ToTensor")
+    fill = _fill(walk, fields)
     padding = fields.take("padding")
     margins = (padding,) if isinstance(padding, int) else tuple(padding)
     left, top, right, bottom = (margins * 4)[:4]  # one number, or two for both axes
@@ -169,8 +284,7 @@ def _pad(walk: _Walk, fields: Fields) -> None:
         fields.refuse("padding", "must be the same on opposite sides")
     anchor: Anchor = "center" if is_centered else "top_left"
     walk.size = (walk.size[0] + top + bottom, walk.size[1] + left + right)
-    levels = tuple(int(level) for level in fill)
-    walk.ops.append(Pad(*walk.size, fill=levels if len(levels) > 1 else levels[0], anchor=anchor))
+    walk.ops.append(Pad(*walk.size, fill=fill, anchor=anchor))
 
 
 def _to_tensor(walk: _Walk, fields: Fields) -> None:
@@ -216,7 +330,136 @@ def _image_classification(walk: _Walk, fields: Fields) -> None:
     walk.normalize(fields.numbers("mean"), fields.numbers("std"))
 
 
-_TRANSFORMS: dict[str, Callable[[_Walk, Fields], None]] = {
+def _random_resized_crop(walk: _Walk, fields: Fields) -> None:
+    size = fields.pair("size")
+    scale, ratio = fields.span("scale"), fields.span("ratio")
+    walk.ops.append(RandomResizedCrop(*size, scale=scale, ratio=ratio, **walk.resampled(fields)))
+    walk.size = size
+
+
+def _random_crop(walk: _Walk, fields: Fields) -> None:
+    fields.expect("padding_mode", "constant")
+    size, padding = fields.pair("size"), fields.take("padding", 0)
+    margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding)
+    if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # as v2 keeps it: left, right, top, bottom
+        margins = (margins[0], margins[2], margins[1], margins[3])
+    needs = fields.flag("pad_if_needed")
+    fill = _fill(walk, fields) if margins or needs else 0
+    fields.ignore("fill")
+    walk.ops.append(RandomCrop(*size, padding=margins, pad_if_needed=needs, fill=fill))
+    walk.size = size
+
+
+def _random_flip(axis: Literal["horizontal", "vertical"]) -> Take:
+    return lambda walk, fields: walk.ops.append(RandomFlip(axis, fields.number("p")))
+
+
+def _color_jitter(walk: _Walk, fields: Fields) -> None:
+    how: dict[str, Any] = {"like": walk.levels_like()}
+    for name in ("brightness", "contrast", "saturation", "hue"):
+        how[name] = fields.span(name) if fields.has(name) else None
+    walk.ops.append(ColorJitter(**how))
+
+
+def _grayscale(walk: _Walk, fields: Fields) -> None:
+    fields.expect("num_output_channels", 3, why="must be 3: a tensor of one channel is another one")
+    walk.ops.append(Grayscale(like=walk.levels_like()))
+
+
+def _gaussian_blur(walk: _Walk, fields: Fields) -> None:
+    """Random, unless its sigma is one number."""
+    walk.levels_like()
+    size, (least, most) = fields.pair("kernel_size"), fields.span("sigma")
+    if least == most:
+        walk.ops.append(GaussianBlur(size, least))
+    elif walk.side == "training":
+        walk.ops.append(RandomGaussianBlur(size, (least, most)))
+    else:
+        fields.refuse("sigma", f"is random, and {_NOT_SERVED}")
+
+
+def _at_times(cls: type[Op], **named: str) -> Take:
+    """A transform of some images, as the op that has a ``p``, too.
+
+    Args:
+        cls: of the op.
+        named: for a field of the op the transform's.
+    """
+
+    def take(walk: _Walk, fields: Fields) -> None:
+        like = walk.levels_like()
+        how: dict[str, Any] = {field: fields.number(name) for field, name in named.items()}
+        how = {field: int(value) if value.is_integer() else value for field, value in how.items()}
+        how |= {"like": like} if "like" in cls.__struct_fields__ else {}
+        how["p"] = fields.number("p")
+        walk.ops.append(cls(**how))
+
+    return take
+
+
+def _random_rotation(walk: _Walk, fields: Fields) -> None:
+    degrees, expand = fields.span("degrees"), fields.flag("expand")
+    walk.ops.append(RandomRotate(degrees, expand, **_turned(walk, fields)))
+
+
+def _random_affine(walk: _Walk, fields: Fields) -> None:
+    translate, scale = (fields.span(name) if fields.has(name) else None for name in ("translate", "scale"))
+    shear = finite(fields.take("shear")) if fields.has("shear") else None
+    walk.ops.append(RandomAffine(fields.span("degrees"), translate, scale, shear, **_turned(walk, fields)))
+
+
+def _turned(walk: _Walk, fields: Fields) -> dict[str, Any]:
+    """``_moved``, about a point."""
+    how = _moved(walk, fields)
+    if how["fill"] is None:
+        if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
+            fields.refuse("fill", "gives tensors other edges than 0 does, and is not understood: 0 is")
+        how["fill"] = 0
+    return {"center": fields.span("center") if fields.has("center") else None, **how}
+
+
+def _random_erasing(walk: _Walk, fields: Fields) -> None:
+    """Of the tensor's values, once it is float32."""
+    fields.ignore("inplace")
+    if walk.data == "a PIL image":
+        raise PipelineError("takes no PIL image: put it behind ToTensor")
+    value = finite(fields.take("value"))
+    if len(value) not in (1, 3):
+        fields.refuse("value", "must be a number, or one for each of 3 channels")
+    walk.normalize(0.0, 1.0)
+    scale, ratio = fields.span("scale"), fields.span("ratio")
+    walk.ops.append(RandomErasing(fields.number("p"), scale, ratio, reals(value)))
+
+
+def _rand_augment(walk: _Walk, fields: Fields) -> None:
+    how = _policy(walk, fields)
+    walk.ops.append(RandAugment(fields.whole("num_ops"), fields.whole("magnitude"), **how))
+
+
+def _trivial_augment(walk: _Walk, fields: Fields) -> None:
+    walk.ops.append(TrivialAugment(**_policy(walk, fields)))
+
+
+def _policy(walk: _Walk, fields: Fields) -> dict[str, Any]:
+    return {"num_magnitude_bins": fields.whole("num_magnitude_bins"), **_moved(walk, fields)}
+
+
+def _moved(walk: _Walk, fields: Fields) -> dict[str, Any]:
+    """How pixels are looked up that were moved: ``filter``, ``fill`` and ``like`` of an op."""
+    fill = _fill(walk, fields) if fields.has("fill") else None
+    return {"filter": fields.choice("interpolation", MOVED), "fill": fill, "like": walk.levels_like()}
+
+
+def _fill(walk: _Walk, fields: Fields) -> Levels:
+    """A colour: whole levels; None is black."""
+    fill = as_tuple(fields.numbers("fill", 0.0))
+    if not all(level.is_integer() for level in fill) or (walk.data == "float32 values" and any(fill)):
+        fields.refuse("fill", "must be whole levels, and 0 after ToTensor")
+    levels = tuple(int(level) for level in fill)
+    return levels if len(levels) > 1 else levels[0]
+
+
+_TRANSFORMS: dict[str, Take] = {
     "ImageClassification": _image_classification,
     "Resize": _resize,
     "CenterCrop": lambda walk, fields: walk.center_crop(fields.pair("size")),
@@ -229,4 +472,27 @@ _TRANSFORMS: dict[str, Callable[[_Walk, Fields], None]] = {
     "ConvertImageDtype": _to_dtype,
     "ToDtype": _to_dtype,
     "Normalize": _normalize,
+    "Grayscale": _grayscale,
+    "GaussianBlur": _gaussian_blur,
 }
+
+_RANDOM: dict[str, Take] = {
+    "RandomResizedCrop": _random_resized_crop,
+    "RandomCrop": _random_crop,
+    "RandomHorizontalFlip": _random_flip("horizontal"),
+    "RandomVerticalFlip": _random_flip("vertical"),
+    "ColorJitter": _color_jitter,
+    "RandomGrayscale": _at_times(RandomGray),
+    "RandomPosterize": _at_times(RandomPosterize, bits="bits"),
+    "RandomSolarize": _at_times(RandomSolarize, threshold="threshold"),
+    "RandomAutocontrast": _at_times(RandomAutocontrast),
+    "RandomEqualize": _at_times(RandomEqualize),
+    "RandomInvert": _at_times(RandomInvert),
+    "RandomAdjustSharpness": _at_times(RandomSharpness, factor="sharpness_factor"),
+    "RandomRotation": _random_rotation,
+    "RandomAffine": _random_affine,
+    "RandomErasing": _random_erasing,
+    "RandAugment": _rand_augment,
+    "TrivialAugmentWide": _trivial_augment,
+}
+"""Of training alone."""

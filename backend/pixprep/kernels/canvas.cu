@@ -1,8 +1,9 @@
-// What fast.cu and plain.cu share: the structs, and where the tensor has each value.
+// What fast.cu, plain.cu and levels.cu share: the structs, and where the tensor has each value.
 //
-// launch.py puts this file before either of them, and fills the structs; keep both alike. Coordinates: x to the right,
+// launch.py puts this file before each of them, and fills the structs; keep both alike. Coordinates: x to the right,
 // y down. Sizes and offsets are in pixels, pitches in bytes. Compiled with -DCHANNELS=3|1 -DLAYOUT_CHW=1|0
-// -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor.
+// -DVALUE=unsigned char|unsigned short|unsigned int: the bits of one value of the tensor. With -DCANVASES=1 the tensor
+// is a canvas for levels.cu, and each image's has its own size.
 
 #define TILE_WIDTH 64   // threads a block in x
 #define TILE_HEIGHT 4   // threads a block in y
@@ -54,6 +55,20 @@ struct Step {
     int unused;
 };
 
+// What levels.cu does to an image.
+struct Canvas {
+    unsigned char *levels;           // uint8 (height, width, CHANNELS), the decoded channels, which the second pass has
+                                     // written; 0 where it has written the tensor
+    unsigned char *other;            // memory for what a step makes of other places
+    VALUE *tensor;                   // of levels.cu
+    const struct LevelStep *steps;
+    const struct Erasure *erasures;  // what is done to the tensor
+    int step_count;
+    int erasure_count;
+    int height;                      // of the canvas
+    int width;
+};
+
 struct Plan {
     const VALUE *tables;       // CHANNELS x 256, in the order of the tensor's channels
     const struct Step *steps;  // what the tables are made by, for values that are no levels
@@ -63,14 +78,23 @@ struct Plan {
     int channel[3];            // for each channel of the tensor the decoded channel it is made of
     int fill[3];               // for each channel of the tensor the level outside the region
     int unused;
+    const struct Canvas *canvases;  // of -DCANVASES=1: in place of the size above
 };
 
 __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
+__device__ static inline int canvas_height(const struct Plan &plan) {
+    return CANVASES ? plan.canvases[blockIdx.z].height : plan.canvas_height;
+}
+
+__device__ static inline int canvas_width(const struct Plan &plan) {
+    return CANVASES ? plan.canvases[blockIdx.z].width : plan.canvas_width;
+}
+
 // The place in the tensor of channel c of the canvas pixel (x, y); a tensor has less than 2^31 bytes.
 __device__ static inline int place(const struct Plan &plan, int c, int x, int y) {
-    return LAYOUT_CHW ? (c * plan.canvas_height + y) * plan.canvas_width + x
-                      : (y * plan.canvas_width + x) * CHANNELS + c;
+    return LAYOUT_CHW ? (c * canvas_height(plan) + y) * canvas_width(plan) + x
+                      : (y * canvas_width(plan) + x) * CHANNELS + c;
 }

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.llvm import ADDRESSES, FILL, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, PLACED, WINDOWS
+from pixprep.kernels.colours import rest_of, turn_of
+from pixprep.kernels.llvm import ADDRESSES, COLOUR, CURVES, FILL, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, PLACED, WINDOWS
 from pixprep.kernels.margins import Margins, surrounded
 from pixprep.kernels.resampling import RECENT
 from pixprep.kernels.structs import IMAGE
@@ -27,6 +28,7 @@ from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import RADIUS, Formula
 from pixprep.profiles.profile import never_vertical_first
 from pixprep.profiles.windows import Axis
+from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
@@ -59,7 +61,11 @@ class _Fill(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int64 if i else ctypes.c_double) for i, name in enumerate(FILL))
 
 
-_Pass, _LookUp = ctypes.c_int64 * len(PASS), ctypes.c_int64 * len(LOOK_UP)
+class _Colour(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_double if 2 <= i < 6 else ctypes.c_int64) for i, name in enumerate(COLOUR))
+
+
+_Pass, _LookUp, _Curves = (ctypes.c_int64 * len(names) for names in (PASS, LOOK_UP, CURVES))
 _PLACED = struct.Struct(f"=2d{len(PLACED) - 2}q")
 
 
@@ -268,6 +274,68 @@ def look_up(levels: U8, table: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
     numbers = (planes, rows, columns, plane, row, column, *out.strides)
     told = _LookUp(levels.ctypes.data, out.ctypes.data, table.ctypes.data, *numbers)
     FUNCTIONS[f"look_up_{8 * table.itemsize}"](told)
+
+
+class Words:
+    """``levels.Planes`` in machine code, of images of three channels: a copy, of four bytes a pixel."""
+
+    def __init__(self, image: U8) -> None:
+        height, width, _ = image.shape
+        self.count = height * width
+        self._memory = np.empty(-(-self.count // LANES) * LANES, np.uint32)
+        self._address = self._memory.ctypes.data
+        self._pixels = self._memory[: self.count].reshape(height, width)
+        self._bytes = self._pixels.view(np.uint8).reshape(height, width, 4)[:, :, :3]
+        row, column, channel = image.strides
+        self._directions = slice(None, None, -1 if row < 0 else 1), slice(None, None, -1 if column < 0 else 1)
+        image = image[self._directions]
+        if abs(column) == 4 and channel == 1 and row % 4 == 0 and image.ctypes.data % 4 == 0:
+            words = np.lib.stride_tricks.as_strided(image, (height, width, 4))
+            self._pixels[...] = words.view(np.uint32)[:, :, 0]
+        else:
+            self._bytes[...] = image
+
+    @property
+    def image(self) -> U8:
+        """See ``levels.Planes``."""
+        return self._bytes[self._directions]
+
+    def look_up(self, tables: U8) -> None:
+        """See ``levels.Planes``."""
+        FUNCTIONS["curves"](_Curves(self._address, self.count, *_addresses(tables)))
+
+    def histograms(self) -> npt.NDArray[np.uint32]:
+        """See ``levels.Planes``."""
+        counts = np.zeros((3, 256), np.uint32)
+        FUNCTIONS["histograms"](_Curves(self._address, self.count, *_addresses(counts)))
+        return counts
+
+    def total(self, like: ColorLike) -> int:
+        """See ``levels.Planes``."""
+        self._memory[self.count :] = 0
+        return int(self._run(f"sum_{like}").total)
+
+    def fade(self, gray: float, factor: float, like: ColorLike) -> None:
+        """See ``levels.Planes``."""
+        self._run(f"fade_{like}", gray=gray, factor=factor, rest=rest_of(factor))
+
+    def blend(self, factor: float, like: ColorLike) -> None:
+        """See ``levels.Planes``."""
+        self._run(f"blend_{like}", factor=factor, rest=rest_of(factor))
+
+    def turn(self, shift: float, like: ColorLike) -> None:
+        """See ``levels.Planes``."""
+        self._run(f"turn_{like}", turn=turn_of(shift, like))
+
+    def _run(self, name: str, **told: float) -> _Colour:
+        colour = _Colour(pixels=self._address, groups=len(self._memory) // LANES, **told)
+        FUNCTIONS[name](ctypes.byref(colour))
+        return colour
+
+
+def _addresses(rows: npt.NDArray[Any]) -> list[int]:
+    """Of each row."""
+    return [rows.ctypes.data + row * rows.strides[0] for row in range(len(rows))]
 
 
 def _mapped(values: U8) -> U8:

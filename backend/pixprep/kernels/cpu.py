@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.kernels import levels
+from pixprep.kernels import levels, warp
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
@@ -46,7 +46,9 @@ class CpuKernel:
         if self._resize is not None:
             profile = PROFILES[self._resize.like]
             self._formula = profile.formula(self._resize.method) if profile.formula else None
-        self._compiled = machine_code() if self._formula else None
+        self._compiled = machine_code() if self._formula or plan.geometry.levels else None
+        if plan.geometry.may_warp:
+            warp.make_ready(len(plan.channels))
 
     def run(
         self,
@@ -65,6 +67,9 @@ class CpuKernel:
                 self._look_up(canvas, planes)
             else:
                 self._write(block, placement, planes)
+            for erase in placement.erasures:
+                rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
+                planes[:, rows, columns] = np.array(erase.values).reshape(-1, 1, 1)
 
     def _canvas(self, block: U8, placement: Placement) -> U8:
         """What the canvas shows, the fill around it: (height, width, channels), perhaps a view of the block."""
@@ -72,7 +77,7 @@ class CpuKernel:
         block = block[:, :, :count][_directions(placement.flips)]
         if block.shape[:2] == placement.canvas:
             return block
-        canvas = np.empty((*placement.canvas, count), np.uint8)
+        canvas = levels.blank(*placement.canvas, count)
         canvas[:, :, list(self._plan.channels)] = placement.fill or self._plan.fill
         (top, left), (rows, columns) = placement.at, block.shape[:2]
         if block.size:
@@ -95,7 +100,7 @@ class CpuKernel:
         resize = self._resize
         assert resize is not None
         profile = PROFILES[resize.like]
-        if self._compiled is not None:
+        if self._formula and self._compiled is not None:
             rows, columns = axes(resize, placement)
             is_vertical_first = profile.is_vertical_first(resize.method, rows, columns)
             block: U8 | F32 = self._compiled.resample(

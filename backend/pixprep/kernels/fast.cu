@@ -274,7 +274,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
     for (int c = 0; c < CHANNELS; ++c) tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);
     __syncthreads();
     int x = (blockIdx.x * TILE_WIDTH + threadIdx.x) * PIXELS, y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
-    if (x >= plan.canvas_width || y >= plan.canvas_height) return;
+    if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
     int region_x = x - image.left, region_y = y - image.top;
     int width = region_y >= 0 && region_y < image.rows.size ? image.columns.size : 0;  // of the region in this row
     int levels[CHANNELS][PIXELS] = {};
@@ -286,7 +286,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
         for (int i = 0; i < PIXELS; ++i)
             for (int c = 0; c < CHANNELS; ++c)
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
-    bool is_whole = plan.canvas_width % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
+    bool is_whole = canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
     for (int part = 0; part < CHANNELS; ++part) {  // values that follow each other in memory
         struct Values values;
         int pixels[PIXELS];
@@ -299,6 +299,6 @@ second_pass(const struct Image *images, const struct Plan plan) {
         if (is_whole) *(struct Values *)out = values;
         else
             for (int i = 0; i < PIXELS; ++i)
-                if (x + pixels[i] < plan.canvas_width) out[i] = values.of[i];
+                if (x + pixels[i] < canvas_width(plan)) out[i] = values.of[i];
     }
 }

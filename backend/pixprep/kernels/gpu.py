@@ -14,12 +14,14 @@ import cupy
 import numpy as np
 
 from pixprep.kernels import launch, nvrtc
-from pixprep.kernels.structs import IMAGE, TILE
+from pixprep.kernels.canvases import canvas_plan, needs_canvases
+from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan import Placement, TensorPlan
 
 MIDDLE_BYTES = 256 << 20
-"""Between the passes, in each thread, unless one image alone needs more. 128 photos of 12 megapixels to 224 take 230
-MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x 224, 5 KB on the wire become 11 MB."""
+"""Between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12 megapixels
+to 224 take 230 MB, and their canvases 39 MB; but of a JPEG of 16,384 x 8 pixels, as torchvision resizes it to 224 x
+224, 5 KB on the wire become 11 MB."""
 
 _NOTHING = np.empty(0, np.uint8)
 
@@ -36,12 +38,20 @@ class _Room:
         """See ``launch.Room``: pinned memory, from which a copy does not wait, and memory of the GPU for that copy."""
         host: launch.U8
         host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
+        if (copied := getattr(self._uploads, "copied", None)) is not None:
+            copied.synchronize()  # it may still be read for this thread's last launch
         if len(host) < n_bytes:
             whole = 1 << (n_bytes - 1).bit_length()
             host = np.frombuffer(cupy.cuda.alloc_pinned_memory(whole), np.uint8, whole)
             self.device = cupy.empty((whole,), np.uint8)
             self._uploads.kept = host, self.device
         return host[:n_bytes], int(self.device.data.ptr)
+
+    def copy(self, memory: launch.U8) -> None:
+        """Queue the upload of what is now in the host's memory."""
+        stream = cupy.cuda.get_current_stream()
+        self.device.data.copy_from_host_async(memory.ctypes.data, memory.nbytes, stream)
+        self._uploads.copied = stream.record()
 
     def middle(self, n_bytes: int) -> int:
         """See ``launch.Room``."""
@@ -57,12 +67,16 @@ class GpuKernel:
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
         self._plan = plan
         self.is_plain = plain
-        self._constants = cupy.asarray(launch.constants(plan))
-        self._struct = launch.plan_struct(plan, self._constants.data.ptr)
-        code, options = launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain))
-        module = _module(code, options, cupy.cuda.Device().id)
+        device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
+        self._constants = {each: cupy.asarray(launch.constants(each)) for each in (passes, plan)}
+        self._struct = launch.plan_struct(plan, self._constants[plan].data.ptr)
+        self._passes_struct = launch.plan_struct(passes, self._constants[passes].data.ptr)
+        module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
         self._first_pass = module.get_function("first_pass")
         self._second_pass = module.get_function("second_pass")
+        if needs_canvases(plan):
+            module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
+            self._change_levels = module.get_function("change_levels")
         cupy.cuda.get_current_stream().synchronize()  # the lanes' streams do not wait for this one
         self._uploads = threading.local()
         self._middles = threading.local()
@@ -70,8 +84,8 @@ class GpuKernel:
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``: ``images`` are uint8 (height, width, channels) on this device, ``outs`` on it too.
 
-        Images and outputs must stay alive until the stream has done the work, and the same thread may not call again
-        before: one copy takes everything that the kernels read from memory that the next call writes to.
+        Images and outputs must stay alive until the stream has done the work. One copy takes everything else that the
+        kernels read; the next call of the same thread, on the same stream, waits for that copy.
         """
         if not images:
             return
@@ -84,12 +98,17 @@ class GpuKernel:
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
-        n_bytes = prepared.memory.nbytes
-        room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
+        room.copy(prepared.memory)
         for part in prepared.parts:
             structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
             self._first_pass(part.first_grid, TILE, (structs,))
-            self._second_pass(part.second_grid, TILE, (structs, self._struct))
+            if part.canvases is None:
+                self._second_pass(part.second_grid, TILE, (structs, self._struct))
+                continue
+            canvases, struct = room.device[part.canvases :], self._passes_struct.copy()
+            struct["canvases"] = canvases.data.ptr
+            self._second_pass(part.second_grid, TILE, (structs, struct))
+            self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.

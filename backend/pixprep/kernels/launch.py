@@ -1,7 +1,8 @@
 """What the CUDA kernels are made of and launched with: code, windows, structs, grids. No CUDA: it runs anywhere.
 
 ``fast.cu`` does the profiles that have a formula, which nearly every plan asks for; ``plain.cu`` does every arithmetic
-of ``profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do.
+of ``profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do. ``levels.cu``
+comes after either, where a plan has levels.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any, NamedTuple, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels.canvases import KINDS, LIKES, Canvases, canvas_plan, needs_canvases
 from pixprep.kernels.resampling import machine_code, resampling
 from pixprep.kernels.structs import (
     ALIGNMENT,
+    CANVAS,
     DIGITS,
     IMAGE,
     PIXELS,
@@ -74,7 +77,7 @@ class Room(Protocol):
         """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
 
     def middle(self, n_bytes: int) -> int:
-        """The address of memory between the passes, a multiple of ``ALIGNMENT``."""
+        """The address of memory between the passes, and for canvases, a multiple of ``ALIGNMENT``."""
 
 
 class Part(NamedTuple):
@@ -82,19 +85,27 @@ class Part(NamedTuple):
 
     Attributes:
         first_grid, second_grid: (x, y, z) blocks of ``TILE`` threads.
+        canvases: where in the memory the ``CANVAS`` structs of these images begin; None: levels.cu has nothing to do.
     """
 
     first: int
     last: int
     first_grid: tuple[int, int, int]
     second_grid: tuple[int, int, int]
+    canvases: int | None = None
+
+    @property
+    def levels_grid(self) -> tuple[int, int, int]:
+        """Blocks of ``LEVEL_THREADS``."""
+        return self.last - self.first, 1, 1
 
 
 class Launch(NamedTuple):
     """Everything that the launches of a chunk need.
 
     Attributes:
-        memory: to be uploaded: a struct for each image, and the windows, of equal placements once.
+        memory: to be uploaded: a struct for each image, and the windows, of equal placements once; for levels.cu the
+            canvases' structs and the steps.
         images: the structs, a view: (n,) of ``IMAGE``.
         parts: one after the other, as they use the same memory between the passes.
     """
@@ -113,26 +124,43 @@ def is_fast(plan: TensorPlan) -> bool:
 
 
 def code(plan: TensorPlan, *, plain: bool = False) -> str:
-    """The CUDA code of the plan's kernels."""
-    constants = [("PASSES", PASSES), ("STEP", STEPS)]
-    lines = [f"#define {name}_{each.upper()} {i}\n" for name, names in constants for i, each in enumerate(names)]
-    files = ("canvas.cu", "fast.cu" if is_fast(plan) and not plain else "plain.cu")
-    return "".join([*lines, *(Path(__file__).with_name(name).read_text(encoding="utf-8") for name in files)])
+    """The CUDA code of the plan's two passes."""
+    return _code("fast.cu" if is_fast(plan) and not plain else "plain.cu", PASSES=PASSES, STEP=STEPS)
+
+
+def levels_code() -> str:
+    """The CUDA code of what changes levels."""
+    return _code("levels.cu", LEVEL=KINDS, LIKE=LIKES)
+
+
+def _code(name: str, **constants: Sequence[str]) -> str:
+    numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
+    lines = [f"#define {one} {i}\n" for one, i in numbered]
+    files = (Path(__file__).with_name(each).read_text(encoding="utf-8") for each in ("canvas.cu", name))
+    return "".join([*lines, *files])
 
 
 def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
-    """The compiler's -D options for a plan."""
-    value = VALUES[np.dtype(plan.spec.dtype).itemsize]
-    options = [
-        f"-DCHANNELS={len(plan.channels)}",
-        f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
-        f"-DVALUE={value}",
-    ]
+    """The compiler's -D options for the two passes of a plan."""
+    options = [*_tensor_options(canvas_plan(plan)), f"-DCANVASES={int(bool(plan.geometry.levels))}"]
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
     formula = _formula(plan)
     bits = formula.bits if formula else IDENTITY_BITS
     return [*options, f"-DBITS={bits or 'windows.bits'}"]
+
+
+def levels_options(plan: TensorPlan) -> list[str]:
+    """The compiler's -D options for levels.cu, of a plan."""
+    return [*_tensor_options(plan), "-DCANVASES=0"]
+
+
+def _tensor_options(plan: TensorPlan) -> list[str]:
+    return [
+        f"-DCHANNELS={len(plan.channels)}",
+        f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
+        f"-DVALUE={VALUES[np.dtype(plan.spec.dtype).itemsize]}",
+    ]
 
 
 def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
@@ -177,29 +205,66 @@ def prepare(
         placements: the plan's geometry at each image's size; one object, where images are alike, is one's work.
         tensors: the address of each image's output.
         room: see above.
-        middle_bytes: between the passes, unless one image alone needs more.
+        middle_bytes: between the passes and for canvases, unless one image alone needs more.
         plain: see above.
         compiled: in machine code, where there is any for the plan: as here, number for number.
     """
     is_ours = is_fast(plan) and not plain
     alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
     which = [alike.setdefault(id(placement), index) for index, placement in enumerate(placements)]
+    canvases = Canvases(plan, placements) if needs_canvases(plan) else None
+    uploads = _Uploads(room, canvases.n_bytes if canvases else 0)
     what: dict[str, Any] = {
-        "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": room.upload
+        "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": uploads.take
     }  # fmt: skip
     formula = _formula(plan) if is_ours and compiled else None
     code = machine_code() if formula else None
     made = code.fill(formula, plan, **what) if code else _fill(plan, **what, fast=is_ours)
     memory, middle_end, (wide, high) = made
     images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
-    parts, most = _parts(images["middle"], middle_end, middle_bytes)
-    images["middle"] += np.uint64(room.middle(most))
+    middles = images["middle"]
+    scratch = np.zeros(len(pixels), np.uint64)
+    if canvases:  # what levels.cu works on lies behind what the passes do
+        scratch += np.diff(middles, append=np.uint64(middle_end))
+        ends = canvases.scratch.sum(axis=1).cumsum().astype(np.uint64)
+        middles[1:] += ends[:-1]
+        middle_end += int(ends[-1])
+    parts, most = _parts(middles, middle_end, middle_bytes)
+    middles += np.uint64(room.middle(most))
     height, width = _canvas(plan)
+    if canvases:
+        scratch += middles
+        canvases.write(uploads.memory[uploads.end :], uploads.address + uploads.end, scratch=scratch, tensors=tensors)
+    if plan.geometry.levels:
+        images["tensor"] = scratch
+        height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
     middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
     canvas = _tiles(width, TILE[0] * (PIXELS if is_ours else 1)), _tiles(height, TILE[1])
-    return Launch(
-        memory, images, [Part(first, last, (*middle, last - first), (*canvas, last - first)) for first, last in parts]
-    )
+    cut = [
+        Part(
+            first,
+            last,
+            (*middle, last - first),
+            (*canvas, last - first),
+            uploads.end + first * CANVAS.itemsize if canvases else None,
+        )
+        for first, last in parts
+    ]
+    return Launch(uploads.memory, images, cut)
+
+
+class _Uploads:
+    """What a room uploads: what is asked for, and ``more`` bytes behind it, from ``end`` on, a multiple of 16."""
+
+    def __init__(self, room: Room, more: int) -> None:
+        self._room, self._more = room, more
+        self.end = 0
+
+    def take(self, n_bytes: int) -> tuple[U8, int]:
+        """See ``Room.upload``."""
+        self.end = -(-n_bytes // 16) * 16 if self._more else n_bytes
+        self.memory, self.address = self._room.upload(self.end + self._more)
+        return self.memory[:n_bytes], self.address
 
 
 def _fill(

@@ -9,15 +9,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import reduce
+from itertools import product
 from math import pi
 from typing import Any, cast, get_args
 
 import numpy as np
 from llvmlite import binding, ir
 
+from pixprep.kernels import colours
+from pixprep.kernels.lanes import BYTE, FLOAT, REAL, WORD, Lanes, Vectors
 from pixprep.kernels.structs import ALIGNMENT, DIGITS, IMAGE, PIXELS, TAPS
 from pixprep.profiles.formula import MOST_BITS, NARROW_BITS, RADIUS, Curve
 from pixprep.profiles.windows import IDENTITY_BITS
+from pixprep.spec import ColorLike
 
 LANES = 16
 """Of one vector; where registers are shorter, LLVM takes several."""
@@ -86,7 +91,17 @@ PLACED = (
 """An image and its placement: the ratios as float64; axis 0 is the rows, 1 the columns; ``box`` is begin and end, and
 ``region`` first and last. like: the number of the first image with the same placement."""
 
-BYTE, WORD, SIZE, FLOAT, REAL = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
+COLOUR = ("pixels", "groups", "gray", "factor", "rest", "turn", "total")
+"""What a step on colours is told, of which each reads what it needs.
+
+pixels: the address of words: red, green, blue and a byte of no meaning. groups: of ``LANES`` of them. gray, factor,
+rest, turn: as in ``colours``, as float64. total: 0; afterwards the sum of the luma.
+"""
+CURVES = ("pixels", "count", "red", "green", "blue")
+"""What a look-up in place, or a histogram, is told: as ``COLOUR``; how many words; of each channel the address of its
+256 bytes, or of its 256 counts of 32 bits, which begin as 0."""
+
+SIZE = ir.IntType(64)
 WINDOW = ir.LiteralStructType([SIZE, SIZE, REAL])
 """A window: first position, count, largest weight."""
 
@@ -541,6 +556,71 @@ def _field(name: str) -> tuple[int, int]:
     return where, dtype.itemsize
 
 
+def _generate_colours(module: Any, like: ColorLike) -> None:
+    """The formulas of ``colours``, in place, for ``LANES`` pixels at a time."""
+    maths = Vectors()
+
+    def fade(n: dict[str, Lanes], pixel: colours.Pixel) -> colours.Pixel:
+        return _blended(pixel, n["gray"], n)
+
+    def blend(n: dict[str, Lanes], pixel: colours.Pixel) -> colours.Pixel:
+        return _blended(pixel, colours.luma(maths, pixel, like), n)
+
+    def turn(n: dict[str, Lanes], pixel: colours.Pixel) -> colours.Pixel:
+        return colours.turned(maths, pixel, (maths.whole if like == "pillow" else maths.real)(n["turn"]), like)
+
+    def _blended(pixel: colours.Pixel, gray: Lanes, n: dict[str, Lanes]) -> colours.Pixel:
+        by = maths.real(n["factor"]), n["rest"]
+        red, green, blue = (colours.blended(maths, level, gray, by, like) for level in pixel)
+        return red, green, blue
+
+    zeros = ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
+    for name, formula in {"fade": fade, "blend": blend, "turn": turn, "sum": None}.items():
+        builder, n = _begun(module, f"{name}_{like}", COLOUR)
+        numbers = {
+            x: Lanes(builder, _spread(builder, builder.bitcast(n[x], REAL))) for x in ("gray", "factor", "rest", "turn")
+        }
+        with _loop(builder, n["groups"], 1, [zeros]) as (group, totals):
+            address = builder.add(n["pixels"], builder.mul(group, SIZE(4 * LANES)))
+            words = Lanes(builder, _load(builder, zeros.type, address))
+            pixel = words & 255, words >> 8 & 255, words >> 16 & 255
+            if formula:
+                red, green, blue = formula(numbers, pixel)
+                _store(builder, (red | green << 8 | blue << 16).value, address)
+            else:
+                totals[0] = builder.add(totals[0], colours.luma(maths, pixel, like).value)
+        if not formula:
+            parts = [builder.zext(builder.extract_element(totals[0], WORD(lane)), SIZE) for lane in range(LANES)]
+            _answer(builder, COLOUR, total=reduce(builder.add, parts))
+        builder.ret_void()
+
+
+def _generate_curves(module: Any) -> None:
+    """Each channel looked up in place, and each channel's histogram."""
+    for name in ("curves", "histograms"):
+        builder, n = _begun(module, name, CURVES)
+        with _loop(builder, n["count"], 1) as (index, _):
+            address = builder.add(n["pixels"], builder.mul(index, SIZE(4)))
+            word, made = _load(builder, WORD, address), WORD(0)
+            for place, channel in enumerate(("red", "green", "blue")):
+                level = builder.zext(builder.and_(builder.lshr(word, WORD(8 * place)), WORD(255)), SIZE)
+                if name == "curves":
+                    found = builder.zext(_load(builder, BYTE, builder.add(n[channel], level)), WORD)
+                    made = builder.or_(made, builder.shl(found, WORD(8 * place)))
+                else:
+                    slot = builder.add(n[channel], builder.mul(level, SIZE(4)))
+                    _store(builder, builder.add(_load(builder, WORD, slot), WORD(1)), slot)
+            if name == "curves":
+                _store(builder, made, address)
+        builder.ret_void()
+
+
+def _spread(builder: Any, value: Any) -> Any:
+    """A number in every lane."""
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, WORD(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES))
+
+
 def _load(builder: Any, what: Any, address: Any) -> Any:
     return builder.load(builder.inttoptr(address, what.as_pointer()), align=1)
 
@@ -620,6 +700,9 @@ def _module() -> Any:
     _generate_windows(module)
     _generate_pack(module)
     _generate_fill(module)
+    for like in get_args(ColorLike):
+        _generate_colours(module, like)
+    _generate_curves(module)
     return module
 
 
@@ -652,7 +735,8 @@ ADDRESSES: dict[Curve, int] = {curve: _COMPILER.get_function_address(f"window_{c
 FUNCTIONS = {
     name: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_COMPILER.get_function_address(name))
     for name in (
-        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "fill"
+        "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "fill",
+        "curves", "histograms", *map("_".join, product(("fade", "blend", "turn", "sum"), get_args(ColorLike))),
     )
 }  # fmt: skip
 """By name; each takes a ctypes array or structure. ctypes lets other threads run while one works."""

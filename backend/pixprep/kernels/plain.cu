@@ -186,7 +186,7 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     const struct Image &image = images[blockIdx.z];
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
     int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
-    if (x >= plan.canvas_width || y >= plan.canvas_height) return;
+    if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
     int region_x = x - image.left, region_y = y - image.top;
     bool is_inside = region_x >= 0 && region_x < image.columns.size && region_y >= 0 && region_y < image.rows.size;
     float values[CHANNELS];

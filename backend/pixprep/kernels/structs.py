@@ -10,6 +10,7 @@ PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fast
 TAPS = 4  # of a group, which one instruction weighs: TAPS of fast.cu
 DIGITS = 3  # signed bytes of a weight
 ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
+LEVEL_THREADS = 512  # a block of levels.cu, which is one image: LEVEL_THREADS there
 
 _POINTER = np.uint64
 WINDOWS = np.dtype(
@@ -42,6 +43,36 @@ PLAN = np.dtype(
         ("canvas_width", np.int32),
         ("channel", np.int32, 3),
         ("fill", np.int32, 3),
+        ("unused", np.int32),
+        ("canvases", _POINTER),
+    ]
+)
+CANVAS = np.dtype(
+    [
+        ("levels", _POINTER),
+        ("other", _POINTER),
+        ("tensor", _POINTER),
+        ("steps", _POINTER),
+        ("erasures", _POINTER),
+        *((name, np.int32) for name in ("step_count", "erasure_count", "height", "width")),
+    ]
+)
+LEVEL_STEP = np.dtype(
+    [
+        ("matrix", np.float64, 6),
+        ("data", _POINTER),
+        ("kind", np.int32),
+        ("like", np.int32),
+        ("factor", np.float32),
+        ("rest", np.float32),
+        *((name, np.int32) for name in ("top", "left", "height", "width", "flip_y", "flip_x", "fill")),
+        *((name, np.int32) for name in ("whole_height", "whole_width", "unused")),
+    ]
+)
+ERASURE = np.dtype(
+    [
+        *((name, np.int32) for name in ("top", "left", "height", "width")),
+        ("values", np.uint32, 3),
         ("unused", np.int32),
     ]
 )

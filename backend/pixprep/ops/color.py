@@ -10,26 +10,27 @@ from math import isfinite
 from typing import ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, as_tuple, need_whole_levels, shown
+from pixprep.ops.op import Op, as_tuple, check_range, need_whole_levels, shown
 from pixprep.spec import ColorLike, ImageSpec, Side
 
 MAX_FACTOR = 1000.0
 Strength = float | tuple[float, float] | None
 
 
-class _Factor(Op, frozen=True):
+class _Levels(Op, frozen=True):
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses values that are no levels."""
+        need_whole_levels(image)
+        return image
+
+
+class _Factor(_Levels, frozen=True):
     factor: float
     like: ColorLike = "pillow"
 
     def check(self) -> None:
         """See ``Op.check``."""
-        if not 0 <= self.factor <= MAX_FACTOR:
-            raise PipelineError(f'"factor" must be 0 to {MAX_FACTOR:g}, not {self.factor:g}')
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        return image
+        check_range("factor", self.factor, 0, MAX_FACTOR)
 
 
 class Brightness(_Factor, frozen=True, tag="brightness"):
@@ -65,7 +66,232 @@ class Saturation(_Factor, frozen=True, tag="saturation"):
     """
 
 
-class ColorJitter(Op, frozen=True, tag="color_jitter"):
+class Hue(_Levels, frozen=True, tag="hue"):
+    """Turn the hue of every pixel.
+
+    torchvision v2's ``adjust_hue``. Factor 0 is no identity: levels are rounded on the way through HSV. A gray image
+    stays what it is.
+
+    Args:
+        factor: how much of a whole turn, -0.5 to 0.5.
+        like: whose rounding; Pillow's has 256 hues, and differs from torchvision's by up to 18 levels.
+    """
+
+    factor: float
+    like: ColorLike = "pillow"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("factor", self.factor, -0.5, 0.5)
+
+
+class Grayscale(_Levels, frozen=True, tag="grayscale"):
+    """Make every pixel gray; the image keeps its channels.
+
+    torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. A tensor of one channel is made by
+    ``"color": "gray"`` of decode.
+
+    Args:
+        like: whose luma: Pillow rounds it, torchvision cuts it off.
+    """
+
+    like: ColorLike = "pillow"
+
+
+class Gamma(_Levels, frozen=True, tag="gamma"):
+    """Change the levels by a power: ``255.999 * gain * (level / 255) ** gamma``, cut off.
+
+    torchvision v2's ``adjust_gamma``.
+
+    Args:
+        gamma: over 1 makes shadows darker, below 1 lighter.
+        gain: a factor.
+        like: whose rounding.
+    """
+
+    gamma: float
+    gain: float = 1.0
+    like: ColorLike = "pillow"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("gamma", self.gamma, 0, MAX_FACTOR)
+        check_range("gain", self.gain, 0, MAX_FACTOR)
+
+
+class Posterize(_Levels, frozen=True, tag="posterize"):
+    """Keep the upper bits of each level.
+
+    torchvision v2's ``posterize``, and Pillow's.
+
+    Args:
+        bits: 0 to 8; 8 changes nothing.
+    """
+
+    bits: int
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("bits", self.bits, 0, 8)
+
+
+class Solarize(_Levels, frozen=True, tag="solarize"):
+    """Invert the levels from a threshold on.
+
+    torchvision v2's ``solarize``, and Pillow's.
+
+    Args:
+        threshold: 0 to 255, the least level that is inverted.
+    """
+
+    threshold: float
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("threshold", self.threshold, 0, 255)
+
+
+class Autocontrast(_Levels, frozen=True, tag="autocontrast"):
+    """Stretch the levels of each channel of the image, so that its lowest becomes 0 and its highest 255.
+
+    torchvision v2's ``autocontrast``. A channel of one level keeps it.
+
+    Args:
+        like: whose rounding; they differ by 1 level.
+    """
+
+    like: ColorLike = "pillow"
+
+
+class Equalize(_Levels, frozen=True, tag="equalize"):
+    """Spread the levels of each channel of the image, so that each is about as often there.
+
+    torchvision v2's ``equalize``, and Pillow's.
+    """
+
+
+class Invert(_Levels, frozen=True, tag="invert"):
+    """Replace each level by what it lacks to 255.
+
+    torchvision v2's ``invert``, and Pillow's.
+    """
+
+
+class RandomGray(Grayscale, frozen=True, tag="random_gray"):
+    """Make some of the images gray.
+
+    torchvision v2's ``RandomGrayscale``.
+
+    Args:
+        p: how often.
+        like: as of ``grayscale``.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.1
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
+
+
+class RandomPosterize(Posterize, frozen=True, tag="random_posterize"):
+    """Keep the upper bits of each level in some of the images.
+
+    torchvision v2's ``RandomPosterize``.
+
+    Args:
+        bits: as of ``posterize``.
+        p: how often.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.5
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        check_range("p", self.p, 0, 1)
+
+
+class RandomSolarize(Solarize, frozen=True, tag="random_solarize"):
+    """Invert the levels from a threshold on in some of the images.
+
+    torchvision v2's ``RandomSolarize``.
+
+    Args:
+        threshold: as of ``solarize``.
+        p: how often.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.5
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        check_range("p", self.p, 0, 1)
+
+
+class RandomAutocontrast(Autocontrast, frozen=True, tag="random_autocontrast"):
+    """Stretch the levels of each channel in some of the images.
+
+    torchvision v2's ``RandomAutocontrast``.
+
+    Args:
+        p: how often.
+        like: as of ``autocontrast``.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.5
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
+
+
+class RandomEqualize(Equalize, frozen=True, tag="random_equalize"):
+    """Spread the levels of each channel in some of the images.
+
+    torchvision v2's ``RandomEqualize``.
+
+    Args:
+        p: how often.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.5
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
+
+
+class RandomInvert(Invert, frozen=True, tag="random_invert"):
+    """Invert some of the images.
+
+    torchvision v2's ``RandomInvert``.
+
+    Args:
+        p: how often.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.5
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
+
+
+class ColorJitter(_Levels, frozen=True, tag="color_jitter"):
     """Change brightness, contrast, saturation and hue at random, in random order.
 
     torchvision v2's ``ColorJitter``: each factor uniform in ``[max(0, 1 - x), 1 + x]``, the hue in ``[-x, x]``.
@@ -103,11 +329,6 @@ class ColorJitter(Op, frozen=True, tag="color_jitter"):
             "saturation": _span(self.saturation, 1.0),
             "hue": _span(self.hue, 0.0),
         }
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        return image
 
 
 def _span(strength: Strength, middle: float) -> tuple[float, float] | None:

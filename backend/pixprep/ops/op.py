@@ -123,6 +123,12 @@ def check_side(name: str, value: int) -> None:
         raise PipelineError(f'"{name}" must be 1 to {MAX_SIDE} pixels, not {value}')
 
 
+def check_range(name: str, value: float, least: float, most: float) -> None:
+    """Raise PipelineError where a number lies outside."""
+    if not least <= value <= most:
+        raise PipelineError(f'"{name}" must be {least:g} to {most:g}, not {value:g}')
+
+
 def check_sides(height: int | None, width: int | None) -> None:
     """``check_side`` of both, which must be given."""
     assert height is not None

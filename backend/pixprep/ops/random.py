@@ -15,6 +15,7 @@ from pixprep.ops.op import (
     Op,
     as_tuple,
     check_fill,
+    check_range,
     check_sides,
     need_channels,
     need_levels,
@@ -59,8 +60,8 @@ class RandomResizedCrop(Op, frozen=True, tag="random_resized_crop"):
         check_like(self)
         settle(self, "width", self.height)
         check_sides(self.height, self.width)
-        _check_range("scale", self.scale, 0, 1)
-        _check_range("ratio", self.ratio, 0, 1000)
+        _check_ends("scale", self.scale, 0, 1)
+        _check_ends("ratio", self.ratio, 0, 1000)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the result; refuses values that are not the decoder's levels."""
@@ -145,7 +146,7 @@ class RandomFlip(Op, frozen=True, tag="random_flip"):
 
     def check(self) -> None:
         """See ``Op.check``."""
-        _check_p(self.p)
+        check_range("p", self.p, 0, 1)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change."""
@@ -173,7 +174,7 @@ class RandomZoomOut(Op, frozen=True, tag="random_zoom_out"):
     def check(self) -> None:
         """See ``Op.check``."""
         check_fill(self.fill)
-        _check_p(self.p)
+        check_range("p", self.p, 0, 1)
         lowest, highest = self.side_range
         if not 1 <= lowest <= highest <= MAX_ZOOM:
             raise PipelineError(f'"side_range" must rise from 1 to {MAX_ZOOM:g} at most, not {shown(self.side_range)}')
@@ -214,8 +215,8 @@ class RandomIouCrop(Op, frozen=True, tag="random_iou_crop"):
     def check(self) -> None:
         """See ``Op.check``."""
         settle(self, "sampler_options", SAMPLER_OPTIONS)
-        _check_range("min_scale, max_scale", (self.min_scale, self.max_scale), 0, 1)
-        _check_range("min_aspect_ratio, max_aspect_ratio", (self.min_aspect_ratio, self.max_aspect_ratio), 0, 1000)
+        _check_ends("min_scale, max_scale", (self.min_scale, self.max_scale), 0, 1)
+        _check_ends("min_aspect_ratio, max_aspect_ratio", (self.min_aspect_ratio, self.max_aspect_ratio), 0, 1000)
         if not self.sampler_options or not all(0 <= overlap <= 1000 for overlap in self.sampler_options):
             raise PipelineError('"sampler_options" must be numbers of at least 0; 1 and more leave the image whole')
         if not 1 <= self.trials <= MAX_TRIALS:
@@ -226,12 +227,7 @@ class RandomIouCrop(Op, frozen=True, tag="random_iou_crop"):
         return replace(image, height=None, width=None, min_height=1, min_width=1)
 
 
-def _check_p(p: float) -> None:
-    if not 0 <= p <= 1:
-        raise PipelineError(f'"p" must be 0 to 1, not {p:g}')
-
-
-def _check_range(name: str, ends: tuple[float, float], over: float, most: float) -> None:
+def _check_ends(name: str, ends: tuple[float, float], over: float, most: float) -> None:
     """Raise PipelineError unless ``over < from <= to <= most``."""
     if not over < ends[0] <= ends[1] <= most:
         raise PipelineError(f'"{name}" must rise from over {over:g} to {most:g} at most, not {shown(tuple(ends))}')

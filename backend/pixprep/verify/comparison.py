@@ -17,7 +17,7 @@ from pixprep.verify import frozen as vectors
 from pixprep.verify.frozen import Op
 from pixprep.verify.images import generated
 from pixprep.verify.libraries import Library, absent, find
-from pixprep.verify.originals import FORMULA, Original, Originals, geometry
+from pixprep.verify.originals import FORMULA, Original, Originals, geometry, size_of
 from pixprep.verify.report import Array, Certificate, Omission, Row, StageName, Tolerance
 from pixprep.verify.stages import Resizing, Stage, decoded, is_real, resizing
 
@@ -113,6 +113,14 @@ def _read(path: Path) -> bytes:
         raise PixprepError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+_ALONE: dict[StageName, str] = {
+    "decode": "its decoder is",
+    "resize": "its filter alone, without the geometry, is",
+    "levels": "its ops on levels alone are",
+}
+"""What frozen vectors are compared with."""
+
+
 class _Comparison:
     """A certificate while rows are added to it."""
 
@@ -121,38 +129,40 @@ class _Comparison:
         self.originals = originals
         self._may_freeze = may_freeze
 
-    def row(
-        self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, op: Op | None = None
-    ) -> Row:
+    def row(self, output: str, stage: StageName, found: Sequence[Original], tolerance: Tolerance, *frozen: Op) -> Row:
         """A new row, against these originals together.
 
-        Where the library of ``op`` cannot be used, its frozen vectors are compared with, and the row is complete.
+        Where the library of an op of ``frozen``, each of which has its original, cannot be used, the frozen vectors of
+        all of them are compared with, and the row is complete.
         """
         row = Row(output=output, stage=stage, original=", ".join(dict.fromkeys(map(str, found))), tolerance=tolerance)
         self.certificate.rows.append(row)
         for original in found:
             if original.stands_for:
                 self.omit(original.stands_for, "its arithmetic is compared with the formula")
-        if op is not None and not found[0].library.version:
-            self._freeze(row, found[0].library, op)
+        missing = [original.library for original in found[: len(frozen)] if not original.library.version]
+        if missing:
+            names = [self._freeze(row, missing[0], op) for op in frozen]
+            row.original, row.frozen = ", ".join(dict.fromkeys(names)), True
+            what = _ALONE[row.stage]
+            how = f"compared with {row.images} frozen results of {row.original}; nothing is compared end to end"
+            self.omit(missing[0], f"{what} {how}")
         return row
 
-    def _freeze(self, row: Row, library: Library, op: Op) -> None:
+    def _freeze(self, row: Row, library: Library, op: Op) -> str:
+        """Compare with the frozen vectors of an op; whose they are."""
         found = vectors.outputs(op)
         if found is None or not self._may_freeze:
             remedy = f": {library.remedy}" if library.remedy else ""
             instead = " (frozen vectors could stand for it)" if found else ", and no frozen vectors stand for it"
             raise SetupError(f"{row.stage} cannot be compared with {library.title}: {library.problem}{instead}{remedy}")
-        row.original, row.frozen = found[0], True
         for case, expected in zip(vectors.cases(op), found[1], strict=True):
             if isinstance(case.op, ops.Decode):
                 actual = decoded(case.op, case.encoded)
             else:
-                actual = Stage([ops.Decode(), case.op]).run(case.encoded)
+                actual = Stage(case.chain).run(case.encoded)
             row.add(f"frozen {case.name}", actual, expected)
-        what = "its decoder" if row.stage == "decode" else "its filter alone, without the geometry,"
-        how = f"is compared with {row.images} frozen results of {row.original}; nothing is compared end to end"
-        self.omit(library, f"{what} {how}")
+        return found[0]
 
     def omit(self, library: Library, instead: str) -> None:
         """Say that a library was not compared with."""
@@ -177,19 +187,35 @@ class _Tensor:
         chain, originals, op = output.chain, comparison.originals, resizing(output.chain)
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
-        self._geometry = Stage([x for x in chain[:-1] if not isinstance(x, ops.Normalize)])
+        moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
+        colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
+        first = moves.index(colours[0]) if colours else len(moves)
+        self._before, self._after = moves[:first], [moves[0], *moves[first:]]
+        self._uncoloured = [x for x in moves if x not in colours]
+        is_turned = any(isinstance(x, ops.Rotate) and x.expand for x in colours)  # then what follows has other sizes
+        self._geometry = None if is_turned else Stage(self._uncoloured)
+        self._coloured = Stage(moves)
         self._whole = Stage(chain)
-        self._resizer = originals.resizer(op)
+        self._op, self._resizer, self._colourist = op, originals.resizer(op), originals.colourist
         self._arithmetic = [originals.normalizer(x, is_real=is_real(op)) for x in normalizes]
         levels = _claimed(op)
         values = ONE_ULP if any(x.arithmetic == "float64" for x in normalizes) else EQUAL
-        resize = comparison.row(self.name, "resize", [self._resizer], levels, op)
+        resize = comparison.row(self.name, "resize", [self._resizer], levels, *([op] if op else []))
         self._rows = [] if resize.frozen else [resize]
+        colourists, blurred = [originals.colourist(x) for x in colours], EQUAL
+        is_frozen = resize.frozen
+        if colours:
+            if any(isinstance(x, ops.GaussianBlur) for x in colours):
+                blurred = Tolerance(1, 0, "PyTorch's convolution adds up in an order of its own")
+                levels = blurred if levels == EQUAL else levels
+            row = comparison.row(self.name, "levels", colourists, blurred, *colours)
+            self._rows += [] if row.frozen else [row]
+            is_frozen |= row.frozen
         self._rows.append(comparison.row(self.name, "tensor", self._arithmetic or [FORMULA], values))
-        if decoder is None or resize.frozen:
+        if decoder is None or is_frozen:
             return
         end = values if levels == EQUAL else _carried(levels, normalizes)
-        libraries = [decoder, self._resizer, *self._arithmetic]
+        libraries = [decoder, self._resizer, *colourists, *self._arithmetic]
         self._rows.append(comparison.row(self.name, "end to end", libraries, end))
         if origin is None:
             return
@@ -202,18 +228,34 @@ class _Tensor:
 
     def add(self, name: str, encoded: bytes, pixels: Array, original: Array) -> None:
         """Compare one image, as pixprep decodes it and as the original does."""
-        resized, tensor = self._geometry.run(encoded), self._whole.run(encoded)
-        expected: dict[StageName, Callable[[], Array]] = {
-            "resize": lambda: self._levels(pixels),
-            "tensor": lambda: self._values(resized),
-            "end to end": lambda: self._values(self._levels(original)),
-            "origin": lambda: self._transform.run(_rgb(original, self._chain)).astype(self._dtype),
+        tensor, levels = self._whole.run(encoded), self._coloured.run(encoded)
+        steps: dict[StageName, tuple[Callable[[], Array], Callable[[], Array]]] = {
+            "resize": (
+                lambda: self._geometry.run(encoded) if self._geometry else self._resized(encoded, pixels),
+                lambda: self._levels(self._uncoloured if self._geometry else self._before, pixels),
+            ),
+            "levels": (lambda: levels, lambda: self._levels(self._after, self._resized(encoded, pixels))),
+            "tensor": (lambda: tensor, lambda: self._values(levels)),
+            "end to end": (lambda: tensor, lambda: self._values(self._levels(self._chain, original))),
+            "origin": (lambda: tensor, lambda: self._transform.run(_rgb(original, self._chain)).astype(self._dtype)),
         }
         for row in self._rows:
-            row.add(name, resized if row.stage == "resize" else tensor, expected[row.stage]())
+            actual, expected = steps[row.stage]
+            row.add(name, actual(), expected())
 
-    def _levels(self, pixels: Array) -> Array:
-        return geometry(self._chain, self._resizer.run, pixels)
+    def _resized(self, encoded: bytes, pixels: Array) -> Array:
+        """What pixprep makes before the first op on colours, whose size the ops so far may leave open."""
+        op = self._op
+
+        def blank(pixels: Array) -> Array:
+            assert op is not None
+            return np.zeros((*size_of(op, pixels), pixels.shape[2]), np.uint8)
+
+        height, width = geometry(self._before, blank, pixels).shape[:2]
+        return Stage([*self._before, ops.Crop(top=0, left=0, height=height, width=width)]).run(encoded)
+
+    def _levels(self, chain: Sequence[ops.AnyOp], pixels: Array) -> Array:
+        return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._colourist(op).run(x))
 
     def _values(self, levels: Array) -> Array:
         """The original arithmetic; float64 values stay so until a float32 op or the tensor."""

@@ -1,7 +1,8 @@
 """Frozen vectors: what the original libraries once made of images that this module makes, or keeps.
 
-``frozen.npz`` holds for each decoding and each filter one flat array, the outputs of its cases one after the other; the
-seven JPEGs of the decodings, by name and size; and for each array of outputs the library that made it.
+``frozen.npz`` holds for each decoding, each filter and each op on colours one flat array, the outputs of its cases one
+after the other; the seven JPEGs of the decodings, by name and size; and for each array of outputs the library that made
+it.
 ``tools/freeze_originals.py`` remakes it.
 """
 
@@ -17,12 +18,13 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from pixprep import ops
+from pixprep.levels import WarpFilter
 from pixprep.profiles import PROFILES
-from pixprep.spec import Chroma, Idct
-from pixprep.verify.images import Array, noise, png
+from pixprep.spec import Chroma, ColorLike, Idct
+from pixprep.verify.images import U8, Array, noise, png
 
 Size = tuple[int, int]
-Op = ops.Decode | ops.Resize | ops.Letterbox
+Op = ops.Decode | ops.Resize | ops.Letterbox | ops.SteadyOp
 
 FILE = Path(__file__).with_name("frozen.npz")
 
@@ -43,35 +45,70 @@ SIZES: tuple[tuple[Size, Size], ...] = (
 """(height, width) before and after: down, up, by whole and odd factors, with sides of one pixel."""
 
 
+COLOURS: tuple[ops.SteadyOp, ...] = (
+    *(kind(factor=factor, like=like) for kind in (ops.Brightness, ops.Contrast, ops.Saturation)
+      for like in get_args(ColorLike) for factor in (0.37, 1.6)),
+    *(ops.Hue(factor=factor, like=like) for like in get_args(ColorLike) for factor in (0.0, 0.13, -0.4)),
+    *(ops.Grayscale(like=like) for like in get_args(ColorLike)),
+    *(ops.Gamma(gamma=gamma, gain=gain, like=like) for like in get_args(ColorLike)
+      for gamma, gain in ((2.2, 1.0), (0.45, 1.3))),
+    *(ops.Autocontrast(like=like) for like in get_args(ColorLike)),
+    ops.Posterize(bits=3), ops.Solarize(threshold=100), ops.Equalize(), ops.Invert(),
+    *(ops.Rotate(angle=33.0, filter=filter_, like=like, fill=(7, 99, 200))
+      for like, filter_ in product(get_args(ColorLike), get_args(WarpFilter))),
+    *(ops.Affine(angle=20.0, translate=(1.0, -2.0), scale=0.8, shear=(9.0, -4.0), filter=filter_, like=like)
+      for like, filter_ in product(get_args(ColorLike), get_args(WarpFilter))),
+    *(ops.Sharpness(factor=factor, like=like) for like in get_args(ColorLike) for factor in (0.3, 1.9)),
+    ops.GaussianBlur(kernel_size=(5, 3), sigma=(0.9, 1.4)),
+)  # fmt: skip
+
+
 class Case(NamedTuple):
-    """An image that a decoding or a filter is compared with: ``op`` gives uint8 or float32 of ``shape``."""
+    """An image that an op is compared with: ``op`` gives uint8 or float32 of ``shape``."""
 
     name: str
-    op: ops.Decode | ops.Resize
+    op: ops.Decode | ops.Resize | ops.SteadyOp
     encoded: bytes
     shape: tuple[int, int, int]
 
+    @property
+    def chain(self) -> list[ops.AnyOp]:
+        """What makes the output of the encoded image; of colours a crop says the size, and changes nothing."""
+        if isinstance(self.op, ops.Decode):
+            return [self.op]
+        height, width, _ = self.shape
+        crop = [ops.Crop(top=0, left=0, height=height, width=width)] if isinstance(self.op, ops.SteadyOp) else []
+        return [ops.Decode(), *crop, self.op]
+
 
 def every() -> list[Op]:
-    """Each decoding, and each filter that its library has: Pillow has none without antialias."""
+    """Each decoding, each filter that its library has (Pillow has none without antialias), and each op on colours."""
     found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
     for like, profile in PROFILES.items():
         for antialias, filters in ((True, profile.antialiased), (False, () if profile.is_pillow else profile.filters)):
             found += [ops.Resize(height=1, width=1, like=like, filter=f, antialias=antialias) for f in filters]
-    return list({key(op): op for op in found}.values())
+    return list({key(op): op for op in [*found, *COLOURS]}.values())
 
 
 def key(op: Op) -> str:
-    """The name of the vectors of a decoding or a filter; ``nearest`` is the same with antialias and without."""
+    """The name of the vectors of an op; ``nearest`` is the same with antialias and without."""
     if isinstance(op, ops.Decode):
         return f"decode {op.idct} {op.chroma}"
+    if isinstance(op, ops.SteadyOp):
+        return f"{ops.op_name(op)} {getattr(op, 'like', '')}".strip()
     is_widened = op.antialias and not op.filter.startswith("nearest")
     return f"resize {op.like} {op.filter}{' antialias' if is_widened else ''}"
 
 
 def cases(op: Op) -> list[Case]:
-    """The images of a decoding, or of a filter."""
+    """The images of an op, and its fields."""
     found = []
+    if isinstance(op, ops.SteadyOp):
+        size = (19, 17) if isinstance(op, ops.Equalize) else (9, 7)
+        for index, each in enumerate(each for each in COLOURS if key(each) == key(op)):
+            for name, pixels in _colours(*size).items():
+                found.append(Case(f"{name} {index}", each, png(pixels), (len(pixels), pixels.shape[1], 3)))
+        return found
     if isinstance(op, ops.Decode):
         decode = ops.Decode(idct=op.idct, chroma=op.chroma)
         for name, array in sorted(load()[0].items()):
@@ -84,6 +121,12 @@ def cases(op: Op) -> list[Case]:
         name = f"{size[0]}x{size[1]} to {height}x{width}"
         found.append(Case(name, resize, png(noise(*size, seed=index + 1)), (height, width, 3)))
     return found
+
+
+def _colours(height: int, width: int) -> dict[str, U8]:
+    """Every level, and levels that are near each other; an equalized image needs 256 pixels."""
+    every = noise(height, width, seed=1)
+    return {"noise": every, "dim noise": (every[:, ::2] // 3 + 60).astype(np.uint8)}
 
 
 def outputs(op: Op) -> tuple[str, list[Array]] | None:

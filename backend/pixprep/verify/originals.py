@@ -21,6 +21,7 @@ from pixprep import ops
 from pixprep.errors import unreachable
 from pixprep.pipeline_file import Origin
 from pixprep.spec import Like, Rounding
+from pixprep.verify.colours import COLOURISTS, like_of
 from pixprep.verify.images import Array
 from pixprep.verify.libraries import Library, find
 from pixprep.verify.origins import TRANSFORMS, Size, planes
@@ -99,6 +100,13 @@ class Originals:
             library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
         return Original(library, lambda pixels: resize(pixels, op, size_of(op, pixels)), note=note)
 
+    def colourist(self, op: ops.SteadyOp) -> Original:
+        """uint8 (height, width, channels), red first, to the same."""
+        key, run = COLOURISTS[like_of(op)]
+        # An affine map of a PIL image is torchvision's, too.
+        library = self._find("torchvision" if isinstance(op, ops.Affine) else key)
+        return Original(library, lambda pixels: run(pixels, op))
+
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
         formula = replace(FORMULA, run=lambda values: _normalize(values, op))
@@ -130,8 +138,22 @@ class Originals:
         return Original(Library(library.title, None, problem), np.asarray)
 
 
-def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixels: Array) -> Array:
-    """Every op of a chain that moves pixels, one after the other."""
+def geometry(
+    chain: Sequence[ops.AnyOp],
+    resize: Callable[[Array], Array],
+    pixels: Array,
+    *,
+    recolour: Callable[[ops.SteadyOp, Array], Array] | None = None,
+) -> Array:
+    """Every op of a chain that moves pixels, or changes their colours, one after the other.
+
+    Args:
+        chain: the ops.
+        resize: the one resize.
+        pixels: uint8 (height, width, channels), in the order of the decode that the chain begins with; else red first.
+        recolour: every op on colours, on pixels with red first.
+    """
+    is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
     for op in chain:
         match op:
             case ops.Resize():
@@ -157,14 +179,45 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.RandomZoomOut()
                 | ops.RandomIouCrop()
                 | ops.ColorJitter()
+                | ops.RandomGray()
+                | ops.RandomPosterize()
+                | ops.RandomSolarize()
+                | ops.RandomAutocontrast()
+                | ops.RandomEqualize()
+                | ops.RandomInvert()
+                | ops.RandAugment()
+                | ops.TrivialAugment()
+                | ops.RandomRotate()
+                | ops.RandomAffine()
+                | ops.RandomSharpness()
+                | ops.RandomGaussianBlur()
+                | ops.RandomErasing()
                 | ops.Boxes()
                 | ops.Points()
             ):
                 raise AssertionError(f"{op!r} is not on the serving side")
             case ops.Extern():
                 raise AssertionError(f"{op!r} is compared with nothing")
-            case ops.Brightness() | ops.Contrast() | ops.Saturation():
-                raise NotImplementedError(repr(op))
+            case (
+                ops.Brightness()
+                | ops.Contrast()
+                | ops.Saturation()
+                | ops.Hue()
+                | ops.Grayscale()
+                | ops.Gamma()
+                | ops.Posterize()
+                | ops.Solarize()
+                | ops.Autocontrast()
+                | ops.Equalize()
+                | ops.Invert()
+                | ops.Sharpness()
+                | ops.GaussianBlur()
+            ):
+                assert recolour is not None
+                pixels = recolour(op, pixels[:, :, ::-1])[:, :, ::-1] if is_backwards else recolour(op, pixels)
+            case ops.Rotate() | ops.Affine():
+                assert recolour is not None
+                pixels = recolour(op, pixels)  # its fill is in the order of the channels
             case ops.Decode() | ops.Pixels() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
                 pass  # these move none
             case _ as never:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-StageName = Literal["decode", "resize", "tensor", "end to end", "origin"]
+StageName = Literal["decode", "resize", "levels", "tensor", "end to end", "origin"]
 
 SMALLEST = 2.0**-20
 """Ulps are counted of this value at least: nearer to 0 a subtraction has cancelled what both sides agree on."""
@@ -49,8 +49,9 @@ class Row:
     Attributes:
         output: of the pipeline; empty for ``decode``, which all outputs share.
         stage: ``decode``: levels; ``resize``: levels after every op of the geometry, both sides from the pixels that
-            pixprep decoded; ``tensor``: its values, both sides from what pixprep resized; ``end to end``: the tensor,
-            from the encoded image, op by op; ``origin``: the same by the library's own transform.
+            pixprep decoded; ``levels``: after the ops on colours too, both sides from what pixprep made before the
+            first of them; ``tensor``: its values, both sides from pixprep's levels; ``end to end``: the tensor, from
+            the encoded image, op by op; ``origin``: the same by the library's own transform.
         original: the libraries and their versions.
         tolerance: what the pipeline claims.
         frozen: the original is frozen vectors, of their own sizes only.
@@ -173,7 +174,9 @@ class Certificate:
 
     def _libraries(self, *, frozen: bool) -> str:
         """Whose pixels were compared; a definition in NumPy has none of its own."""
-        names = [row.original for row in self.rows if row.stage in ("decode", "resize") and row.frozen is frozen]
+        names = [
+            row.original for row in self.rows if row.stage in ("decode", "resize", "levels") and row.frozen is frozen
+        ]
         return ", ".join(name for name in dict.fromkeys(names) if not name.startswith("NumPy"))
 
     def to_json(self) -> str:

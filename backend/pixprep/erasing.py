@@ -1,0 +1,73 @@
+"""Random erasing: rectangles of one value, by the rules of torchvision v2 and timm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pixprep.draw import F64, Numbers, Words
+from pixprep.levels import Erase
+
+TRIES = 10
+"""For a rectangle that fits; after them there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erasing:
+    """torchvision's ``RandomErasing``, and timm's.
+
+    Attributes:
+        key: names its numbers.
+        p: how often.
+        scale: of the rectangles' area to the image's, from and to.
+        ratio: of a rectangle's height to its width, from and to.
+        count: of rectangles, from and to; the area is shared among them.
+        values: of each channel: levels of the decoded ones, or values of the tensor's.
+    """
+
+    key: str
+    p: float
+    scale: tuple[float, float]
+    ratio: tuple[float, float]
+    count: tuple[int, int]
+    values: tuple[float, ...]
+    is_pointwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
+
+    @property
+    def blocks(self) -> int:
+        """Whether, and how many; then one a try: area, ratio, top, left."""
+        return 1 + TRIES * self.count[1]
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """``{"rectangles": [[top, left, height, width]]}``."""
+        del boxes
+        (whether, u_count, *_), *tries = numbers.blocks(self.key, 0, self.blocks).tolist()
+        if whether >= self.p:
+            return {"rectangles": []}
+        count = self.count[0] + int(u_count * (self.count[1] - self.count[0] + 1))
+        found = (self._rectangle(height, width, tries[TRIES * i : TRIES * (i + 1)], count) for i in range(count))
+        return {"rectangles": [rectangle for rectangle in found if rectangle]}
+
+    def _rectangle(self, height: int, width: int, tries: list[list[float]], count: int) -> list[int]:
+        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for u_area, u_ratio, u_top, u_left in tries:
+            area = height * width * (self.scale[0] + u_area * (self.scale[1] - self.scale[0])) / count
+            ratio = math.exp(lowest + u_ratio * (highest - lowest))
+            rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if rows < height and columns < width:
+                top, left = int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1))
+                return [top, left, rows, columns]
+        return []
+
+    def __str__(self) -> str:
+        share = f"{self.scale[0]:.4g} to {self.scale[1]:.4g}"
+        how = "a rectangle" if self.count == (1, 1) else f"{self.count[0]} to {self.count[1]} rectangles"
+        value = ", ".join(f"{each:.4g}" for each in dict.fromkeys(self.values))
+        return f"fill {how} of {share} of the area with {value} in {self.p:g} of the images"
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[Erase, ...]:
+        """One for each rectangle."""
+        del height, width
+        return tuple(Erase(top, left, rows, columns, self.values) for top, left, rows, columns in words["rectangles"])

@@ -1,0 +1,210 @@
+"""Warps: the formulas of ``levels.Warp``, operation by operation, in NumPy, or in the machine code of ``warp_code``."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.kernels.resampling import machine_code
+from pixprep.levels import Warp
+from pixprep.spec import ColorLike
+
+U8 = npt.NDArray[np.uint8]
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+
+
+def warped(step: Warp, image: U8) -> U8:
+    """The window of the result, by machine code where there is any.
+
+    Args:
+        step: says which.
+        image: uint8 (height, width, channels), 1 or 3 channels, any strides.
+
+    Returns:
+        uint8 (step.height, step.width, channels).
+    """
+    code = _machine_code()
+    is_walked = step.filter == "nearest" and step.like == "pillow" and step.fixed is None
+    return by_formula(step, image) if code is None or is_walked else _compiled(step, image, code)
+
+
+def make_ready(channels: int) -> None:
+    """Make the machine code for warps of images of so many channels, before the first one comes."""
+    code = _machine_code()
+    if code is not None:
+        for kind in code.KINDS:
+            for apart in (1,) if channels == 1 else (3, 4):
+                code.function(kind, channels, apart)
+
+
+@cache
+def _machine_code() -> ModuleType | None:
+    """``kernels.warp_code``, where llvmlite works."""
+    if machine_code() is None:
+        return None
+    from pixprep.kernels import warp_code  # noqa: PLC0415
+
+    return warp_code
+
+
+def _compiled(step: Warp, image: U8, code: ModuleType) -> U8:
+    height, width, channels = image.shape
+    numbers: list[float] = [*step.matrix, 0.0, 0.0, 0.0, 0.0]
+    kind: str = step.like
+    if step.like == "torchvision":
+        kind = "torchvision" if step.filter == "bilinear" else "nearest"
+        middle = (step.whole[1] - 1) / 2, (step.whole[0] - 1) / 2
+        numbers = [*step.grid(height, width).ravel().tolist(), width / 2, height / 2, *middle]
+    elif step.filter == "nearest":
+        assert step.fixed is not None
+        kind, numbers = "fixed", [*step.fixed, 0, 0, 0, 0]
+    image = _readable(image, step.like)
+    pitch = image.strides[0]
+    apart, size = image.strides[1], 1 if channels == 1 else 4
+    last = max((height - 1) * pitch + (image.shape[1] - 1) * apart + channels - 8, 0)
+    memory = np.empty(step.height * step.width * size + code.SPARE, np.uint8)
+    fill = sum(level << 8 * channel for channel, level in enumerate(step.fill or ()))
+    told = (
+        image.ctypes.data, pitch, last, height, width, memory.ctypes.data, step.height, step.width, step.left, step.top,
+        fill, step.fill is not None,
+    )  # fmt: skip
+    code.function(kind, channels, apart)(struct.pack("=12q10q" if kind == "fixed" else "=12q10d", *told, *numbers))
+    return memory[: -code.SPARE].reshape(step.height, step.width, size)[:, :, :channels]
+
+
+def _readable(image: U8, like: ColorLike) -> U8:
+    """The pixels of a row side by side, colours perhaps in words; at least two columns and 8 bytes."""
+    height, width, channels = image.shape
+    pitch, apart, _ = image.strides
+    is_mapped = image.strides[2] == 1 and apart in ((1,) if channels == 1 else (3, 4)) and pitch >= width * apart
+    if is_mapped and width > 1 and (height - 1) * pitch + (width - 1) * apart + channels >= 8:
+        return image
+    size = height * max(width, 2) * channels
+    copy = np.zeros(max(size, 8), np.uint8)[:size].reshape(height, -1, channels)
+    copy[:, :width] = image
+    if width == 1 and like == "pillow":
+        copy[:, 1:] = image
+    return copy
+
+
+def by_formula(step: Warp, image: U8) -> U8:
+    """``warped`` in NumPy."""
+    if step.like == "torchvision":
+        x, y = _grid(step, *image.shape[:2])
+        if step.filter == "bilinear":
+            return _blended(step, image, x, y)
+        return _picked(step, image, np.rint(x).astype(np.int64), np.rint(y).astype(np.int64))
+    if step.filter == "bilinear":
+        return _interpolated(step, image)
+    return _picked(step, image, *(_walked(step) if step.fixed is None else _stepped(step, step.fixed)))
+
+
+def _picked(step: Warp, image: U8, x: Index, y: Index) -> U8:
+    """The level at each place, or the fill outside."""
+    height, width, channels = image.shape
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    out = np.empty((step.height, step.width, channels), np.uint8)
+    out[...] = step.fill or (0,)
+    out[inside] = image[y[inside], x[inside]]
+    return out
+
+
+def _stepped(step: Warp, fixed: tuple[int, ...]) -> tuple[Index, Index]:
+    """Pillow's nearest places, in whole numbers."""
+    columns, rows = _places(step)
+    a, b, c, d, e, f = fixed
+    return (columns * a + rows[:, None] * b + c) >> 16, (columns * d + rows[:, None] * e + f) >> 16
+
+
+def _walked(step: Warp) -> tuple[Index, Index]:
+    """Pillow's nearest places in float64: each is the sum of all steps to it."""
+    a, b, c, d, e, f = step.matrix
+    found = []
+    for along, down, begin in ((a, b, (c + b * 0.5) + a * 0.5), (d, e, (f + e * 0.5) + d * 0.5)):
+        bottom, right = step.top + step.height, step.left + step.width
+        first = np.add.accumulate(np.array([begin, *[down] * (bottom - 1)]))[step.top :]
+        steps = np.full((len(first), right), along)
+        steps[:, 0] = first
+        places = np.add.accumulate(steps, axis=1)[:, step.left :]
+        found.append(np.where(places < 0, -1, places.clip(-1, 1 << 31)).astype(np.int64))
+    return found[0], found[1]
+
+
+def _interpolated(step: Warp, image: U8) -> U8:
+    """Pillow's bilinear, in float64."""
+    height, width, channels = image.shape
+    columns, rows = _places(step)
+    along, down = columns + 0.5, (rows + 0.5)[:, None]
+    a, b, c, d, e, f = step.matrix
+    x, y = along * a + down * b + c, along * d + down * e + f
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    x, y = x[inside] - 0.5, y[inside] - 0.5
+    left, top = np.floor(x).astype(np.int64), np.floor(y).astype(np.int64)
+    dx, dy = (x - left)[:, None], (y - top)[:, None]
+    first, second = (np.clip(left + more, 0, width - 1) for more in (0, 1))
+    sums = []
+    for more in (0, 1):
+        row = np.clip(top + more, 0, height - 1)
+        here = image[row, first].astype(np.float64)
+        sums.append(here + (image[row, second] - here) * dx)
+    out = np.empty((step.height, step.width, channels), np.uint8)
+    out[...] = step.fill or (0,)
+    out[inside] = (sums[0] + (sums[1] - sums[0]) * dy).astype(np.uint8)
+    return out
+
+
+def _grid(step: Warp, height: int, width: int) -> tuple[F32, F32]:
+    """The places of torchvision, in float32: x and y, in which the middle of the first pixel is 0."""
+    columns, rows = _places(step)
+    along = (columns - (step.whole[1] - 1) / 2).astype(np.float32)
+    down = (rows - (step.whole[0] - 1) / 2).astype(np.float32)[:, None]
+    (a, b, c), (d, e, f) = step.grid(height, width)
+    one = np.float32(1)
+    x, y = along * a + down * b + c, along * d + down * e + f
+    return _fused(x + one, np.float64(width / 2), -0.5), _fused(y + one, np.float64(height / 2), -0.5)
+
+
+def _blended(step: Warp, image: U8, x: F32, y: F32) -> U8:
+    """The bilinear of torchvision, in float32."""
+    height, width, channels = image.shape
+    left, top = np.floor(x), np.floor(y)
+    right_share, lower_share = x - left, y - top
+    left_share, upper_share = np.float32(1) - right_share, np.float32(1) - lower_share
+    columns, rows = left.astype(np.int64), top.astype(np.int64)
+    # Ones beside the levels, which become the share of the image; around both a frame of zeros.
+    framed = np.zeros((height + 2, width + 2, channels + 1), np.float32)
+    framed[1:-1, 1:-1, :channels] = image
+    framed[1:-1, 1:-1, channels] = 1
+    total: Any = None
+    for row, column, share in (
+        (rows, columns, upper_share * left_share),
+        (rows, columns + 1, upper_share * right_share),
+        (rows + 1, columns, lower_share * left_share),
+        (rows + 1, columns + 1, lower_share * right_share),
+    ):
+        those = framed[np.clip(row + 1, 0, height + 1), np.clip(column + 1, 0, width + 1)]
+        total = those * share[:, :, None] if total is None else _fused(those, share[:, :, None], total)
+    values, mask = total[:, :, :channels], total[:, :, channels:]
+    if step.fill is not None:
+        fill = np.array(step.fill, np.float32)
+        values = (values - fill) * mask + fill
+    result: U8 = np.rint(values).astype(np.uint8)
+    return result
+
+
+def _fused(a: Any, b: Any, c: Any) -> F32:
+    """``a * b + c`` of float32, rounded once: their product is exact in float64."""
+    total: F64 = np.asarray(a, np.float64) * b + c
+    return total.astype(np.float32)
+
+
+def _places(step: Warp) -> tuple[Index, Index]:
+    """The x' and y' of the window: int64 (width,) and (height,)."""
+    return np.arange(step.left, step.left + step.width), np.arange(step.top, step.top + step.height)

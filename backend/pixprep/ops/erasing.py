@@ -1,0 +1,67 @@
+"""The op that fills random rectangles."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.ops.op import Op, Reals, as_tuple, check_range, need_channels, shown
+from pixprep.spec import ImageSpec, Side
+
+MAX_RECTANGLES = 64
+
+
+class RandomErasing(Op, frozen=True, tag="random_erasing"):
+    """Fill a random rectangle of some of the images with one value.
+
+    torchvision v2's ``RandomErasing``: of ten tries the first that fits, each of the area ``H * W * U(scale)`` and of
+    the ratio ``exp(U(log(ratio)))``, with both sides rounded and every place as likely; else none. After ``normalize``
+    it is done to the tensor, in its values, and must be the last; before, to the levels.
+
+    timm's ``RandomErasing`` of mode ``const`` is ``p`` its probability, ``scale`` its areas, ``ratio`` its aspects and
+    ``count`` its counts. Noise (torchvision's ``"random"``, timm's ``rand`` and ``pixel``) is not there.
+
+    Args:
+        p: how often, 0 to 1.
+        scale: of the filled area to the image's, from and to.
+        ratio: of the height to the width, from and to.
+        value: of the tensor after ``normalize``, a level of 0 to 255 before: one number, or one a channel.
+        count: rectangles, or from and to; they share the area.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    p: float = 0.5
+    scale: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+    value: Reals = 0.0
+    count: int | tuple[int, int] = 1
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
+        if not 0 <= self.scale[0] <= self.scale[1] <= 1:
+            raise PipelineError(f'"scale" must rise from 0 to 1 at most, not {shown(self.scale)}')
+        if not 0 < self.ratio[0] <= self.ratio[1] <= 1000:
+            raise PipelineError(f'"ratio" must rise from over 0 to 1000 at most, not {shown(self.ratio)}')
+        least, most = self.counts
+        if len(as_tuple(self.count)) > 2 or not 1 <= least <= most <= MAX_RECTANGLES:
+            raise PipelineError(f'"count" must be 1 to {MAX_RECTANGLES}, or rise, not {shown(self.count)}')
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """From and to."""
+        values = as_tuple(self.count)
+        return int(values[0]), int(values[-1])
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses a value that the tensor would not have."""
+        need_channels("value", self.value, image)
+        for value in as_tuple(self.value):
+            if image.values == "levels" and (value != int(value) or not 0 <= value <= 255):
+                raise PipelineError(
+                    f'"value" must be a level, 0 to 255, not {value:g}: after normalize it is one of the tensor'
+                )
+            if not image.low <= value <= image.high:
+                raise PipelineError(f'"value" {value:g} is outside the tensor\'s {image.low:g} to {image.high:g}')
+        return image

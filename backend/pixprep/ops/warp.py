@@ -1,0 +1,239 @@
+"""Ops that turn, shear, scale and move an image after its resize: each pixel of the result looks at a place of it.
+
+``like`` says whose formulas. ``pillow``: Pillow's ``Image.rotate`` and ``Image.transform``, which torchvision uses on
+PIL images. ``torchvision``: v2's of uint8 tensors on a CPU. They differ in a third of the values of a bilinear
+rotation, at an edge by up to 191 levels. As in torchvision, a point and a translation are x before y, in pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pixprep.errors import PipelineError
+from pixprep.levels import WarpFilter, size_after
+from pixprep.motion import Look, rotated
+from pixprep.ops.op import (
+    MAX_SIDE,
+    Levels,
+    Op,
+    as_tuple,
+    check_fill,
+    check_range,
+    need_channels,
+    need_whole_levels,
+    shown,
+)
+from pixprep.spec import ColorLike, ImageSpec, Side
+
+MAX_ANGLE = 3600.0
+MAX_SHEAR = 89.0
+MAX_SCALE = 1000.0
+Pair = tuple[float, float]
+Angles = float | tuple[float, ...]
+
+
+class _Warping(Op, frozen=True, kw_only=True):
+    filter: WarpFilter = "nearest"
+    center: Pair | None = None
+    fill: Levels = 0
+    like: ColorLike = "pillow"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_fill(self.fill)
+        if self.center is not None:
+            _check_all("center", self.center, -MAX_SIDE, MAX_SIDE, 2)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses values that are no levels."""
+        need_whole_levels(image)
+        need_channels("fill", self.fill, image)
+        return image
+
+
+class Rotate(_Warping, frozen=True, tag="rotate"):
+    """Rotate the image counter-clockwise.
+
+    torchvision v2's ``rotate``. By a multiple of 90 degrees about the middle the pixels stay what they are, but of an
+    image that is not square and does not expand.
+
+    Args:
+        angle: in degrees.
+        filter: ``nearest`` or ``bilinear``; neither is antialiased.
+        expand: make the result as large as the rotated image, which is then of its own size; else the size stays, and
+            corners are cut off.
+        center: (x, y) of the point that stays, in pixels from the upper left corner; default: the middle.
+        fill: the colour where no image is, 0 to 255: one number, or one a channel.
+        like: whose formulas.
+    """
+
+    angle: float
+    expand: bool = False
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the result; refuses values that are no levels."""
+        image = super().infer(image)
+        if not self.expand:
+            return image
+        if image.height is not None and image.width is not None:
+            look = Look(center=self.center, like=self.like)
+            steps = rotated(image.height, image.width, self.angle, look, expand=True)
+            return image.sized(*size_after(steps, image.height, image.width))
+        return _open(image)
+
+
+class RandomRotate(_Warping, frozen=True, tag="random_rotate"):
+    """Rotate each image by a random angle.
+
+    torchvision v2's ``RandomRotation``: the angle is uniform.
+
+    Args:
+        degrees: the most to either side, or from and to.
+        expand: as in ``rotate``.
+        filter, center, fill, like: as in ``rotate``.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    degrees: Angles
+    expand: bool = False
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
+
+    @property
+    def span(self) -> Pair:
+        """The angle, from and to."""
+        return _spans(self.degrees)[0]
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the result; refuses values that are no levels."""
+        image = super().infer(image)
+        return _open(image) if self.expand else image
+
+
+class Affine(_Warping, frozen=True, tag="affine"):
+    """Rotate, shear and scale the image about a point, and move it; the size stays.
+
+    torchvision v2's ``affine``.
+
+    Args:
+        angle: in degrees, clockwise, other than in ``rotate``: so it is in torchvision.
+        translate: (x, y), in pixels.
+        scale: over 1 enlarges.
+        shear: of x, or of x and of y, in degrees, -89 to 89.
+        filter, center, fill, like: as in ``rotate``.
+    """
+
+    angle: float = 0.0
+    translate: Pair = (0.0, 0.0)
+    scale: float = 1.0
+    shear: Angles = 0.0
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
+        _check_all("translate", self.translate, -MAX_SIDE, MAX_SIDE, 2)
+        check_range("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE)
+        if len(as_tuple(self.shear)) not in (1, 2):
+            raise PipelineError(f'"shear" is one angle, or two, not {shown(self.shear)}')
+        _check_all("shear", self.shear, -MAX_SHEAR, MAX_SHEAR)
+
+    @property
+    def shears(self) -> Pair:
+        """Of x and of y."""
+        x, y = (*as_tuple(self.shear), 0.0)[:2]
+        return x, y
+
+
+class RandomAffine(_Warping, frozen=True, tag="random_affine"):
+    """Rotate, shear, scale and move each image at random; the size stays.
+
+    torchvision v2's ``RandomAffine``: every number is uniform; the translation is rounded to whole pixels.
+
+    Args:
+        degrees: the most to either side, or from and to; 0: not at all.
+        translate: the most to either side, as a part of the width and of the height; default: not at all.
+        scale: from and to; default: not at all.
+        shear: of x: the most to either side, or from and to; four numbers: from and to of x, then of y; default: not at
+            all.
+        filter, center, fill, like: as in ``rotate``.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    degrees: Angles
+    translate: Pair | None = None
+    scale: Pair | None = None
+    shear: Angles | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
+        if self.translate is not None:
+            _check_all("translate", self.translate, 0, 1, 2)
+        if self.scale is not None:
+            _check_all("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE, 2)
+            _check_rises("scale", self.scale)
+        if self.shear is not None:
+            _check_angles("shear", self.shear, MAX_SHEAR, (2, 4))
+
+    @property
+    def span(self) -> Pair:
+        """The angle, from and to."""
+        return _spans(self.degrees)[0]
+
+    @property
+    def shears(self) -> tuple[Pair, Pair]:
+        """Of x and of y, from and to."""
+        x, y = (*_spans(self.shear or 0.0), (0.0, 0.0))[:2]
+        return x, y
+
+
+def _open(image: ImageSpec) -> ImageSpec:
+    """An image that expands to a size that is not known; no side is shorter than the shorter one."""
+    least = min(image.min_height, image.min_width)
+    return replace(image, height=None, width=None, min_height=least, min_width=least)
+
+
+def _spans(angles: Angles) -> tuple[Pair, ...]:
+    """From and to of each."""
+    values = as_tuple(angles)
+    if len(values) == 1:
+        return ((-values[0], values[0]),)
+    return tuple((values[place], values[place + 1]) for place in range(0, len(values), 2))
+
+
+def _check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...]) -> None:
+    values = as_tuple(angles)
+    if len(values) == 1:
+        check_range(name, values[0], 0, most)
+        return
+    if len(values) not in counts:
+        allowed = " or ".join(map(str, (1, *counts)))
+        raise PipelineError(f'"{name}" is {allowed} numbers, not {len(values)}')
+    _check_all(name, values, -most, most)
+    for span in _spans(values):
+        _check_rises(name, span)
+
+
+def _check_rises(name: str, span: Pair) -> None:
+    if span[0] > span[1]:
+        raise PipelineError(f'"{name}" must rise, not {shown(span)}')
+
+
+def _check_all(name: str, values: Any, least: float, most: float, count: int | None = None) -> None:
+    if count is not None and len(values) != count:
+        raise PipelineError(f'"{name}" is {count} numbers, not {len(values)}')
+    for value in as_tuple(values):
+        check_range(name, value, least, most)

@@ -1,0 +1,427 @@
+"""Training transforms of torchvision and timm, imported, against themselves.
+
+Where every range of a transform is one number and every p is 1, it draws nothing, and its own ``forward`` is compared
+with the pipeline. The ranges themselves are compared as fields; ``test_augment``, ``test_random_geometry`` and the
+parity of each op compare what is drawn. torchvision draws float32 numbers, so the fixed ones are of these.
+"""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import noise, png, read
+from importing import photos, refusal
+from pixprep.importers.timm import from_timm
+from pixprep.importers.torchvision import from_torchvision
+
+if find_spec("torchvision") is None:
+    pytest.skip("NO TORCHVISION: its importer was not compared with it", allow_module_level=True)
+
+import torch
+import torchvision.transforms as v1
+from torchvision.transforms import InterpolationMode, v2
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BILINEAR = InterpolationMode.BILINEAR
+if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+    pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
+torch.set_num_threads(1)  # two of them wait for each other where a machine is busy: 20 times slower
+
+
+def images():
+    return [*photos(), *(png(noise(*size)) for size in [(97, 61), (41, 130), (64, 64)])]
+
+
+def trained(pipeline, encoded, seed=0):
+    """(tensors, the draws of each) of a training side."""
+    side = pipeline.for_training()
+    drawn = side.plan.draw(seed=seed, epoch=0, indices=range(len(encoded)))
+    with pp.Engine(side, threads=2) as engine:
+        batch = engine.run_batch(encoded, places=[side.plan.placing(each) for each in drawn])
+    assert batch.errors == [None] * len(encoded)
+    return batch["tensor"], [placed.draws for placed in batch.placed]
+
+
+def theirs(transform, encoded, given):
+    """What the transform makes of images, as arrays."""
+    opened = [read(image).convert("RGB") for image in encoded]
+    if given == "tensor":
+        opened = [torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous() for image in opened]
+    return [np.asarray(transform(image)) for image in opened]
+
+
+# ------------------------------------------------------------------------------- transforms that draw nothing, whole
+
+ALWAYS = {
+    "flips": lambda m: [m.RandomHorizontalFlip(1.0), m.RandomVerticalFlip(1.0)],
+    "brightness": lambda m: [m.ColorJitter(brightness=(1.375, 1.375))],
+    "contrast": lambda m: [m.ColorJitter(contrast=(0.4375, 0.4375))],
+    "saturation": lambda m: [m.ColorJitter(saturation=(1.625, 1.625))],
+    "hue": lambda m: [m.ColorJitter(hue=(0.125, 0.125))],
+    "gray": lambda m: [m.RandomGrayscale(1.0)],
+    "posterize": lambda m: [m.RandomPosterize(3, 1.0)],
+    "solarize": lambda m: [m.RandomSolarize(131.5, 1.0)],
+    "autocontrast": lambda m: [m.ColorJitter((0.625, 0.625)), m.RandomAutocontrast(1.0)],
+    "equalize": lambda m: [m.RandomEqualize(1.0)],
+    "invert": lambda m: [m.RandomInvert(1.0)],
+    "sharpness": lambda m: [m.RandomAdjustSharpness(1.9, 1.0)],
+    "rotation": lambda m: [m.RandomRotation((17, 17))],
+    "rotation, bilinear": lambda m: [m.RandomRotation((-31.5, -31.5), BILINEAR, fill=(9, 80, 200))],
+    "rotation about a point": lambda m: [m.RandomRotation((200, 200), center=(10, 20), fill=7)],
+    "rotation, expanding": lambda m: [m.RandomRotation((33, 33), expand=True), m.CenterCrop(120)],
+    "affine": lambda m: [m.RandomAffine((11, 11), scale=(1.25, 1.25), shear=(5, 5, -9, -9), fill=3)],
+    "affine, bilinear": lambda m: [m.RandomAffine((0, 0), scale=(0.75, 0.75), interpolation=BILINEAR, center=(3, 4))],
+    "a blur": lambda m: [m.GaussianBlur(5, (1.3, 1.3))],
+    "not at all": lambda m: [m.RandomApply([m.RandomInvert(1.0)], p=0.0), m.RandomErasing(p=0.0)],
+    "always": lambda m: [m.RandomApply([m.RandomInvert(1.0)], p=1.0)],
+    "every step": lambda m: [
+        m.RandomEqualize(1.0),
+        m.RandomRotation((5, 5)),
+        m.ColorJitter(hue=(-0.1875, -0.1875)),
+        m.RandomHorizontalFlip(1.0),
+        m.RandomAdjustSharpness(0.2, 1.0),
+    ],
+}
+KINDS = {
+    "v1 on PIL images": ("pil", v1, [v1.ToTensor()]),
+    "v2 on PIL images": ("pil", v2, [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]),
+    "v2 on tensors": ("tensor", v2, [v2.ToDtype(torch.float32, scale=True)]),
+}
+NEAR = {"a blur": 1}
+"""Levels that may differ; any other chain is exact."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chain", ALWAYS)
+def test_a_transform_that_draws_one_thing_gives_its_own_pixels(chain, kind):
+    given, module, end = KINDS[kind]
+    parts = ALWAYS[chain](module)
+    last = [part for part in parts if type(part).__name__ == "RandomErasing"]
+    before = [part for part in parts if part not in last]
+    transform = module.Compose([module.Resize((90, 110)), *before, *end, module.Normalize(MEAN, STD), *last])
+    ours, _ = trained(from_torchvision(training=transform, input=given), images())
+    for actual, expected in zip(ours, theirs(transform, images(), given), strict=True):
+        assert actual.shape == expected.shape
+        if chain in NEAR:
+            level = 1 / 255 / min(STD)
+            assert abs(actual - expected).max() <= NEAR[chain] * level * 1.01
+            assert np.mean(actual != expected) < 1e-4
+        else:
+            assert np.array_equal(actual, expected), f"{np.count_nonzero(actual != expected)} differ"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", [(1.0, 1.0), (2.0, 2.0), (0.4, 0.4)])
+def test_the_fallback_of_a_resized_crop_is_theirs(kind, ratio):
+    """The whole area of a ratio that no image has fits nowhere: the middle is taken."""
+    given, module, end = KINDS[kind]
+    transform = module.Compose([module.RandomResizedCrop((48, 56), (1.0, 1.0), ratio), *end])
+    encoded = [png(noise(97, 61)), png(noise(41, 130))]
+    ours, _ = trained(from_torchvision(training=transform, input=given), encoded)
+    assert all(map(np.array_equal, ours, theirs(transform, encoded, given)))
+
+
+NEIGHBOURS = [
+    ("brightness", [v2.ColorJitter((1.40625, 1.40625))]),
+    ("hue", [v2.ColorJitter(hue=(0.135, 0.135))]),
+    ("rotation", [v2.RandomRotation((-17, -17))]),
+    ("rotation", [v2.RandomRotation((17, 17), BILINEAR)]),
+    ("affine", [v2.RandomAffine((11, 11), scale=(1.25, 1.25), shear=(-9, -9, 5, 5), fill=3)]),
+    ("flips", [v2.RandomHorizontalFlip(1.0)]),
+    ("every step", ALWAYS["every step"](v2)[::-1]),
+]
+
+
+@pytest.mark.parametrize(("chain", "others"), NEIGHBOURS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize("kind", ["v2 on PIL images", "v2 on tensors"])
+def test_another_transform_gives_other_pixels(chain, others, kind):
+    given, _, end = KINDS[kind]
+    ours, _ = trained(
+        from_torchvision(training=v2.Compose([v2.Resize((90, 110)), *ALWAYS[chain](v2), *end]), input=given), images()
+    )
+    expected = theirs(v2.Compose([v2.Resize((90, 110)), *others, *end]), images(), given)
+    assert not any(map(np.array_equal, ours[:3], expected[:3]))
+
+
+@pytest.mark.parametrize("given", ["pil", "tensor"])
+def test_the_other_input_gives_other_pixels(given):
+    transform = v2.Compose(
+        [v2.Resize((90, 110)), v2.ColorJitter(hue=(0.125, 0.125)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    )
+    ours, _ = trained(from_torchvision(training=transform, input=given), photos())
+    other = "tensor" if given == "pil" else "pil"
+    assert not any(map(np.array_equal, ours, theirs(transform, photos(), other)))
+
+
+def test_an_erased_rectangle_is_where_the_draw_says():
+    transform = v2.Compose(
+        [
+            v2.Resize((64, 80)),
+            *KINDS["v2 on PIL images"][2],
+            v2.Normalize(MEAN, STD),
+            v2.RandomErasing(1.0, value=(0.1, 0.2, 0.3)),
+        ]
+    )
+    plain = v2.Compose(transform.transforms[:-1])
+    ours, draws = trained(from_torchvision(training=transform), images())
+    for actual, expected, draw in zip(ours, theirs(plain, images(), "pil"), draws, strict=True):
+        ((top, left, height, width),) = draw["random_erasing#0"]["rectangles"]
+        erased = v2.functional.erase(
+            torch.from_numpy(expected.copy()), top, left, height, width, torch.tensor([0.1, 0.2, 0.3])[:, None, None]
+        )
+        assert np.array_equal(actual, erased.numpy())
+
+
+# --------------------------------------------------------------------------------------------- ranges, as fields
+
+FIELDS = {
+    "v2.RandomResizedCrop(64)": [pp.random_resized_crop(64)],
+    "v2.RandomResizedCrop((64, 48), (0.2, 0.9), (0.5, 2.0), v2.InterpolationMode.BICUBIC)": [
+        pp.random_resized_crop(64, 48, (0.2, 0.9), (0.5, 2.0), "bicubic")
+    ],
+    "v2.RandomCrop(32, padding=4, fill=9)": [pp.random_crop(32, padding=(4, 4, 4, 4), fill=9)],
+    "v2.RandomCrop(32, padding=(1, 2, 3, 4), pad_if_needed=True)": [
+        pp.random_crop(32, padding=(1, 2, 3, 4), pad_if_needed=True)
+    ],
+    "v1.RandomCrop(32, padding=(1, 2))": [pp.random_crop(32, padding=(1, 2))],
+    "v1.RandomCrop((32, 24), padding=(1, 2, 3, 4), fill=(1, 2, 3))": [
+        pp.random_crop(32, 24, padding=(1, 2, 3, 4), fill=(1, 2, 3))
+    ],
+    "v2.RandomVerticalFlip(0.3)": [pp.random_flip("vertical", 0.3)],
+    "v2.ColorJitter(0.4, (0.5, 1.5), None, 0.1)": [pp.color_jitter((0.6, 1.4), (0.5, 1.5), None, (-0.1, 0.1))],
+    "v1.ColorJitter(0, 0, 0.2, 0)": [pp.color_jitter(saturation=(0.8, 1.2))],
+    "v2.RandomGrayscale()": [pp.random_gray(p=0.1)],
+    "v2.Grayscale(3)": [pp.grayscale()],
+    "v2.RandAugment(3, 7, 20, v2.InterpolationMode.BILINEAR, (1, 2, 3))": [
+        pp.rand_augment(3, 7, num_magnitude_bins=20, filter="bilinear", fill=(1, 2, 3))
+    ],
+    "v1.TrivialAugmentWide(fill=128)": [pp.trivial_augment(fill=128)],
+    "v2.TrivialAugmentWide()": [pp.trivial_augment()],
+    "v2.RandomRotation(15, expand=False)": [pp.random_rotate((-15.0, 15.0))],
+    "v2.RandomAffine(10, (0.1, 0.2), (0.8, 1.2), (1, 2, 3, 4))": [
+        pp.random_affine((-10.0, 10.0), (0.1, 0.2), (0.8, 1.2), (1.0, 2.0, 3.0, 4.0))
+    ],
+    "v1.RandomAffine(0, shear=5)": [pp.random_affine((-0.0, 0.0), shear=(-5.0, 5.0))],
+    "v2.GaussianBlur((5, 9), (0.1, 5.0))": [pp.random_gaussian_blur((5, 9), (0.1, 5.0))],
+    "v2.RandomApply([v2.GaussianBlur(23)], p=0.2)": [pp.random_gaussian_blur((23, 23), p=0.2)],
+    "v1.RandomApply([v1.RandomGrayscale(0.5)], p=0.5)": [pp.random_gray(p=0.25)],
+    "v2.RandomPosterize(4, 0.2)": [pp.random_posterize(4, p=0.2)],
+    "v2.RandomSolarize(128, 0.2)": [pp.random_solarize(128.0, p=0.2)],
+    "v2.RandomAdjustSharpness(2, 0.2)": [pp.random_sharpness(2.0, p=0.2)],
+}
+
+
+@pytest.mark.parametrize("source", FIELDS)
+def test_the_ranges_of_a_transform_are_the_fields_of_its_op(source):
+    transform = eval(source, {"v1": v1, "v2": v2})  # noqa: S307 - of the table above
+    ends = [v2.Resize((64, 64)), v1.ToTensor()]
+    ends = ends[1:] if "Crop" in source else ends
+    pipeline = from_torchvision(training=v2.Compose([*ends[:-1], transform, ends[-1]]))
+    assert list(pipeline.ops[len(ends) : -2]) == FIELDS[source]
+
+
+ERASING = [
+    (v2.RandomErasing(0.3), pp.random_erasing(0.3)),
+    (v1.RandomErasing(0.3, (0.1, 0.2), (0.5, 2.0), value=1), pp.random_erasing(0.3, (0.1, 0.2), (0.5, 2.0), 1.0)),
+    (v2.RandomErasing(value=(0.1, -0.2, 0.3)), pp.random_erasing(value=(0.1, -0.2, 0.3))),
+]
+
+
+@pytest.mark.parametrize(("transform", "op"), ERASING)
+def test_what_is_erased_after_the_normalization(transform, op):
+    chain = [v1.RandomCrop(32), v1.ToTensor(), v1.Normalize(MEAN, STD), transform]
+    assert from_torchvision(training=v1.Compose(chain)).ops[-2] == op
+
+
+# ----------------------------------------------------------------------------------------------------- both sides
+
+
+def test_both_sides_of_torchvisions_own_recipe_are_one_file():
+    train = v1.Compose(
+        [
+            v1.RandomResizedCrop(176),
+            v1.RandomHorizontalFlip(),
+            v1.TrivialAugmentWide(),
+            v1.PILToTensor(),
+            v1.ConvertImageDtype(torch.float),
+            v1.Normalize(MEAN, STD),
+            v1.RandomErasing(0.1),
+        ]
+    )
+    pipeline = from_torchvision("ResNet50_Weights.IMAGENET1K_V2", training=train)
+    assert [str(op.__struct_config__.tag) + (f" {op.only}" if op.only else "") for op in pipeline.definition] == [
+        "decode",
+        "random_resized_crop",
+        "random_flip",
+        "trivial_augment",
+        "resize serving",
+        "center_crop serving",
+        "normalize",
+        "random_erasing",
+        "tensor",
+    ]
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+    assert pipeline.for_serving().plan == from_torchvision("ResNet50_Weights.IMAGENET1K_V2").plan
+    assert pipeline.origin.name == "ResNet50_Weights.IMAGENET1K_V2"
+    assert pipeline.outputs["tensor"].spec.shape == (3, 224, 224)
+    assert pipeline.for_training().outputs["tensor"].spec.shape == (3, 176, 176)
+
+
+V2_END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+
+
+@pytest.mark.parametrize(
+    ("message", "chain"),
+    [
+        ("training[1] ColorJitter: would change float32 values", [v1.ToTensor(), v1.ColorJitter(0.1)]),
+        ("training[1] RandAugment: would change float32 values", [v1.ToTensor(), v2.RandAugment()]),
+        ("training[1] ColorJitter: of v1 transforms and a uint8 tensor", [v1.PILToTensor(), v1.ColorJitter(0.1)]),
+        (
+            'training[1] RandomErasing: "value": None must be a number',
+            [v1.ToTensor(), v2.RandomErasing(value="random")],
+        ),
+        ("training[1] RandomErasing: \"value\": 'random' must be", [v1.ToTensor(), v1.RandomErasing(value="random")]),
+        ("training[0] RandomErasing: takes no PIL image", [v2.RandomErasing(), v1.ToTensor()]),
+        ("training[0] RandomCrop: \"padding_mode\": 'reflect'", [v1.RandomCrop(9, 2, padding_mode="reflect")]),
+        ('training[0] RandAugment: "interpolation": 3 must', [v2.RandAugment(interpolation=3)]),
+        ('training[0] RandomRotation: "interpolation": 3 must', [v2.RandomRotation(3, interpolation=3)]),
+        ("training[0] AutoAugment: is not understood", [v2.AutoAugment()]),
+        ("training[0] AugMix: is not understood", [v2.AugMix()]),
+        ("training[0] RandomPerspective: is not understood (it is random)", [v2.RandomPerspective()]),
+        ("training[0] RandomChoice: is not understood (it is random)", [v2.RandomChoice([v2.RandomInvert()])]),
+        ("training[0] ElasticTransform: is not understood", [v2.ElasticTransform()]),
+        ("training[0] RandomApply: is not understood, unless of one", [v2.RandomApply([v2.Resize(9)])]),
+        (
+            "training[0] RandomApply: is not understood, unless",
+            [v2.RandomApply([v2.RandomInvert(), v2.RandomInvert()])],
+        ),
+        ("training: end with a PIL image", [v1.RandomCrop(9)]),
+        (
+            'transforms: ops[2] "resize": in training: must come before what changes the levels',
+            [v2.ColorJitter(0.1), v2.Resize((9, 9)), v1.ToTensor()],
+        ),
+        (
+            'transforms: ops[4] "normalize": in training: must come before random_erasing',
+            [v1.RandomCrop(9), v1.ToTensor(), v1.RandomErasing(), v1.Normalize(MEAN, STD)],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_not_exact_is_refused_by_its_place(message, chain):
+    assert message in refusal(from_torchvision, training=v2.Compose(chain))
+
+
+@pytest.mark.parametrize(
+    ("message", "transform"),
+    [
+        ('RandomRotation: "fill": None gives tensors other edges', v2.RandomRotation(3, BILINEAR, fill=None)),
+        ('RandomAffine: "fill": None gives tensors other edges', v2.RandomAffine(3, interpolation=BILINEAR, fill=None)),
+    ],
+)
+def test_a_fill_that_is_no_colour_is_refused_where_it_matters(message, transform):
+    assert message in refusal(from_torchvision, training=transform, input="tensor")
+
+
+def test_sides_that_do_not_go_together_are_refused():
+    serve = v2.Compose([v2.Resize((64, 64)), v2.ToImage(), *V2_END])
+    train = v2.Compose([v2.RandomResizedCrop(64), v1.ToTensor(), v1.Normalize((0.5,) * 3, STD)])
+    assert "has other values in training" in refusal(from_torchvision, serve, training=train)
+
+
+def test_a_file_of_python_names_both_sides(tmp_path):
+    path = tmp_path / "transforms.py"
+    path.write_text(
+        "from torchvision.transforms import v2\nimport torch\n"
+        "end = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]\n"
+        "train = v2.Compose([v2.RandomResizedCrop(64), *end])\n"
+        "serve = v2.Compose([v2.Resize(72), v2.CenterCrop(64), *end])\n"
+    )
+    pipeline = from_torchvision(f"{path}:serve", training=f"{path}:train")
+    assert pipeline.for_training().ops[1] == pp.random_resized_crop(64)
+    assert pipeline.ops[1] == pp.resize(72, only="serving")
+    assert refusal(from_torchvision, f"{path}:nothing") == f"{path}: has no nothing"
+
+
+# ------------------------------------------------------------------------------------------------------------ timm
+
+if find_spec("timm"):
+    from timm.data import create_transform, resolve_data_config
+
+CONFIG = {"input_size": (3, 64, 80), "interpolation": "bicubic", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+STILL = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "hflip": 0.0, "color_jitter": None}
+
+
+def timm_transform(**arguments):
+    pytest.importorskip("timm", reason="NO TIMM: its training transform was not compared with")
+    resolved = resolve_data_config({}, pretrained_cfg=CONFIG)
+    return create_transform(**{**resolved, "is_training": True, **arguments})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"hflip": 1.0},
+        {"vflip": 1.0},
+        {"interpolation": "lanczos"},
+        {"ratio": (2.0, 2.0)},
+        {"grayscale_prob": 1.0},
+        {"color_jitter": (0.0, 0.0, 0.0)},
+        {"no_aug": True},
+        {"no_aug": True, "interpolation": "random"},
+        {"color_jitter": 0, "crop_pct": 0.9},
+    ],
+    ids=str,
+)
+def test_a_training_transform_of_timm_that_draws_one_thing_gives_its_own_pixels(changes):
+    arguments = {**STILL, **changes}
+    ours, _ = trained(from_timm(CONFIG, training=arguments), [png(noise(97, 61)), png(noise(41, 130))])
+    expected = theirs(timm_transform(**arguments), [png(noise(97, 61)), png(noise(41, 130))], "pil")
+    assert all(map(np.array_equal, ours, expected))
+
+
+def test_the_ranges_of_timms_transform_are_the_fields_of_ops():
+    arguments = {
+        "scale": (0.3, 0.8),
+        "ratio": (0.5, 2.0),
+        "hflip": 0.4,
+        "vflip": 0.1,
+        "color_jitter": (0.3, 0.2, 0.1, 0.05),
+    }
+    arguments |= {"grayscale_prob": 0.2, "gaussian_blur_prob": 0.3, "re_prob": 0.25, "re_count": 3}
+    crop, across, down, jitter, gray, blur, _, _, erasing = timm_transform(**arguments).transforms
+    ops = from_timm(CONFIG, training=arguments).for_training().ops
+    assert len(ops) == 10
+    assert (ops[1].scale, ops[1].ratio, (ops[1].height, ops[1].width)) == (crop.scale, crop.ratio, tuple(crop.size))
+    assert (ops[2].p, ops[3].p, ops[3].axis) == (across.p, down.p, "vertical")
+    spans = {name: pytest.approx(getattr(jitter, name)) for name in ops[4].spans}
+    assert ops[4].spans == spans
+    assert ops[5].p == gray.p
+    assert (ops[6].p, list(ops[6].span), ops[6].taps) == (
+        blur.p,
+        list(blur.transforms[0].sigma),
+        blur.transforms[0].kernel_size,
+    )
+    assert (ops[8].p, ops[8].scale) == (erasing.probability, (erasing.min_area, erasing.max_area))
+    assert np.log(ops[8].ratio) == pytest.approx(erasing.log_aspect_ratio)
+    assert ops[8].counts == (erasing.min_count, erasing.max_count)
+
+
+def test_timms_defaults_are_the_fields_of_ops():
+    crop, flip, jitter, *_ = timm_transform().transforms
+    ops = from_timm(CONFIG, training={}).for_training().ops
+    assert (ops[1].scale, ops[1].ratio) == (crop.scale, crop.ratio)
+    assert ops[2].p == flip.p
+    assert ops[3].spans == {
+        name: getattr(jitter, name) and pytest.approx(getattr(jitter, name)) for name in ops[3].spans
+    }
+    assert len(ops) == 6
+
+
+@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "original", "3a", "augmix-m5"])
+def test_timms_policies_are_refused(policy):
+    assert f"\"auto_augment\": '{policy}' is not understood" in refusal(
+        from_timm, CONFIG, training={"auto_augment": policy}
+    )

@@ -1,0 +1,295 @@
+"""Ops on colours against torchvision v2, on Pillow images and on uint8 tensors: every value of every draw is equal."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import PHOTOS, noise, png
+from pixprep import ops
+from pixprep.kernels import levels
+from pixprep.plan import Drawing
+
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its colours were not compared with")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its colours were not compared with")
+
+from PIL import Image  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402 - needs what conftest.py defines
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+DRAWS = 300
+LIKES = ["pillow", "torchvision"]
+PHOTO_PIXELS = [np.asarray(Image.open(PHOTOS / name).convert("RGB")) for name in ("china.jpg", "flower.jpg")]
+if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+    pytest.skip("NO AVX2: PyTorch multiplies and adds without fusing here", allow_module_level=True)
+
+
+def image(index, channels=3):
+    """uint8 (height, width, channels): a photo, a part of one, noise, noise of few levels; sizes from 1 x 1."""
+    rng = np.random.default_rng(index)
+    height, width = (1 + index * 7 % 61, 1 + index * 13 % 53) if index % 10 else (224, 224)
+    if index % 4 < 2:
+        photo = PHOTO_PIXELS[index % len(PHOTO_PIXELS)]
+        top, left = rng.integers(0, photo.shape[0] - height), rng.integers(0, photo.shape[1] - width)
+        pixels = photo[top : top + height, left : left + width]
+    else:
+        pixels = noise(height, width, seed=index)
+        if index % 4 == 3:
+            pixels = (pixels // (1 + index % 7) + index % 100).astype(np.uint8)
+    return np.ascontiguousarray(pixels[:, :, :channels])
+
+
+def theirs(function, pixels, like):
+    """What a function of torchvision's makes of an image of Pillow, or of a tensor."""
+    if like == "pillow":
+        found = np.asarray(function(Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])))
+        return found.reshape(pixels.shape)
+    return function(torch.from_numpy(pixels.transpose(2, 0, 1).copy())).numpy().transpose(1, 2, 0)
+
+
+def steps_of(op, channels=3):
+    """The level steps of one op of the serving side."""
+    chain = [pp.decode(color="gray" if channels == 1 else "rgb"), pp.crop(0, 0, 1, 1), op, pp.tensor(dtype="uint8")]
+    placement = pp.Pipeline(chain).plan.outputs["tensor"].geometry.place(1, 1, Drawing({}))
+    return placement.levels
+
+
+@dataclass(frozen=True)
+class Case:
+    """An op of random fields, and torchvision's function of the same."""
+
+    op: Callable
+    function: Callable
+
+
+def factor(rng):
+    """As torchvision draws it; and some that a user may give."""
+    return float(
+        rng.choice([0.0, 0.5, 1.0, 2.0, 50.0, 1000.0]) if rng.integers(4) == 0 else np.float32(rng.uniform(0, 2))
+    )
+
+
+CASES = {
+    "brightness": Case(
+        lambda rng: pp.brightness(factor=factor(rng)), lambda op: lambda x: F.adjust_brightness(x, op.factor)
+    ),
+    "contrast": Case(lambda rng: pp.contrast(factor=factor(rng)), lambda op: lambda x: F.adjust_contrast(x, op.factor)),
+    "saturation": Case(
+        lambda rng: pp.saturation(factor=factor(rng)), lambda op: lambda x: F.adjust_saturation(x, op.factor)
+    ),
+    "hue": Case(
+        lambda rng: pp.hue(factor=float(np.float32(rng.uniform(-0.5, 0.5)) * (rng.integers(9) > 0))),
+        lambda op: lambda x: F.adjust_hue(x, op.factor),
+    ),
+    "grayscale": Case(
+        lambda _: pp.grayscale(), lambda _: lambda x: F.rgb_to_grayscale(x, num_output_channels=F.get_num_channels(x))
+    ),
+    "gamma": Case(
+        lambda rng: pp.gamma(gamma=float(rng.uniform(0.2, 4)), gain=float(rng.choice([1.0, 0.7, 1.6]))),
+        lambda op: lambda x: F.adjust_gamma(x, op.gamma, op.gain),
+    ),
+    "posterize": Case(
+        lambda rng: pp.posterize(bits=int(rng.integers(1, 9))), lambda op: lambda x: F.posterize(x, op.bits)
+    ),
+    "solarize": Case(
+        lambda rng: pp.solarize(threshold=float(rng.integers(0, 256))), lambda op: lambda x: F.solarize(x, op.threshold)
+    ),
+    "autocontrast": Case(lambda _: pp.autocontrast(), lambda _: F.autocontrast),
+    "equalize": Case(lambda _: pp.equalize(), lambda _: F.equalize),
+    "invert": Case(lambda _: pp.invert(), lambda _: F.invert),
+}
+
+
+def of(op, like):
+    """The op with the rounding of a library, if it has one."""
+    return msgspec.structs.replace(op, like=like) if "like" in op.__struct_fields__ else op
+
+
+def differing(name, like, *, change=lambda op: op, channels=3):
+    """How many values differ, of how many; ``change`` is done to the op that torchvision gets."""
+    wrong = count = 0
+    for index in range(DRAWS):
+        op, pixels = of(CASES[name].op(np.random.default_rng(index)), like), image(index, channels)
+        ours = levels.done(steps_of(op, channels), pixels)
+        expected = theirs(CASES[name].function(change(op)), pixels, change(op).like if hasattr(op, "like") else like)
+        wrong += np.count_nonzero(ours != expected)
+        count += ours.size
+    return wrong, count
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("name", CASES)
+def test_every_value_of_an_op_equals_torchvisions(name, like):
+    wrong, count = differing(name, like)
+    print(f"{name}, like {like}: {wrong} of {count:,} values differ")
+    assert count > 5_000_000
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("name", CASES)
+def test_a_gray_image_is_torchvisions_too(name, like):
+    assert differing(name, like, channels=1)[0] == 0
+
+
+def test_every_op_on_colours_has_a_case():
+    names = {name for name, cls in ops.OPS.items() if issubclass(cls, ops.ColorOp)}
+    assert names == set(CASES) | {f"random_{name}" for name in RANDOM}
+
+
+@pytest.mark.parametrize("name", ["contrast", "saturation", "hue", "grayscale", "autocontrast"])
+@pytest.mark.parametrize("like", LIKES)
+def test_the_other_librarys_rounding_would_be_seen(name, like):
+    (other,) = {*LIKES} - {like}
+    wrong, count = differing(name, like, change=lambda op: of(op, other))
+    assert wrong > count / 1000
+
+
+def test_every_colour_has_torchvisions_luma_and_hue():
+    """All 16.7 million, in parts; each part has its own turn of the hue."""
+    rows, columns = (axis.astype(np.uint8) for axis in np.mgrid[:256, :256])
+    for red in range(0, 256, 8):
+        pixels = np.stack(
+            [np.full((8 * 256, 256), 0, np.uint8), np.tile(rows, (8, 1)), np.tile(columns, (8, 1))], axis=2
+        )
+        pixels[:, :, 0] = np.repeat(np.arange(red, red + 8), 256)[:, None]
+        for like in LIKES:
+            gray = levels.done(steps_of(pp.grayscale(like=like)), pixels)
+            assert np.array_equal(gray, theirs(lambda x: F.rgb_to_grayscale(x, 3), pixels, like)), (red, like)
+            shift = red / 255 - 0.5
+            turned = levels.done(steps_of(pp.hue(factor=shift, like=like)), pixels)
+            assert np.array_equal(turned, theirs(lambda x, by=shift: F.adjust_hue(x, by), pixels, like)), (red, like)
+
+
+# ------------------------------------------------------------------------------------------- pixels of given draws
+
+JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
+ADJUST = {
+    "brightness": F.adjust_brightness,
+    "contrast": F.adjust_contrast,
+    "saturation": F.adjust_saturation,
+    "hue": F.adjust_hue,
+}
+
+
+def jittered(words):
+    """torchvision's ``ColorJitter`` of a given draw, by its own ``transform``."""
+    order = list(ADJUST)
+    fn_idx = [order.index(kind) for kind in words] + [index for index, kind in enumerate(order) if kind not in words]
+    params = {"fn_idx": torch.tensor(fn_idx)} | {f"{kind}_factor": words.get(kind) for kind in order}
+    return lambda x: v2.ColorJitter(**JITTER).transform(x, params)
+
+
+RANDOM = {
+    "gray": (pp.random_gray(p=0.5), v2.RandomGrayscale(1), lambda x: {"num_input_channels": F.get_num_channels(x)}),
+    "posterize": (pp.random_posterize(bits=3), v2.RandomPosterize(3, 1), lambda _: {}),
+    "solarize": (pp.random_solarize(threshold=99.5), v2.RandomSolarize(99.5, 1), lambda _: {}),
+    "autocontrast": (pp.random_autocontrast(), v2.RandomAutocontrast(1), lambda _: {}),
+    "equalize": (pp.random_equalize(), v2.RandomEqualize(1), lambda _: {}),
+    "invert": (pp.random_invert(), v2.RandomInvert(1), lambda _: {}),
+}
+
+
+def sometimes(name):
+    """torchvision's transform of a given draw."""
+    _, transform, params = RANDOM[name]
+    return lambda words: lambda x: transform.transform(x, params(x)) if words["apply"] else x
+
+
+def drawn(op, like, size, color="rgb"):
+    """(the window's pixels, the op's words, our tensor) of each draw: a random window, then the op."""
+    chain = [pp.decode(color=color), pp.random_crop(*size), of(op, like), pp.crop(0, 0, *size, only="serving")]
+    pipeline = pp.Pipeline([*chain, pp.tensor(dtype="uint8", layout="hwc")]).for_training()
+    photos = [*PHOTO_PIXELS, noise(97, 103, seed=1), (noise(80, 90, seed=2) // 3 + 40).astype(np.uint8)]
+    encoded = [png(photo) for photo in photos]
+    count = DRAWS // len(SIZES)
+    numbers = pipeline.plan.draw(seed=3, epoch=5, indices=range(count))
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch(
+            [encoded[index % len(photos)] for index in range(count)], places=[pipeline.plan.placing(n) for n in numbers]
+        )
+    for index in range(count):
+        window, words = batch.placed[index].draws.values()
+        top, left = window["top"], window["left"]
+        pixels = photos[index % len(photos)][top : top + size[0], left : left + size[1]]
+        yield np.ascontiguousarray(pixels), words, batch["tensor"][index]
+
+
+SIZES = ((64, 61), (17, 5), (1, 3))
+
+
+def differing_draws(op, like, expected, change=lambda words: words):
+    """As ``differing``, of draws; ``change`` is done to the words that torchvision gets."""
+    wrong = count = 0
+    for size in SIZES:
+        for pixels, words, ours in drawn(op, like, size):
+            wrong += np.count_nonzero(theirs(expected(change(words)), pixels, like) != ours)
+            count += ours.size
+    return wrong, count
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_every_value_of_a_jitter_equals_torchvisions(like):
+    wrong, count = differing_draws(pp.color_jitter(**JITTER), like, jittered)
+    print(f"color_jitter, like {like}: {wrong} of {count:,} values differ")
+    assert count > 1_000_000
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("fields", [{"brightness": 0.4, "saturation": 0.7}, {"contrast": (0.2, 3), "hue": (0.1, 0.5)}])
+@pytest.mark.parametrize("like", LIKES)
+def test_a_jitter_of_some_is_torchvisions(fields, like):
+    assert differing_draws(pp.color_jitter(**fields), like, jittered)[0] == 0
+
+
+def backwards(words):
+    """The same factors in the opposite order."""
+    return dict(reversed(words.items()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        backwards,
+        lambda words: {"contrast": words["contrast"]} | words,
+        lambda words: words | {"hue": words["hue"] + 0.01},
+        lambda words: words | {"brightness": words["brightness"] * 1.02},
+    ],
+    ids=["backwards", "contrast first", "hue 0.01 more", "brightness 2 % more"],
+)
+@pytest.mark.parametrize("like", LIKES)
+def test_another_jitter_would_be_seen(change, like):
+    wrong, count = differing_draws(pp.color_jitter(**JITTER), like, jittered, change)
+    assert wrong > count / 100
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("name", RANDOM)
+def test_every_value_of_a_random_op_equals_torchvisions(name, like):
+    assert differing_draws(RANDOM[name][0], like, sometimes(name)) == (0, 1_197_600)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_another_draw_of_a_random_op_would_be_seen(name):
+    wrong, count = differing_draws(
+        RANDOM[name][0], "pillow", sometimes(name), lambda words: {"apply": not words["apply"]}
+    )
+    assert wrong > count / 10
+
+
+def test_the_defaults_are_torchvisions():
+    assert pp.random_gray().p == v2.RandomGrayscale().p == 0.1
+    assert pp.random_posterize(bits=1).p == v2.RandomPosterize(1).p == 0.5
+    for name in ("solarize", "autocontrast", "equalize", "invert"):
+        fields = {"threshold": 1.0} if name == "solarize" else {}
+        assert getattr(pp, f"random_{name}")(**fields).p == getattr(v2, f"Random{name.title()}")(**fields).p
+
+
+def test_bgr_pixels_are_the_same_pixels():
+    (first,) = {tuple(words) for _, words, _ in drawn(pp.color_jitter(hue=0.3), "pillow", (9, 8), "bgr")}
+    assert first == ("hue",)
+    for pixels, words, ours in drawn(pp.color_jitter(**JITTER), "pillow", (9, 8), "bgr"):
+        assert np.array_equal(theirs(jittered(words), pixels, "pillow"), ours[:, :, ::-1])

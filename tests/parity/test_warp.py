@@ -1,0 +1,490 @@
+"""Rotations, affine maps, sharpness, blur and erasing against torchvision v2: the rules, pixels and boxes of draws."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import png, scene
+from pixprep import draw
+from pixprep.data.boxes import annotated
+from pixprep.kernels.levels import done
+
+torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
+pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")
+
+from PIL import Image  # noqa: E402
+from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
+from torchvision.transforms import v2  # noqa: E402
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+DRAWS = 300
+SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))
+FILL = (123, 117, 104)
+LIKES = ["pillow", "torchvision"]
+FILTERS = ["nearest", "bilinear"]
+MOST = {  # differing values of a million
+    ("torchvision", "bilinear"): 10,  # PyTorch's matrix product may be fused, by the processor
+    "blur": 30,  # PyTorch's convolution adds up in an order of its own
+}
+torch.set_num_threads(1)
+if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+    pytest.skip("NO AVX2: PyTorch fuses nothing here", allow_module_level=True)
+
+
+def noise(height, width):
+    return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+PHOTOS = [make(*size) for size in SIZES for make in (scene, noise)]
+
+
+def theirs(pixels, like):
+    """An image of torchvision's: of Pillow, or a tensor."""
+    if like == "pillow":
+        return Image.fromarray(pixels)
+    return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
+
+
+def as_array(image):
+    """uint8 (height, width, 3)."""
+    return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
+
+
+def made(ops, draws=DRAWS):
+    """(photo, words, our pixels) of each draw; a plan for each photo."""
+    count = -(-draws // len(PHOTOS))
+    for place, photo in enumerate(PHOTOS):
+        height, width = photo.shape[:2]
+        tensor = pp.tensor(dtype="uint8", only="training")
+        plan = pp.Pipeline([pp.decode(), pp.crop(0, 0, height, width), *ops, tensor]).for_training().plan
+        for numbers in plan.draw(seed=3, epoch=place, indices=range(count)):
+            placed = plan.placing(numbers)(height, width)
+            yield photo, placed.draws, done(placed.placements["tensor"].levels, photo)
+
+
+def with_like(op, like):
+    return msgspec.structs.replace(op, like=like) if hasattr(op, "like") else op
+
+
+def differing(ops, like, expected, draws=DRAWS):
+    """(differing values, by how much at most, of how many)."""
+    wrong = of = most = 0
+    for photo, words, ours in made([with_like(op, like) for op in ops], draws):
+        result = as_array(expected(theirs(photo, like), words))
+        assert result.shape == ours.shape
+        difference = np.abs(result.astype(int) - ours)
+        wrong, of = wrong + np.count_nonzero(difference), of + ours.size
+        most = max(most, int(difference.max()))
+    return wrong, most, of
+
+
+def of_affine(words, **more):
+    return dict(words["random_affine#0"]) | more
+
+
+CENTER = (10.5, 7.0)
+CASES = {
+    "random_rotate": (
+        lambda how: [pp.random_rotate(200, filter=how, fill=FILL)],
+        lambda image, words, how: F.rotate(
+            image, words["random_rotate#0"]["angle"], interpolation=how, fill=list(FILL)
+        ),
+    ),
+    "random_rotate about a point": (
+        lambda how: [pp.random_rotate((-30, 90), filter=how, center=CENTER)],
+        lambda image, words, how: F.rotate(
+            image, words["random_rotate#0"]["angle"], interpolation=how, center=list(CENTER), fill=[0, 0, 0]
+        ),
+    ),
+    "random_rotate that expands, and a crop": (
+        lambda how: [pp.random_rotate(180, filter=how, expand=True, fill=FILL), pp.center_crop(19, 14)],
+        lambda image, words, how: F.center_crop(
+            F.rotate(image, words["random_rotate#0"]["angle"], interpolation=how, expand=True, fill=list(FILL)),
+            [19, 14],
+        ),
+    ),
+    "random_affine": (
+        lambda how: [
+            pp.random_affine(
+                90, translate=(0.2, 0.3), scale=(0.4, 2.5), shear=(-20, 20, -10, 30), filter=how, fill=FILL
+            )
+        ],
+        lambda image, words, how: F.affine(image, **of_affine(words), interpolation=how, fill=list(FILL)),
+    ),
+    "random_affine that only moves": (
+        lambda how: [pp.random_affine(0, translate=(0.4, 0.4), filter=how, fill=FILL)],
+        lambda image, words, how: F.affine(image, **of_affine(words), interpolation=how, fill=list(FILL)),
+    ),
+    "random_affine that only scales": (
+        lambda how: [pp.random_affine(0, scale=(0.002, 3.0), filter=how, fill=FILL)],
+        lambda image, words, how: F.affine(image, **of_affine(words), interpolation=how, fill=list(FILL)),
+    ),
+    "random_affine about a point": (
+        lambda how: [pp.random_affine(40, shear=15, filter=how, center=CENTER)],
+        lambda image, words, how: F.affine(
+            image, **of_affine(words), interpolation=how, center=list(CENTER), fill=[0, 0, 0]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("name", CASES)
+def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
+    ops, expected = CASES[name]
+    wrong, most, of = differing(ops(how), like, lambda image, words: expected(image, words, how))
+    print(f"{name}, like {like}, {how}: {wrong} of {of:,} values differ, by {most} at most")
+    assert of > 200_000
+    assert most <= 1
+    assert wrong <= of * MOST.get((like, how), 0) / 1e6
+
+
+@pytest.mark.parametrize("angle", [0, 90, 180, 270, -90, 450, 45, 89.999, 1e-9])
+@pytest.mark.parametrize("expand", [False, True])
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("like", LIKES)
+def test_the_values_of_a_rotation_are_torchvisions(like, how, expand, angle):
+    op = pp.rotate(angle, filter=how, expand=expand, fill=9)
+    wrong, most, of = differing(
+        [op], like, lambda image, _: F.rotate(image, angle, interpolation=how, expand=expand, fill=[9, 9, 9]), 12
+    )
+    assert most <= 1
+    assert wrong <= of * MOST.get((like, how), 0) / 1e6
+
+
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"angle": 30.0},
+        {"translate": (3, -2)},
+        {"translate": (0.5, 1.25), "scale": 1.5},
+        {"scale": 0.001},
+        {"shear": 20.0},
+        {"angle": -10.0, "shear": (5.0, -7.0), "center": (3.0, 2.0)},
+    ],
+)
+def test_the_values_of_an_affine_map_are_torchvisions(like, how, fields):
+    op = pp.affine(filter=how, fill=FILL, **fields)
+    those = {"angle": 0.0, "translate": (0, 0), "scale": 1.0, "shear": 0.0} | fields
+    those = {key: list(value) if isinstance(value, tuple) else value for key, value in those.items()}
+    wrong, most, of = differing(
+        [op], like, lambda image, _: F.affine(image, **those, interpolation=how, fill=list(FILL)), 12
+    )
+    assert most <= 1
+    assert wrong <= of * MOST.get((like, how), 0) / 1e6
+
+
+def turned(image, angle, how, center=None, fill=(0, 0, 0)):
+    return F.rotate(image, angle, interpolation=how, center=center, fill=list(fill))
+
+
+def beside_the_middle(image):
+    """(x, y), half a pixel to the right."""
+    height, width = F.get_size(image)
+    return [width / 2 + 0.5, height / 2]
+
+
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(
+    ("name", "wrongly"),
+    [
+        ("centre", lambda image, angle, how: turned(image, angle, how, center=beside_the_middle(image))),
+        ("direction", lambda image, angle, how: turned(image, -angle, how)),
+        ("fill", lambda image, angle, how: turned(image, angle, how, fill=[1, 1, 1])),
+        ("filter", lambda image, angle, how: turned(image, angle, FILTERS[how == "nearest"])),
+        ("degree", lambda image, angle, how: turned(image, angle + 0.5, how)),
+    ],
+)
+def test_a_wrong_rotation_would_be_seen(name, wrongly, like, how):
+    def expected(image, words):
+        return wrongly(image, words["random_rotate#0"]["angle"], how)
+
+    wrong, _, of = differing([pp.random_rotate((20, 70), filter=how)], like, expected, 60)
+    print(f"{name}: {wrong / of:.1%} of the values differ")
+    assert wrong > of / 100
+
+
+@pytest.mark.parametrize("how", FILTERS)
+def test_pillow_and_tensors_differ(how):
+    def expected(image, words):
+        tensor = theirs(np.array(image), "torchvision")
+        return F.rotate(tensor, words["random_rotate#0"]["angle"], interpolation=how, fill=[0, 0, 0])
+
+    wrong, most, of = differing([pp.random_rotate((20, 70), filter=how)], "pillow", expected, 60)
+    print(f"{wrong / of:.2%} of the values differ, by {most} at most")
+    assert wrong > 0
+    assert most > 40
+
+
+# ----------------------------------------------------------------------------------------------- sharpness and blur
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("factor", [0, 0.3, 1, 1.7, 2, 9.5])
+def test_the_values_of_sharpness_are_torchvisions(like, factor):
+    wrong, _, of = differing([pp.sharpness(factor)], like, lambda image, _: F.adjust_sharpness(image, factor), 48)
+    assert of > 100_000
+    assert wrong == 0
+    ops = [pp.random_sharpness(factor, p=0.5)]
+    wrong, _, _ = differing(
+        ops,
+        like,
+        lambda image, words: F.adjust_sharpness(image, factor) if words["random_sharpness#0"]["apply"] else image,
+        60,
+    )
+    assert wrong == 0
+
+
+def test_a_wrong_sharpness_would_be_seen():
+    for like in LIKES:
+        wrong, _, of = differing([pp.sharpness(1.7)], like, lambda image, _: F.adjust_sharpness(image, 1.75), 24)
+        assert wrong > of / 100
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("size", [(1, 1), (3, 3), (5, 3), (7, 3), (5, 5)])
+def test_the_values_of_a_random_blur_are_torchvisions(like, size):
+    """torchvision makes a tensor of a PIL image: ``like`` says nothing of a blur."""
+    wrong, most, of = differing(
+        [pp.random_gaussian_blur(size, (0.1, 5.0))],
+        like,
+        lambda image, words: F.gaussian_blur(image, list(size), words["random_gaussian_blur#0"]["sigma"][:1]),
+    )
+    print(f"{size}: {wrong} of {of:,} values differ, by {most}")
+    assert of > 1_000_000
+    assert most <= 1
+    assert wrong <= of * MOST["blur"] / 1e6
+
+
+@pytest.mark.parametrize("sigma", [None, 0.7, (0.5, 2.0)])
+def test_the_values_of_a_blur_are_torchvisions(sigma):
+    given = sigma if sigma is None else list(np.atleast_1d(sigma))
+    wrong, most, of = differing(
+        [pp.gaussian_blur((5, 3), sigma)], "pillow", lambda image, _: F.gaussian_blur(image, [5, 3], given), 24
+    )
+    assert most <= 1
+    assert wrong <= max(1, of * MOST["blur"] / 1e6)
+
+
+@pytest.mark.parametrize(
+    "wrongly",
+    [
+        lambda image, sigma: F.gaussian_blur(image, [3, 5], sigma),
+        lambda image, sigma: F.gaussian_blur(image, [5, 3], [sigma[0] * 1.05]),
+        lambda image, sigma: F.crop(
+            F.gaussian_blur(F.pad(image, [2, 2, 2, 2], padding_mode="edge"), [5, 3], sigma), 2, 2, *F.get_size(image)
+        ),
+    ],
+    ids=["turned", "five percent", "another edge"],
+)
+def test_a_wrong_blur_would_be_seen(wrongly):
+    wrong, _, of = differing([pp.gaussian_blur((5, 3), 1.2)], "torchvision", lambda i, _: wrongly(i, [1.2]), 24)
+    assert wrong > of / 200
+
+
+def test_a_blur_that_reaches_across_the_image_is_refused_by_both():
+    with pytest.raises(RuntimeError, match="Padding size"):
+        F.gaussian_blur(torch.zeros(3, 3, 7, dtype=torch.uint8), [3, 7])
+    with pytest.raises(pp.PipelineError, match=r"\"kernel_size\" 7 needs a height of 4, but the image has 3"):
+        pp.Pipeline([pp.decode(), pp.crop(0, 0, 3, 7), pp.gaussian_blur((3, 7)), pp.tensor()])
+
+
+# ------------------------------------------------------------------------------------------------------- the rules
+
+
+def numbers(key, blocks):
+    """Numbers that are known: rows of four."""
+    return draw.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
+
+
+def step_of(op):
+    """The one random step of an op."""
+    pipeline = pp.Pipeline([pp.decode(), pp.crop(0, 0, 8, 8), op, pp.tensor()])
+    (step,) = pipeline.for_training().plan.random_steps
+    return step
+
+
+def test_the_numbers_of_a_rotation_are_torchvisions():
+    step = step_of(pp.random_rotate((-20, 70)))
+    for seed in range(DRAWS):
+        torch.manual_seed(seed)
+        expected = v2.RandomRotation((-20, 70)).make_params([])["angle"]
+        torch.manual_seed(seed)
+        words = step.words(8, 8, numbers(step.key, [[torch.rand(1).item(), 0, 0, 0]]))
+        assert words == {"angle": pytest.approx(expected, abs=1e-4)}
+
+
+def test_the_numbers_of_an_affine_map_are_torchvisions():
+    options = {"translate": (0.1, 0.3), "scale": (0.5, 2.0), "shear": (-10, 10, 0, 30)}
+    step = step_of(pp.random_affine(15, **options))
+    for seed in range(DRAWS):
+        height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
+        image = tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8))
+        torch.manual_seed(seed)
+        expected = v2.RandomAffine(15, **options).make_params([image])
+        torch.manual_seed(seed)
+        angle, x, y, scale, shear_x, shear_y = (torch.rand(1).item() for _ in range(6))
+        words = step.words(height, width, numbers(step.key, [[angle, x, y, scale], [shear_x, shear_y, 0, 0]]))
+        assert words["translate"] == list(expected["translate"])
+        assert words["angle"] == pytest.approx(expected["angle"], abs=1e-4)
+        assert words["scale"] == pytest.approx(expected["scale"], abs=1e-4)
+        assert words["shear"] == pytest.approx(expected["shear"], abs=1e-4)
+
+
+def erasing_blocks(height, width, scale, ratio):
+    """torch's numbers, as ``RandomErasing`` asks for them, in our blocks."""
+    blocks = [[0.0, 0.0, 0.0, 0.0]]
+    for _ in range(10):
+        u_area, u_ratio = torch.rand(1).item(), torch.rand(1).item()
+        area = height * width * (scale[0] + u_area * (scale[1] - scale[0]))
+        shape = math.exp(math.log(ratio[0]) + u_ratio * (math.log(ratio[1]) - math.log(ratio[0])))
+        rows, columns = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        places = [0.0, 0.0]
+        if fits := rows < height and columns < width:
+            counts = height - rows + 1, width - columns + 1
+            places = [(torch.randint(0, count, size=(1,)).item() + 0.5) / count for count in counts]
+        blocks.append([u_area, u_ratio, *places])
+        if fits:
+            break
+    return blocks + [[0.0] * 4] * (11 - len(blocks))
+
+
+@pytest.mark.parametrize(("scale", "ratio"), [((0.02, 0.33), (0.3, 3.3)), ((0.5, 1.0), (0.2, 0.4)), ((1, 1), (1, 1))])
+def test_the_rectangle_of_an_erasing_is_torchvisions(scale, ratio):
+    step = step_of(pp.random_erasing(1.0, scale, ratio))
+    nothing = 0
+    for seed in range(DRAWS):
+        height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
+        image = tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8))
+        torch.manual_seed(seed)
+        expected = v2.RandomErasing(1.0, scale, ratio).make_params([image])
+        torch.manual_seed(seed)
+        words = step.words(height, width, numbers(step.key, erasing_blocks(height, width, scale, ratio)))
+        those = [[expected[name] for name in "ijhw"]] if expected["v"] is not None else []
+        assert words == {"rectangles": those}, seed
+        nothing += not those
+    print(f"{nothing} of {DRAWS} images have no rectangle")
+    assert nothing < DRAWS or scale == (1, 1)
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@pytest.mark.parametrize("value", [0.0, (0.5, -1.0, 2.0)])
+def test_an_erased_tensor_is_torchvisions(value):
+    photo = scene(40, 50)
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.crop(0, 0, 40, 50),
+            pp.normalize(mean=MEAN, std=STD),
+            pp.random_erasing(0.7, value=value),
+            pp.tensor(),
+        ]
+    ).for_training()
+    plan = pipeline.plan
+    draws = plan.draw(seed=1, epoch=0, indices=range(60))
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([png(photo)] * 60, places=[plan.placing(each) for each in draws])
+    whole = F.normalize(F.to_dtype(theirs(photo, "torchvision"), torch.float32, scale=True), MEAN, STD)
+    erased = 0
+    for row in range(60):
+        expected = whole
+        for top, left, height, width in batch.placed[row].draws["random_erasing#0"]["rectangles"]:
+            values = torch.tensor(value if isinstance(value, tuple) else [value])[:, None, None]
+            expected = F.erase(expected, top, left, height, width, values)
+            erased += 1
+        assert np.abs(batch["tensor"][row] - expected.numpy()).max() < 1e-6  # it normalizes in its own order
+    assert 30 < erased < 55
+
+
+# ----------------------------------------------------------------------------------------------- boxes and points
+
+
+def some_boxes(seed, height, width):
+    """float32 (n, 4) xyxy inside an image."""
+    generator = np.random.default_rng(seed)
+    ends = np.sort(generator.uniform(0, 1, (1 + seed % 5, 2, 2)), axis=1) * (width, height)
+    return ends.reshape(-1, 4).astype(np.float32)
+
+
+WARPS = {
+    "random_rotate": (
+        pp.random_rotate(45),
+        lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"]),
+    ),
+    "random_rotate about a point": (
+        pp.random_rotate(45, center=CENTER),
+        lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"], center=list(CENTER)),
+    ),
+    "random_affine": (
+        pp.random_affine(20, translate=(0.1, 0.2), scale=(0.5, 1.5), shear=(-10, 10, -10, 10)),
+        lambda boxes, words: F.affine(boxes, **of_affine(words)),
+    ),
+}
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("name", WARPS)
+def test_boxes_and_points_through_a_warp_are_those_of_tv_tensors(name, like):
+    op, expected_of = WARPS[name]
+    pipeline = pp.Pipeline(
+        [
+            pp.decode(),
+            pp.resize(64),
+            with_like(op, like),
+            pp.center_crop(56),
+            pp.random_flip(),
+            pp.boxes(),
+            pp.points(),
+            pp.tensor(dtype="uint8"),
+        ]
+    ).for_training()
+    farthest = dropped = 0
+    for index, each in enumerate(pipeline.plan.draw(seed=1, epoch=0, indices=range(DRAWS))):
+        height, width = SIZES[index % 5]
+        boxes, labels = some_boxes(index, height, width), np.arange(1 + index % 5)
+        points = boxes[:, :2].copy()
+        sample = {"boxes": boxes, "labels": labels, "points": points}
+        placed = pipeline.plan.placing(each, sample)(height, width)
+        ours = annotated(pipeline.plan, placed, sample)
+        of = {"canvas_size": (height, width)}
+        those = tv_tensors.BoundingBoxes(torch.from_numpy(boxes), format="XYXY", **of)
+        dots = tv_tensors.KeyPoints(torch.from_numpy(points), **of)
+        results = []
+        for each_ in (those, dots):
+            result = F.center_crop(expected_of(F.resize(each_, [64]), placed.draws), [56, 56])
+            results.append(F.horizontal_flip(result) if placed.draws["random_flip#0"]["flip"] else result)
+        those, kept = v2.SanitizeBoundingBoxes()({"boxes": results[0], "labels": torch.from_numpy(labels)}).values()
+        assert ours["labels"].tolist() == kept.tolist(), index
+        dropped += len(labels) - len(kept)
+        if len(kept):
+            farthest = max(farthest, np.abs(ours["boxes"] - those.numpy()).max())
+            # Where it mirrors, torchvision's points are the numbers of pixels.
+            dots = results[1].numpy()[kept.numpy()] + (placed.draws["random_flip#0"]["flip"], 0)
+            farthest = max(farthest, np.abs(ours["points"] - dots).max())
+    print(f"{DRAWS} draws: boxes and points within {farthest:.2g} pixels of torchvision's, {dropped} dropped by both")
+    assert dropped > 20
+    assert farthest < 1e-3
+
+
+def test_boxes_of_an_image_that_expands_lie_where_their_pixels_are():
+    """torchvision moves boxes by the corner of the rotated image, and pixels by the middle of the whole canvas."""
+    farthest = 0
+    for index in range(DRAWS):
+        angle, (height, width) = -170 + index * 1.13, SIZES[index % 5]
+        boxes = some_boxes(index, height, width)
+        ops = [pp.decode(), pp.crop(0, 0, height, width), pp.rotate(angle, expand=True), pp.boxes(min_size=0)]
+        plan = pp.Pipeline([*ops, pp.tensor(dtype="uint8")]).for_training().plan
+        ours = annotated(plan, plan.place(height, width), {"boxes": boxes})["boxes"]
+        those = tv_tensors.BoundingBoxes(torch.from_numpy(boxes), format="XYXY", canvas_size=(height, width))
+        farthest = max(farthest, np.abs(ours - F.rotate(those, angle, expand=True).numpy()).max())
+    print(f"boxes of expanding rotations: up to {farthest:.2g} pixels from torchvision's")
+    assert 0.2 < farthest <= 1.0

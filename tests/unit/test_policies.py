@@ -1,0 +1,181 @@
+"""rand_augment and trivial_augment: tables, draws, steps, replays; frozen results stand in for torchvision."""
+
+import json
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from images import png, scene
+from pixprep import levels
+from pixprep.draw import Numbers
+from pixprep.levels import Blend, Curve, Filter, Tone, Warp
+from pixprep.policies import KINDS, spaced
+from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
+
+
+def step_of(op):
+    (step,) = pipeline_of(op).plan.random_steps
+    return step
+
+
+def words_of(op, *blocks, size=(24, 40)):
+    """The steps that numbers make: (kind, bin, sign) of each."""
+    step = step_of(op)
+    rows = np.array([[*block, 0.0] for block in blocks])
+    return step.words(*size, Numbers(0, 0, 0, 0, {step.key: rows}))["ops"]
+
+
+def kind(name):
+    """A number that chooses a kind."""
+    return (list(KINDS["rand"]).index(name) + 0.5) / 14
+
+
+# The middle bins of torchvision's tables of 31, as it prints them; test_augment compares every bin with it.
+TABLE = {
+    "ShearX": (0.15000000596046448, 0.4950000047683716),
+    "TranslateX": (150.0 / 331.0 * 400 / 2, 16.0),
+    "TranslateY": (150.0 / 331.0 * 200 / 2, 16.0),
+    "Rotate": (15.0, 67.5),
+    "Color": (0.44999998807907104, 0.4950000047683716),
+    "Posterize": (6, 5),
+    "Solarize": (0.5, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_middle_of_each_table_is_torchvisions(name):
+    for table, expected in zip(("rand", "trivial"), TABLE[name], strict=True):
+        assert KINDS[table][name].magnitude(15, 31, 200, 400) == pytest.approx(expected, rel=1e-7)
+
+
+def test_elements_are_reckoned_from_the_nearer_end():
+    """``torch.linspace(0, 0.3, 10)``."""
+    theirs = [0.0, 0.03333333507180214, 0.06666667014360428, 0.10000000894069672, 0.13333334028720856]
+    theirs += [0.1666666716337204, 0.20000000298023224, 0.23333334922790527, 0.2666666805744171, 0.30000001192092896]
+    assert [spaced(0.0, 0.3, 10, index) for index in range(10)] == theirs
+
+
+def test_posterize_rounds_ties_to_even():
+    """``(8 - arange(9) / 2).round()``."""
+    assert [KINDS["rand"]["Posterize"].magnitude(index, 9, 1, 1) for index in range(9)] == [8, 8, 7, 6, 6, 6, 5, 4, 4]
+
+
+@pytest.mark.parametrize("name", KINDS["rand"])
+@pytest.mark.parametrize("sign", [0.49, 0.5])
+def test_half_of_the_magnitudes_are_negative_where_they_have_a_sign(name, sign):
+    (each,) = words_of(pp.rand_augment(1), (kind(name), 0.0, sign))
+    assert each["op"] == name
+    if KINDS["rand"][name].ends is None:
+        assert set(each) == {"op"}
+    else:
+        is_negative = name not in ("Posterize", "Solarize") and sign < 0.5
+        assert (each["magnitude"] < 0) == is_negative
+
+
+def test_numbers_choose_kind_bin_and_sign():
+    assert words_of(pp.trivial_augment(), (0.999, 0.0, 0.0)) == [{"op": "Equalize"}]
+    assert words_of(pp.trivial_augment(), (kind("Rotate"), 0.999, 0.0)) == [{"op": "Rotate", "magnitude": -135.0}]
+    assert words_of(pp.trivial_augment(num_magnitude_bins=4), (kind("Rotate"), 0.5, 0.9)) == [
+        {"op": "Rotate", "magnitude": 90.0}
+    ]
+    first, second = words_of(pp.rand_augment(2, 0), (kind("Solarize"), 0.9, 0.9), (0.0, 0.0, 0.0))
+    assert (first, second) == ({"op": "Solarize", "magnitude": 1.0}, {"op": "Identity"})
+    assert words_of(pp.rand_augment(0)) == []
+
+
+def test_a_magnitude_of_zero_has_no_sign():
+    (each,) = words_of(pp.rand_augment(1, 0), (kind("ShearX"), 0.0, 0.0))
+    assert json.dumps(each) == '{"op": "ShearX", "magnitude": 0.0}'
+
+
+def steps_of(op, *words, size=(24, 40)):
+    return step_of(op).steps({"ops": list(words)}, *size)
+
+
+def test_a_step_is_what_torchvision_makes_of_it():
+    op = pp.rand_augment(fill=(1, 2, 3), like="torchvision")
+    assert steps_of(op, {"op": "Identity"}) == ()
+    assert steps_of(op, {"op": "Color", "magnitude": -0.5}) == (Blend("own", 0.5, "torchvision"),)
+    assert steps_of(op, {"op": "Contrast", "magnitude": 0.5}) == (Blend("mean", 1.5, "torchvision"),)
+    assert steps_of(op, {"op": "Sharpness", "magnitude": 0.5}) == (Filter("sharpness", "torchvision", 1.5),)
+    assert steps_of(op, {"op": "AutoContrast"}) == (Tone("autocontrast", "torchvision"),)
+    assert steps_of(op, {"op": "Posterize", "magnitude": 5}) == (levels.posterize(5),)
+    (warp,) = steps_of(op, {"op": "TranslateX", "magnitude": -3.9})
+    assert (warp.matrix, warp.fill, warp.like) == ((1.0, 0.0, 3.0, 0.0, 1.0, 0.0), (1, 2, 3), "torchvision")
+    (shear,) = steps_of(pp.rand_augment(), {"op": "ShearX", "magnitude": 0.3})
+    assert shear.matrix == pytest.approx((1, 0.3, 0, 0, 1, 0))  # the first pixel stays
+    assert isinstance(steps_of(op, {"op": "Rotate", "magnitude": 3.0})[0], Warp)
+
+
+def test_a_threshold_of_tensors_is_a_float32():
+    """0.8 of float32 is over 0.8, and 255 times it over 204; as a float32 it is 204."""
+    magnitude = KINDS["trivial"]["Solarize"].magnitude(6, 31, 1, 1)
+    inverted = {}
+    for like in ("pillow", "torchvision"):
+        (curve,) = steps_of(pp.trivial_augment(like=like), {"op": "Solarize", "magnitude": magnitude})
+        assert isinstance(curve, Curve)
+        inverted[like] = min(level for level in range(256) if curve.table[level] != level)
+    assert inverted == {"pillow": 205, "torchvision": 204}
+
+
+def test_a_step_that_nobody_draws_is_refused():
+    with pytest.raises(pp.PipelineError, match='no draw of a policy is "Invert"; there are Identity, ShearX, '):
+        steps_of(pp.rand_augment(), {"op": "Invert"})
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_draw_replays_exactly(name):
+    pipeline = pipeline_of(OPS[name]())
+    encoded = [png(scene(24, 40))] * 40
+    drawn = pipeline.plan.draw(seed=1, epoch=2, indices=range(40))
+    with pp.Engine(pipeline, threads=1) as engine:
+        first = engine.run_batch(encoded, places=[pipeline.plan.placing(each) for each in drawn])
+        words = [json.loads(json.dumps(placed.draws)) for placed in first.placed]
+        again = engine.run_batch(encoded, places=[pipeline.plan.replaying(each) for each in words])
+    assert np.array_equal(first["tensor"], again["tensor"])
+    assert len({json.dumps(each) for each in words}) > 20
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_all_kinds_are_as_likely(name):
+    step = step_of(OPS[name]())
+    drawn = pipeline_of(OPS[name]()).plan.draw(seed=5, epoch=0, indices=range(2800))
+    names = [each["op"] for numbers in drawn for each in step.words(24, 40, numbers)["ops"]]
+    counts = [names.count(each) for each in KINDS["rand"]]
+    assert min(counts) > 0.7 * len(names) / 14
+    assert max(counts) < 1.3 * len(names) / 14
+
+
+@pytest.mark.parametrize("case", FROZEN, ids=" ".join)
+def test_the_pixels_are_those_that_were_frozen_from_torchvision(case):
+    assert digest(frozen_draws(*case)[-1]) == FROZEN[case]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pp.rand_augment(-1), '"num_ops" must be 0 to 20, not -1'),
+        (lambda: pp.rand_augment(magnitude=31), '"magnitude" must be 0 to 30, below "num_magnitude_bins", not 31'),
+        (lambda: pp.trivial_augment(num_magnitude_bins=1), '"num_magnitude_bins" must be 2 to 1000, not 1'),
+        (lambda: pp.trivial_augment(fill=256), '"fill" must be 0 to 255, not 256'),
+        (lambda: pp.rand_augment(only="serving"), '"only": rand_augment is for training, and not for serving'),
+        (lambda: pipeline_of(pp.rand_augment(filter="bicubic")), "filter: "),
+        (lambda: pipeline_of(pp.rand_augment(fill=(1, 2))), '"fill" has 2 values, but the image has 3 channels'),
+    ],
+)
+def test_what_contradicts_a_limit_is_refused(make, message):
+    with pytest.raises(pp.PipelineError) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_levels_are_needed():
+    with pytest.raises(pp.PipelineError, match="must come before normalize"):
+        pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.rand_augment(), pp.tensor()])
+
+
+def test_a_gray_image_and_bgr_have_the_fill_of_their_channels():
+    ops = [pp.resize(height=8, width=8), pp.rand_augment(fill=(1, 2, 3)), pp.tensor()]
+    (step,) = pp.Pipeline([pp.decode(color="bgr"), *ops]).for_training().plan.random_steps
+    assert step.look.fill == (3, 2, 1)
