@@ -311,7 +311,9 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
     made: list[LevelStep] = []
     for step in steps:
         last = made[-1] if made else None
-        if (isinstance(step, Blend) or (isinstance(step, Filter) and step.kind == "sharpness")) and step.factor == 1:
+        if isinstance(step, Blend) and step.factor == 1:
+            continue
+        if isinstance(step, Filter) and step.kind == "sharpness" and step.factor == 1:
             continue
         if isinstance(step, Curve) and isinstance(last, Curve):
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
