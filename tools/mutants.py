@@ -54,6 +54,35 @@ class Mutant:
 
 
 MUTANTS = (
+    # policies and the training side of imports
+    Mutant(
+        "a policy shears about the middle",
+        "policies.py",
+        "replace(self.look, center=(0.0, 0.0))",
+        "self.look",
+        "unit/test_policies.py",
+    ),
+    Mutant(
+        "the magnitudes of a policy are rounded twice",
+        "policies.py",
+        "return float(_F32(float(_F32(last)) - step * (count - 1 - index)))",
+        "return float(_F32(last) - _F32(step * (count - 1 - index)))",
+        "unit/test_policies.py",
+    ),
+    Mutant(
+        "a random transform is served",
+        "importers/torchvision.py",
+        'if is_random and self.side == "serving":',
+        "if False:",
+        "unit/test_import_torchvision.py",
+    ),
+    Mutant(
+        "what is imported for serving alone is trained with, too",
+        "importers/assembly.py",
+        'made += [_only(op, "serving") for op in serving[first:last]]',
+        "made += serving[first:last]",
+        "unit/test_import_sides.py",
+    ),
     # what is done to colours
     Mutant(
         "Pillow's luma is cut off",
@@ -1207,7 +1236,7 @@ MUTANTS = (
     Mutant(
         "a margin counts as photo",
         "preview.py",
-        "return pixels if self.is_empty else pixels[top:bottom, left:right]",
+        "return pixels[top:bottom, left:right] if self._mask is None else pixels[self._mask][:, None]",
         "return pixels",
         "unit/test_preview.py::test_a_margin_is_left_out_of_what_is_said_of_the_photo",
     ),
