@@ -20,7 +20,7 @@ from pixprep.decoders.gpu import GpuDecoder, Memory
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, launch
 from pixprep.kernels.cpu import CpuKernel
-from pixprep.kernels.gpu import GpuKernel
+from pixprep.kernels.gpu import GpuKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.plan import Placement, Plan, TensorPlan
 from pixprep.spec import DType
@@ -104,6 +104,7 @@ class Gpu:
                     stream=lambda: int(cupy.cuda.get_current_stream().ptr),
                     settle=cupy.cuda.runtime.deviceSynchronize,
                     free_bytes=lambda: int(cupy.cuda.runtime.memGetInfo()[0]),
+                    span=span,
                 ),
             )
         return self._decoder
@@ -242,7 +243,8 @@ def _to_array(image: Any) -> Any:
     lane queues there comes after them, so that nobody waits; ``cupy.asarray`` would, once for each image.
     """
     if isinstance(image, np.ndarray):
-        return cupy.asarray(image)
+        with span("pixprep copy"):
+            return cupy.asarray(image)
     if image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_HOST:
         return cupy.asarray(np.asarray(image))
     said = image.__cuda_array_interface__

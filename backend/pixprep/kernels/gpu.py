@@ -6,7 +6,8 @@ CuPy has the memory and the streams, and launches. It compiles nothing here: see
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -85,11 +86,13 @@ class GpuKernel:
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
         n_bytes = prepared.memory.nbytes
-        room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
-        for part in prepared.parts:
-            structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
-            self._first_pass(part.first_grid, TILE, (structs,))
-            self._second_pass(part.second_grid, TILE, (structs, self._struct))
+        with span("pixprep copy"):
+            room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
+        with span("pixprep kernels"):
+            for part in prepared.parts:
+                structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+                self._first_pass(part.first_grid, TILE, (structs,))
+                self._second_pass(part.second_grid, TILE, (structs, self._struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
@@ -97,6 +100,19 @@ class GpuKernel:
         What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
         """
         self._middles = threading.local()
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """A range of NVTX, in which a profiler such as Nsight Systems shows what the thread queues meanwhile."""
+    if not cupy.cuda.nvtx.available:
+        yield
+        return
+    cupy.cuda.nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        cupy.cuda.nvtx.RangePop()
 
 
 @cache
