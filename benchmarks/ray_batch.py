@@ -31,26 +31,27 @@ MB = 1 << 20
 
 
 def main() -> None:
-    """Measure, and write the result after each part."""
+    """Measure each part, and write its result."""
     parser = measure.options(__doc__)
+    parser.add_argument("--only", choices=["memory", "rates"], nargs="+", default=["memory", "rates"])
     parser.add_argument("--rows", type=int, default=100_000, help="of the run whose memory is watched")
     parser.add_argument("--rate-rows", type=int, default=4000, help="of each run that is timed")
     parser.add_argument("--rounds", type=int, default=3, help="of these")
     arguments = parser.parse_args()
-    results: dict[str, Any] = {
-        **measure.surroundings(("pixprep", "numpy", "pyarrow", "ray", "simplejpeg", "llvmlite")),
-        "date": arguments.date,
-        "load_average": os.getloadavg()[0],
-    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         photos, _ = make(WORKLOADS["500x375"], PHOTOS)
         for index, photo in enumerate(photos):
             (folder / f"{index}.jpg").write_bytes(photo)
-        results["memory"] = memory(folder, arguments.rows)
-        measure.write(arguments, f"ray-{arguments.date}", results)
-        results["rates"] = rates(folder, arguments.rate_rows, arguments.rounds)
-        measure.write(arguments, f"ray-{arguments.date}", results)
+        for part in arguments.only:
+            where = measure.surroundings(("pixprep", "numpy", "pyarrow", "ray", "simplejpeg", "llvmlite"))
+            load = os.getloadavg()[0]
+            if part == "memory":
+                found = memory(folder, arguments.rows)
+            else:
+                found = rates(folder, arguments.rate_rows, arguments.rounds)
+            result = {**where, "date": arguments.date, "load_average": load, **found}
+            measure.write(arguments, f"ray-{part}-{arguments.date}", result)
 
 
 def memory(folder: Path, rows: int) -> dict[str, Any]:
