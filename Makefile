@@ -176,7 +176,7 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
-	$(VENV)/python tools/capacity_table.py
+	$(VENV)/python tools/scale_tables.py
 
 page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py

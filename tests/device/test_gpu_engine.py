@@ -722,9 +722,9 @@ def test_a_profiler_sees_ranges_around_decoding_copies_and_kernels(engine, gpu):
         engine.run_batch(images)
         return dict(nvtx.ranges)
 
-    assert ranges() == {"pixprep decode": 1, "pixprep copy": 1, "pixprep kernels": 1}
+    assert ranges() == {"pixprep:decode": 1, "pixprep:copy": 1, "pixprep:kernels": 1}
     # the CPU decodes, and each image is copied; a range ends where a call fails, too
-    assert ranges(fault="out of memory") == {"pixprep decode": 1, "pixprep copy": 6, "pixprep kernels": 1}
+    assert ranges(fault="out of memory") == {"pixprep:decode": 1, "pixprep:copy": 6, "pixprep:kernels": 1}
     nvtx.available = False
     assert ranges() == {}
 

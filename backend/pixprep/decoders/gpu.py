@@ -296,7 +296,7 @@ class GpuDecoder:
         try:
             with self._lock:
                 self._is_used = True
-                with self._memory.span("pixprep decode"):
+                with self._memory.span("pixprep:decode"):
                     decoded = self._call(self._decoder, streams, **buffers)
         except RuntimeError as error:
             self._warn(str(error).partition("\n")[0])

@@ -243,7 +243,7 @@ def _to_array(image: Any) -> Any:
     lane queues there comes after them, so that nobody waits; ``cupy.asarray`` would, once for each image.
     """
     if isinstance(image, np.ndarray):
-        with span("pixprep copy"):
+        with span("pixprep:copy"):
             return cupy.asarray(image)
     if image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_HOST:
         return cupy.asarray(np.asarray(image))

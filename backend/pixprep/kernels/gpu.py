@@ -86,9 +86,9 @@ class GpuKernel:
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
         n_bytes = prepared.memory.nbytes
-        with span("pixprep copy"):
+        with span("pixprep:copy"):
             room.device.data.copy_from_host_async(prepared.memory.ctypes.data, n_bytes, cupy.cuda.get_current_stream())
-        with span("pixprep kernels"):
+        with span("pixprep:kernels"):
             for part in prepared.parts:
                 structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
                 self._first_pass(part.first_grid, TILE, (structs,))
