@@ -44,8 +44,8 @@ class Proxy:
         log: its lines so far.
     """
 
-    def __init__(self, kind, tritons):
-        """``tritons``: HOST:PORT of each for HTTP and for gRPC; three at most."""
+    def __init__(self, kind, tritons, *, heap_bytes=None):
+        """``tritons``: HOST:PORT of each for HTTP and for gRPC, three at most; ``heap_bytes``: the limit of Envoy's."""
         self.kind, self.log = kind, []
         listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]
         self.address, self.grpc = (f"127.0.0.1:{each.getsockname()[1]}" for each in listening)
@@ -54,7 +54,7 @@ class Proxy:
         for each in listening:
             each.close()
         if kind == "envoy":
-            self._process = _envoy([self.address, self.grpc], tritons)
+            self._process = _envoy([self.address, self.grpc], tritons, heap_bytes)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         wait_until(self._is_listening, lambda: f"{kind} does not listen: {self.log}")
@@ -89,9 +89,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy_of(kind, tritons):
+def proxy_of(kind, tritons, **options):
     """A proxy in front of Tritons; see ``Proxy``."""
-    proxy = Proxy(kind, tritons)
+    proxy = Proxy(kind, tritons, **options)
     try:
         yield proxy
     finally:
@@ -115,9 +115,12 @@ def _haproxy(listening, tritons):
     )
 
 
-def _envoy(addresses, tritons):
+def _envoy(addresses, tritons, heap_bytes):
     """With the addresses in their places, as an operator would write them."""
-    resources = (config := yaml.safe_load((DEPLOY / "envoy.yaml").read_text(encoding="utf-8")))["static_resources"]
+    config = yaml.safe_load((DEPLOY / "envoy.yaml").read_text(encoding="utf-8"))
+    if heap_bytes:
+        config["overload_manager"]["resource_monitors"][0]["typed_config"]["max_heap_size_bytes"] = heap_bytes
+    resources = config["static_resources"]
     for listener, address in zip(resources["listeners"], addresses, strict=True):
         listener["address"] = _socket(address)
     for cluster, of_each in zip(resources["clusters"], zip(*tritons, strict=True), strict=True):

@@ -464,6 +464,14 @@ def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients)
     assert statuses == [*HELD * [1], 0]
 
 
+@pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
+def test_envoy_without_memory_says_what_a_client_sends_again(triton):
+    tritons = [(triton.http_url.removeprefix("http://"), triton.grpc_url)]
+    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it begins with
+        wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "it has room")
+        assert ask_grpc(proxy, "ModelInfer", a_message()) == ("UNAVAILABLE", "envoy overloaded")
+
+
 @haproxy_alone
 def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
     with tritonclient.grpc.InferenceServerClient(proxy.grpc) as client:
