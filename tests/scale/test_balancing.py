@@ -1,4 +1,4 @@
-"""Three servers, behind a proxy of deploy/ or known to a gRPC client: killed, replaced, slow and frozen, under load.
+"""Three servers, behind a proxy of deploy/ or known to a gRPC client by a name: killed, replaced, slow, frozen.
 
 Clients send again what docs/scale.md says, and every request is counted: none is lost, none is wrong. Photos are larger
 than what gRPC by itself would send again. PIXPREP_SCALE_RESULTS names the file that the counts go to, as JSON.
@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.request import urlopen
@@ -25,6 +25,8 @@ import pytest
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
+from kubelet import free_ports
+from names import Names
 from proxies import KINDS, proxy_of
 from serving import CLASSIFIER, ClientError, Oracle, Serve, ask_http, wait_until, write_repository
 
@@ -129,7 +131,8 @@ class Load:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Start a server, on the ports of another if one is given; a slow one on request."""
+    """Start a server, in the place of another if one is given; a slow one on request. gRPC has the same port on all."""
+    grpc_port = str(free_ports(["grpc"])["grpc"])
     folder = tmp_path_factory.mktemp("balancing")
     repository, slow = (write_repository(folder / name) for name in ("models", "slow"))
     at = "def execute(self, requests):\n"
@@ -138,12 +141,14 @@ def start(tmp_path_factory):
     (slow / "classifier" / "1" / "model.py").write_text(model)
     started = []
 
-    def start(other=None, *, is_slow=False):
-        ports = []
+    def start(other=None, *, host=None, is_slow=False):
+        words = ["--grpc-port", grpc_port]
         if other:
-            named = {"http": other.address, "grpc": other.grpc, "metrics": other.metrics}
-            ports = [word for name, url in named.items() for word in (f"--{name}-port", url.rpartition(":")[2])]
-        started.append(Serve(slow if is_slow else repository, *ports, triton_log=folder / f"{len(started)}.log"))
+            host = host or other.grpc.partition(":")[0]
+            named = {"http": other.address, "metrics": other.metrics}
+            words += [word for name, url in named.items() for word in (f"--{name}-port", url.rpartition(":")[2])]
+        models, log = slow if is_slow else repository, folder / f"{len(started)}.log"
+        started.append(Serve(models, *words, "--host", host, triton_log=log))
         return started[-1]
 
     yield start
@@ -155,7 +160,19 @@ def start(tmp_path_factory):
 @pytest.fixture(scope="module")
 def servers(start):
     """Three at the beginning of each test: a test puts another in the place of one that it ends."""
-    return [start() for _ in range(3)]
+    return [start(host=f"127.0.0.{index}") for index in (2, 3, 4)]
+
+
+@pytest.fixture(scope="module")
+def names(servers):
+    """The name server of whoever asks the servers themselves."""
+    names = Names(hosts_of(servers))
+    yield names
+    names.close()
+
+
+def hosts_of(servers):
+    return [server.grpc.partition(":")[0] for server in servers]
 
 
 @pytest.fixture(scope="module")
@@ -181,22 +198,28 @@ def expected():
 
 
 @pytest.fixture
-def load(request, way, servers, expected, record):
+def entrance(way, servers, names):
+    """What the clients ask: a name, or a proxy."""
+    if way == "client":
+        port = servers[0].grpc.rpartition(":")[2]
+        yield {"grpc": f"dns://{names.address}/pixprep-pods.shop:{port}"}
+    else:
+        with proxy_of(way, [(server.address, server.grpc) for server in servers]) as proxy:
+            yield {"grpc": proxy.grpc, "address": proxy.address}
+
+
+@pytest.fixture
+def load(request, servers, entrance, expected, record):
     """Requests to all servers from the beginning of a test to its end, when each one has had its answer."""
-    with ExitStack() as stack:
-        if way == "client":
-            load = Load(expected, grpc=f"ipv4:{','.join(server.grpc for server in servers)}")
-        else:
-            proxy = stack.enter_context(proxy_of(way, [(server.address, server.grpc) for server in servers]))
-            load = Load(expected, grpc=proxy.grpc, address=proxy.address)
-        try:
-            for server in servers:
-                wait_until_asked(server)
-            yield load
-        finally:
-            load.end()
-        record(request.node.originalname, way, load.counts)
-        assert sorted(load.counts) == sorted(load.right), (load.counts, load.notes)
+    load = Load(expected, **entrance)
+    try:
+        for server in servers:
+            wait_until_asked(server)
+        yield load
+    finally:
+        load.end()
+    record(request.node.originalname, request.node.callspec.params["way"], load.counts)
+    assert sorted(load.counts) == sorted(load.right), (load.counts, load.notes)
 
 
 def wait_until_asked(server):
@@ -227,10 +250,12 @@ def test_one_that_is_killed_costs_no_request_and_gets_its_share_when_it_is_back(
     wait_until_asked(servers[1])
 
 
-def test_all_are_replaced_one_by_one_and_no_request_is_lost(servers, load, start):
+def test_all_are_replaced_one_by_one_and_no_request_is_lost(way, servers, names, load, start):
+    """Under a name, each at a new address, as Kubernetes does: gRPC asks for the name again after 30 s."""
     for index, old in enumerate(servers):
         assert old.stop() == 0
-        servers[index] = start(old)
+        servers[index] = start(old, host=f"127.0.0.{index + 5}" if way == "client" else None)
+        names.hosts = hosts_of(servers)
         wait_until_asked(servers[index])
     load.more(1)
 
