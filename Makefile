@@ -130,8 +130,10 @@ train: .venv-training/.done .venv/.demo
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test]"
 	touch $@
 
+# One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.
 scale: .venv-scale/.done scale-ray
-	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest tests/scale tests/server/test_proxy.py
+	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -o faulthandler_timeout=1800 \
+	    tests/scale tests/server/test_proxy.py
 
 scale-ray: .venv-ray/.done
 	.venv-ray/bin/pytest tests/scale/test_ray.py tests/scale/test_spark.py
