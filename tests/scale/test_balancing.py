@@ -1,47 +1,50 @@
-"""Three servers, behind deploy/haproxy.cfg or known to a gRPC client: killed, ended and replaced, under load.
+"""Three servers, behind a proxy of deploy/ or known to a gRPC client by a name: killed, replaced, slow, frozen.
 
 Clients send again what docs/scale.md says, and every request is counted: none is lost, none is wrong. Photos are larger
-than what gRPC by itself would send again.
+than what gRPC by itself would send again. PIXPREP_SCALE_RESULTS names the file that the counts go to, as JSON.
 """
 
 import http.client
 import io
+import json
 import os
 import random
 import re
-import shutil
-import subprocess
+import signal
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 from kubelet import free_ports
-from serving import ClientError, Serve, ask_http, wait_until, write_repository
+from names import Names
+from proxies import KINDS, proxy_of
+from serving import CLASSIFIER, ClientError, Oracle, Serve, ask_http, wait_until, write_repository
 
-HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
 ROOT = Path(__file__).parents[2]
 SCALE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 (PROGRAM,) = re.findall(r"^```python\n(.*?)^```", SCALE, re.MULTILINE | re.DOTALL)
 ADDRESS = "dns:///pixprep-pods.shop:8001"
 TRIES = 6
 WITHIN_S = 120
-WAYS = [
-    "client",
-    pytest.param("proxy", marks=pytest.mark.skipif(HAPROXY is None, reason="NO HAPROXY: apt-get install haproxy")),
-]
+SLOW_S = 2.0
+"""For a batch, of the classifier of a slow server."""
+FROZEN_S = 8.0
+"""Longer than the proxies wait for an answer to their look at a server's health, and shorter than the clients wait."""
 
 pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(not os.environ.get("PIXPREP_SCALE"), reason="SCALE: make scale"),
-    pytest.mark.parametrize("way", WAYS),
+    pytest.mark.parametrize("way", ["client", *KINDS], scope="module"),
 ]
 
 
@@ -55,20 +58,6 @@ def large_photo():
 
 
 PHOTO = large_photo()
-
-
-@contextmanager
-def proxy_of(servers):
-    """HAProxy in front of servers: HOST:PORT for HTTP and for gRPC."""
-    ports = free_ports(["http", "grpc"])
-    address, grpc = (f"127.0.0.1:{ports[name]}" for name in ("http", "grpc"))
-    variables = {"PIXPREP_LISTEN_HTTP": address, "PIXPREP_LISTEN_GRPC": grpc}
-    for suffix, server in zip(("", "_2", "_3"), servers, strict=True):
-        variables |= {f"PIXPREP_HTTP{suffix}": server.address, f"PIXPREP_GRPC{suffix}": server.grpc}
-    command = [HAPROXY, "-db", "-f", ROOT / "deploy" / "haproxy.cfg"]
-    with subprocess.Popen(command, env=os.environ | variables, stderr=subprocess.DEVNULL) as process:
-        yield address, grpc
-        process.terminate()
 
 
 class Load:
@@ -109,13 +98,15 @@ class Load:
 
     def _ask_http(self):
         """By the page's table."""
-        wait_s = 0.2
+        wait_s, died = 0.2, 0
         for _ in range(TRIES):
             try:
                 return ask_http(self._address, "ensemble", [PHOTO]), ""
             except ClientError as error:
                 note = f"{error.code} {error}"
-                if error.code not in ("500", "502", "503") and "has no available versions" not in note:
+                died += error.code == "500"
+                is_passing = error.code in ("500", "502", "503") or "has no available versions" in note
+                if died > 2 or not is_passing:
                     break
             except (OSError, http.client.HTTPException) as error:
                 note = repr(error)
@@ -140,16 +131,24 @@ class Load:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Start a server, on the ports of another if one is given."""
+    """Start a server, in the place of another if one is given; a slow one on request. gRPC has the same port on all."""
+    grpc_port = str(free_ports(["grpc"])["grpc"])
     folder = tmp_path_factory.mktemp("balancing")
-    repository, started = write_repository(folder / "models"), []
+    repository, slow = (write_repository(folder / name) for name in ("models", "slow"))
+    at = "def execute(self, requests):\n"
+    assert at in CLASSIFIER
+    model = CLASSIFIER.replace(at, f"{at}        import time; time.sleep({SLOW_S})\n")
+    (slow / "classifier" / "1" / "model.py").write_text(model)
+    started = []
 
-    def start(other=None):
-        ports = []
+    def start(other=None, *, host=None, is_slow=False):
+        words = ["--grpc-port", grpc_port]
         if other:
-            named = {"http": other.address, "grpc": other.grpc, "metrics": other.metrics}
-            ports = [word for name, url in named.items() for word in (f"--{name}-port", url.rpartition(":")[2])]
-        started.append(Serve(repository, *ports, triton_log=folder / f"{len(started)}.log"))
+            host = host or other.grpc.partition(":")[0]
+            named = {"http": other.address, "metrics": other.metrics}
+            words += [word for name, url in named.items() for word in (f"--{name}-port", url.rpartition(":")[2])]
+        models, log = slow if is_slow else repository, folder / f"{len(started)}.log"
+        started.append(Serve(models, *words, "--host", host, triton_log=log))
         return started[-1]
 
     yield start
@@ -161,39 +160,85 @@ def start(tmp_path_factory):
 @pytest.fixture(scope="module")
 def servers(start):
     """Three at the beginning of each test: a test puts another in the place of one that it ends."""
-    return [start() for _ in range(3)]
+    return [start(host=f"127.0.0.{index}") for index in (2, 3, 4)]
+
+
+@pytest.fixture(scope="module")
+def names(servers):
+    """The name server of whoever asks the servers themselves."""
+    names = Names(hosts_of(servers))
+    yield names
+    names.close()
+
+
+def hosts_of(servers):
+    return [server.grpc.partition(":")[0] for server in servers]
+
+
+@pytest.fixture(scope="module")
+def record():
+    """``record(case, way, counts)``: kept in the results file."""
+    path = os.environ.get("PIXPREP_SCALE_RESULTS")
+    found = {"date": datetime.now(timezone.utc).date().isoformat(), "cores": os.cpu_count(), "cases": {}}
+
+    def record(case, way, counts):
+        found["cases"].setdefault(case, {})[way] = dict(sorted(counts.items()))
+        if path:
+            Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    return record
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What each answer is."""
+    oracle = Oracle()
+    yield oracle.tensors("ensemble", [PHOTO])
+    oracle.close()
 
 
 @pytest.fixture
-def load(way, servers, oracle):
-    """Requests to all servers from the beginning of a test to its end, when each one has had its answer."""
-    expected = oracle.tensors("ensemble", [PHOTO])
+def entrance(way, servers, names):
+    """What the clients ask: a name, or a proxy."""
     if way == "client":
-        yield from loaded(Load(expected, grpc=f"ipv4:{','.join(server.grpc for server in servers)}"), servers)
+        port = servers[0].grpc.rpartition(":")[2]
+        yield {"grpc": f"dns://{names.address}/pixprep-pods.shop:{port}"}
     else:
-        with proxy_of(servers) as (address, grpc):
-            yield from loaded(Load(expected, grpc=grpc, address=address), servers)
+        with proxy_of(way, [(server.address, server.grpc) for server in servers]) as proxy:
+            yield {"grpc": proxy.grpc, "address": proxy.address}
 
 
-def loaded(load, servers):
+@pytest.fixture
+def load(request, servers, entrance, expected, record):
+    """Requests to all servers from the beginning of a test to its end, when each one has had its answer."""
+    load = Load(expected, **entrance)
     try:
         for server in servers:
             wait_until_asked(server)
         yield load
     finally:
         load.end()
+    record(request.node.originalname, request.node.callspec.params["way"], load.counts)
     assert sorted(load.counts) == sorted(load.right), (load.counts, load.notes)
 
 
 def wait_until_asked(server):
     before = images_of(server)
-    wait_until(lambda: images_of(server) >= before + 20, "it gets no requests", within_s=WITHIN_S)
+
+    def is_asked():
+        count = images_of(server)
+        return count >= (before if count >= before else 0) + 20  # a new process counts from 0
+
+    wait_until(is_asked, "it gets no requests", within_s=WITHIN_S)
 
 
 def images_of(server):
-    """How many images it has made tensors of, by its own count, in which its probes are not."""
-    with urlopen(f"http://{server.metrics}/metrics") as answer:
-        text = answer.read().decode()
+    """How many images it has made tensors of, by its own count, in which its probes are not; 0 while it is away."""
+    try:
+        with urlopen(f"http://{server.metrics}/metrics") as answer:
+            text = answer.read().decode()
+    except OSError:
+        return 0
     return sum(map(float, re.findall(r'^pixprep_images_total\{.*result="ok".*\} (\S+)$', text, re.MULTILINE)))
 
 
@@ -205,9 +250,47 @@ def test_one_that_is_killed_costs_no_request_and_gets_its_share_when_it_is_back(
     wait_until_asked(servers[1])
 
 
-def test_all_are_replaced_one_by_one_and_no_request_is_lost(servers, load, start):
+def test_all_are_replaced_one_by_one_and_no_request_is_lost(way, servers, names, load, start):
+    """Under a name, each at a new address, as Kubernetes does: gRPC asks for the name again after 30 s."""
     for index, old in enumerate(servers):
         assert old.stop() == 0
-        servers[index] = start(old)
+        servers[index] = start(old, host=f"127.0.0.{index + 5}" if way == "client" else None)
+        names.hosts = hosts_of(servers)
         wait_until_asked(servers[index])
     load.more(1)
+
+
+@pytest.mark.usefixtures("load")
+def test_one_that_is_slow_costs_no_request_and_the_proxies_give_it_fewer(way, servers, start):
+    assert servers[2].stop() == 0
+    servers[2] = start(servers[2], is_slow=True)
+    wait_until_asked(servers[2])
+    before = [images_of(server) for server in servers]
+
+    def more():
+        return [images_of(server) - first for server, first in zip(servers, before, strict=True)]
+
+    enough = 20 if way == "client" else 100
+    *fast, slow = wait_until(lambda: min((found := more())[:2]) >= enough and found, more, within_s=WITHIN_S)
+    if way == "client":
+        assert slow > min(fast) / 2  # it asks each in its turn, and waits
+    else:
+        assert slow < min(fast) / 2
+    assert servers[2].stop() == 0
+    servers[2] = start(servers[2])
+    wait_until_asked(servers[2])
+
+
+def test_one_that_is_frozen_for_a_while_costs_no_request(way, servers, load):
+    family = [psutil.Process(servers[0].process.pid), *psutil.Process(servers[0].process.pid).children(recursive=True)]
+    for process in family:
+        process.send_signal(signal.SIGSTOP)
+    before = load.answered()
+    time.sleep(FROZEN_S)
+    went_on = load.answered() - before
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGCONT)
+    wait_until_asked(servers[0])
+    if way != "client":
+        assert went_on > len(load.right)  # the others answer meanwhile

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from charts import CHART, DEPLOY, EMBEDDED, EVERYTHING, IMAGE, VARIANTS, helm, one, render
+from charts import CHART, DEPLOY, EMBEDDED, EVERYTHING, IMAGE, VARIANTS, helm, one, render, yaml
 
 validator = pytest.importorskip("kubernetes_validate", reason="NO KUBERNETES SCHEMAS: make scale")
 jsonschema = pytest.importorskip("jsonschema", reason="NO JSON SCHEMA: make scale")
@@ -73,6 +73,48 @@ RESOURCES = {
                     },
                 }
             },
+        },
+        "additionalProperties": False,
+    },
+    ("serving.kserve.io/v1alpha1", "ServingRuntime"): {
+        "required": ["supportedModelFormats", "containers"],
+        "properties": {
+            "supportedModelFormats": {
+                "items": {
+                    "required": ["name"],
+                    "properties": {"name": TEXT, "version": TEXT, "autoSelect": {"type": "boolean"}},
+                    "additionalProperties": False,
+                }
+            },
+            "protocolVersions": {"items": {"enum": ["v1", "v2", "grpc-v2"]}},
+            "annotations": {"additionalProperties": TEXT},
+            "containers": {"contains": {"properties": {"name": {"const": "kserve-container"}}}},
+            "volumes": {"type": "array"},  # these two are Kubernetes' own: see the test
+        },
+        "additionalProperties": False,
+    },
+    ("serving.kserve.io/v1beta1", "InferenceService"): {
+        "required": ["predictor"],
+        "properties": {
+            "predictor": {
+                "required": ["model"],
+                "properties": {
+                    "minReplicas": {"type": "integer"},
+                    "maxReplicas": {"type": "integer"},
+                    "model": {
+                        "required": ["modelFormat"],
+                        "properties": {
+                            "modelFormat": {"required": ["name"], "additionalProperties": TEXT},
+                            "runtime": TEXT,
+                            "protocolVersion": {"enum": ["v1", "v2", "grpc-v2"]},
+                            "storageUri": {"pattern": "^(s3|gs|https|pvc|hf)://"},
+                            "resources": {"type": "object"},
+                        },
+                        "additionalProperties": False,
+                    },
+                },
+                "additionalProperties": False,
+            }
         },
         "additionalProperties": False,
     },
@@ -267,3 +309,23 @@ def test_autoscaling_asks_for_what_waits():
     assert f"as: {metric['pods']['metric']['name']}" in adapter
     for objects in (render(EVERYTHING), render(VARIANTS["hpa"])):
         assert "replicas" not in one(objects, "Deployment")["spec"]  # or each upgrade would undo the scaling
+
+
+def test_the_way_by_kserve_is_valid_and_runs_what_the_chart_runs():
+    runtime, service = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
+    for each in (runtime, service):
+        jsonschema.validate(each["spec"], RESOURCES[each["apiVersion"], each["kind"]])
+    model = service["spec"]["predictor"]["model"]
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert model["modelFormat"]["name"] in [each["name"] for each in runtime["spec"]["supportedModelFormats"]]
+    pod = {name: runtime["spec"][name] for name in ("containers", "volumes")}
+    (main,) = pod["containers"]
+    of_the_chart = container(IMAGE)
+    ours = {"--model-repository=/mnt/models", "--http-port=8080"}
+    assert set(main["args"]) - ours <= set(of_the_chart["args"])
+    assert main["command"] == of_the_chart["command"]
+    main["resources"] = model["resources"]
+    for version in VERSIONS:
+        validator.validate(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vision"}, "spec": pod}, version, strict=True
+        )

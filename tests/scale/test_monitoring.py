@@ -3,108 +3,24 @@
 Two embedded servers have load, some of it broken images; Prometheus scrapes them by the file that deploy/ ships.
 """
 
-import http.client
-import json
 import re
 import shutil
 import subprocess
-import threading
 import time
-from contextlib import contextmanager
-from urllib.parse import urlencode
 
 import pytest
 
-from charts import CHART, DEPLOY, yaml
-from kubelet import free_ports
-from serving import BAD, PHOTO, ClientError, Serve, ask_http, wait_until, write_repository
+from charts import DEPLOY, yaml
+from monitoring import ALERTS, INTERVAL, PROMETHEUS, Prometheus, load, panels
+from serving import Serve, wait_until, write_repository
 
-PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
-DASHBOARD = CHART / "files" / "dashboard.json"
-ALERTS = CHART / "files" / "alerts.yaml"
-INTERVAL = "10s"
+PROMTOOL = shutil.which("promtool")
+QUERIES = [(title, expression) for title, _, targets in panels() for expression, _ in targets]
 
 pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(PROMETHEUS is None or PROMTOOL is None, reason="NO PROMETHEUS: apt-get install prometheus"),
 ]
-
-
-def panels():
-    return json.loads(DASHBOARD.read_text())["panels"]
-
-
-def queries():
-    """(title of the panel, expression) of each query, with Grafana's variables as Grafana fills them in."""
-    found = [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
-    return [(title, text.replace("$__rate_interval", INTERVAL).replace("$instance", ".*")) for title, text in found]
-
-
-class Prometheus:
-    """A running Prometheus that scrapes ``targets`` every second by deploy/prometheus.yml."""
-
-    def __init__(self, folder, targets):
-        config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
-        config["global"]["scrape_interval"] = "1s"
-        config["rule_files"] = [str(ALERTS)]
-        config["scrape_configs"][0]["static_configs"][0]["targets"] = targets
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self._address = f"127.0.0.1:{free_ports(['web'])['web']}"
-        options = {"config.file": folder / "prometheus.yml", "storage.tsdb.path": folder / "data"}
-        command = [PROMETHEUS, *(f"--{name}={value}" for name, value in options.items())]
-        self._log = (folder / "prometheus.log").open("w")
-        self._process = subprocess.Popen([*command, f"--web.listen-address={self._address}"], stderr=self._log)
-
-    def ask(self, path, **words):
-        """The data of an API call; None while it is not there."""
-        try:
-            connection = http.client.HTTPConnection(self._address, timeout=10)
-            connection.request("GET", f"/api/v1/{path}?{urlencode(words)}")
-            response = connection.getresponse()
-            body = response.read()
-        except OSError:
-            return None
-        finally:
-            connection.close()
-        if response.status == http.client.SERVICE_UNAVAILABLE:  # it has just begun
-            return None
-        answer = json.loads(body)
-        assert answer["status"] == "success", answer
-        return answer["data"]
-
-    def value(self, query):
-        """The numbers of a query now, without those that are none."""
-        found = self.ask("query", query=query)
-        return [float(each["value"][1]) for each in found["result"] if each["value"][1] != "NaN"] if found else []
-
-    def close(self):
-        self._process.terminate()
-        self._process.wait()
-        self._log.close()
-
-
-@contextmanager
-def load(servers):
-    """Requests to each server, one in five with an image that is none."""
-    ending = threading.Event()
-
-    def work(address):
-        while not ending.is_set():
-            for image in (PHOTO, PHOTO, BAD[0], PHOTO, PHOTO):
-                try:
-                    ask_http(address, "ensemble", [image])
-                except ClientError:
-                    assert image == BAD[0]
-
-    threads = [threading.Thread(target=work, args=[server.address]) for server in servers for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        for thread in threads:
-            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +66,7 @@ def test_every_alert_is_tested_and_has_a_runbook():
         assert f"alertname: {rule['alert']}\n" in tested
 
 
-@pytest.mark.parametrize(("title", "query"), queries())
+@pytest.mark.parametrize(("title", "query"), QUERIES)
 def test_every_query_of_the_dashboard_has_data(prometheus, title, query):
     assert prometheus.value(query), f"{title}: {query}"
 

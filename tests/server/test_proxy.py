@@ -1,6 +1,6 @@
-"""deploy/haproxy.cfg in front of the embedded Triton: what goes through is untouched, what does not is counted.
+"""HAProxy and Envoy in front of the embedded Triton: what goes through is untouched, what does not is counted.
 
-A refusal is read from HAProxy's log, by the port of the client: where a body is still under way, the client may see a
+A refusal is read from the proxy's log, by the port of the client: where a body is still under way, the client may see a
 closed connection in place of the status.
 """
 
@@ -8,7 +8,6 @@ import gzip
 import http.client
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -29,11 +28,9 @@ from tritonclient.utils import InferenceServerException
 from pixprep.errors import SetupError
 from pixprep.serve.client import Triton
 from pixprep.serve.server import Server
+from proxies import DEPLOY, ENVOY, HAPROXY, KINDS, proxy_of
 from serving import BAD, GOOD, LARGE, PHOTO, RAW, Clients, body_of, post, wait_until, write_repository
 
-HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
-CONFIG = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
-LINE = re.compile(r"(\S+):(\d+) \[.*?\] (?:http|grpc)_clients\S* \S+/(\S+) \S+ (\d+) ")
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How HTTP/2 begins: its preface, and a frame of settings without any."""
 INFER = "/v2/models/preprocess/infer"
@@ -41,61 +38,8 @@ MOST = 64 << 20
 HELD = 128
 """Connections and requests of one address at once."""
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.skipif(HAPROXY is None, reason="NO HAPROXY: apt-get install haproxy"),
-]
-
-
-class Proxy:
-    """A running HAProxy.
-
-    Attributes:
-        address, grpc: HOST:PORT for clients.
-        log: its lines so far.
-    """
-
-    def __init__(self, triton):
-        listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]
-        self.address, self.grpc = (f"127.0.0.1:{each.getsockname()[1]}" for each in listening)
-        numbers = [each.fileno() for each in listening]
-        http_fd, grpc_fd = (f"fd@{number}" for number in numbers)
-        addresses = {"PIXPREP_HTTP": triton.http_url.removeprefix("http://"), "PIXPREP_GRPC": triton.grpc_url}
-        self._process = subprocess.Popen(
-            [HAPROXY, "-db", "-f", CONFIG],
-            env=os.environ | addresses | {"PIXPREP_LISTEN_HTTP": http_fd, "PIXPREP_LISTEN_GRPC": grpc_fd},
-            pass_fds=numbers,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for each in listening:
-            each.close()
-        self.log = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self):
-        for line in self._process.stderr:
-            self.log.append(line)
-
-    def said(self, port, *, after):
-        """What HAProxy said to a client: the status, and whether Triton saw the request.
-
-        ``after``: how many lines the log had before; a port may have been another client's.
-        """
-
-        def found():
-            matches = filter(None, map(LINE.match, self.log[after:]))
-            return next((match for match in matches if match[2] == str(port)), None)
-
-        match = wait_until(found, f"no line of port {port}")
-        return int(match[4]), match[3] != "<NOSRV>"
-
-    def close(self):
-        self._process.terminate()
-        self._process.wait(20)
-        self._reader.join(20)
-        self._process.stderr.close()
+pytestmark = pytest.mark.server
+haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +49,10 @@ def triton(tmp_path_factory):
         yield server
 
 
-@pytest.fixture(scope="module")
-def proxy(triton):
-    proxy = Proxy(triton)
-    yield proxy
-    proxy.close()
+@pytest.fixture(scope="module", params=KINDS)
+def proxy(request, triton):
+    with proxy_of(request.param, [(triton.http_url.removeprefix("http://"), triton.grpc_url)]) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -158,14 +101,22 @@ def ends(connection, *, within_s=30):
     return True
 
 
-def test_the_configuration_has_no_warning():
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+def test_the_configuration_of_haproxy_has_no_warning():
     names = ("LISTEN_HTTP", "LISTEN_GRPC", "HTTP", "GRPC")
     addresses = {f"PIXPREP_{name}": f"127.0.0.1:{8000 + number}" for number, name in enumerate(names)}
-    done = subprocess.run(
-        [HAPROXY, "-c", "-f", CONFIG], env=os.environ | addresses, capture_output=True, text=True, check=False
-    )
+    command = [HAPROXY, "-c", "-f", DEPLOY / "haproxy.cfg"]
+    done = subprocess.run(command, env=os.environ | addresses, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[WARNING]" not in done.stderr
+
+
+@pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
+def test_the_configuration_of_envoy_has_no_warning():
+    command = [ENVOY, "--mode", "validate", "-c", DEPLOY / "envoy.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"\[(warning|error|critical)\]", done.stderr)
 
 
 def test_every_answer_is_that_of_triton_bit_for_bit(clients):
@@ -316,11 +267,13 @@ REFUSED = {
 for name in ("two lengths in one", "a length in another base"):
     status, method, path, headers, _ = REFUSED[name]
     REFUSED[name] = (status, method, path, [*headers, ("Content-Length", 2)], b"{}")
+OF_ENVOY = {"chunks with a length": 400, "a chunked body that is read": 413, "headers of 20 kB": 431}
 
 
 def test_what_is_closed_is_refused_by_the_proxy_with_its_status(proxy, clients):
     said = {name: say(proxy, head(*parts[:2], parts[2]) + parts[3]) for name, (_, *parts) in REFUSED.items()}
-    assert said == {name: (status, False) for name, (status, *_) in REFUSED.items()}
+    statuses = {name: status for name, (status, *_) in REFUSED.items()} | (OF_ENVOY if proxy.kind == "envoy" else {})
+    assert said == {name: (status, False) for name, status in statuses.items()}
     assert clients.ask([PHOTO]) == "right"
 
 
@@ -408,14 +361,17 @@ def test_a_message_that_is_more_than_an_image_is_refused_by_the_proxy(proxy, cli
 
 def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_path):
     large = a_message(raw_input_contents=[bytes(MOST)])
-    assert ask_grpc(proxy, "ModelInfer", large)[0] in ("RESOURCE_EXHAUSTED", "CANCELLED")
+    code = {"haproxy": "RESOURCE_EXHAUSTED", "envoy": "UNKNOWN"}[proxy.kind]
+    assert ask_grpc(proxy, "ModelInfer", large)[0] in (code, "CANCELLED")
     tensor = b"\x3a\xf9\xff\xff\xff\x0f"  # and what follows of 4 GiB
     (tmp_path / "message").write_bytes(b"\0\xff\xff\xff\xff" + tensor + bytes(9000))
     target = f"http://{proxy.grpc}/inference.GRPCInferenceService/ModelInfer"
     options = ["-sS", "--http2-prior-knowledge", "-H", "te: trailers", "-D", "-", "-o", "/dev/null"]
     command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert "grpc-message: proxy: the message is over 64 MiB" in done.stdout, done.stderr
+    # Envoy looks at what came, and HAProxy at what is announced
+    words = {"haproxy": "the message is over 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
+    assert f"grpc-message: proxy: {words}" in done.stdout, done.stderr
     assert clients.ask([PHOTO], protocol="grpc") == "right"
 
 
@@ -452,9 +408,11 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
             closed = sum(map(ends, opened))
     assert closed == len(halves)
     said = Counter(proxy.said(port, after=after) for port in ports)
-    # HAProxy 2.6 says 400 where the time of the body and that of the connection end at once
-    assert set(said) <= {(408, False), (400, False)}
-    assert said[408, False] > said[400, False]
+    # HAProxy 2.6 says 400 where the time of the body and that of the connection end at once. Envoy passes a raw image
+    # on from its first byte.
+    other = {"haproxy": (400, False), "envoy": (408, True)}[proxy.kind]
+    assert set(said) <= {(408, False), other}
+    assert said[408, False] > said[other]
     assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
 
 
@@ -467,7 +425,7 @@ def test_a_slow_message_is_cut_off(proxy, clients):
 
     with grpc.insecure_channel(proxy.grpc) as channel:
         call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
-        with pytest.raises(grpc.RpcError, match="408"):
+        with pytest.raises(grpc.RpcError, match=r"408|request timeout"):
             call(nothing(), timeout=60)
         ended.set()
     assert clients.ask([PHOTO], protocol="grpc") == "right"
@@ -493,6 +451,7 @@ def held(proxy, refusals, host="127.0.0.1", *, is_grpc=False):
         yield statuses
 
 
+@haproxy_alone
 def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients):
     slack = 8  # a request may still count just after its answer
     with held(proxy, {429, 0}, "127.0.0.2") as statuses:
@@ -505,6 +464,15 @@ def test_an_address_has_so_many_connections_and_requests_at_once(proxy, clients)
     assert statuses == [*HELD * [1], 0]
 
 
+@pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")
+def test_envoy_without_memory_says_what_a_client_sends_again(triton):
+    tritons = [(triton.http_url.removeprefix("http://"), triton.grpc_url)]
+    with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it begins with
+        wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "it has room")
+        assert ask_grpc(proxy, "ModelInfer", a_message()) == ("UNAVAILABLE", "envoy overloaded")
+
+
+@haproxy_alone
 def test_the_limit_holds_for_requests_over_grpc_too(proxy, clients):
     with tritonclient.grpc.InferenceServerClient(proxy.grpc) as client:
 

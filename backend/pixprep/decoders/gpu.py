@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple
@@ -92,6 +92,7 @@ class Memory(NamedTuple):
         stream: the CUDA stream, as a number, that the calling thread works on.
         settle: returns when the device has done all that was queued.
         free_bytes: of the device's memory.
+        span: names, for a profiler, what the calling thread queues meanwhile.
     """
 
     to_array: Callable[[Any], Any]
@@ -99,6 +100,7 @@ class Memory(NamedTuple):
     stream: Callable[[], int]
     settle: Callable[[], None]
     free_bytes: Callable[[], int]
+    span: Callable[[str], AbstractContextManager[None]]
 
 
 class GpuDecoder:
@@ -294,7 +296,8 @@ class GpuDecoder:
         try:
             with self._lock:
                 self._is_used = True
-                decoded = self._call(self._decoder, streams, **buffers)
+                with self._memory.span("pixprep:decode"):
+                    decoded = self._call(self._decoder, streams, **buffers)
         except RuntimeError as error:
             self._warn(str(error).partition("\n")[0])
             local.images, local.sizes = [], []

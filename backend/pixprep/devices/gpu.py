@@ -21,7 +21,7 @@ from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, canvases, launch
 from pixprep.kernels.cpu import CpuKernel
-from pixprep.kernels.gpu import GpuKernel
+from pixprep.kernels.gpu import GpuKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
 from pixprep.levels import (
@@ -128,6 +128,7 @@ class Gpu:
                     stream=lambda: int(cupy.cuda.get_current_stream().ptr),
                     settle=cupy.cuda.runtime.deviceSynchronize,
                     free_bytes=lambda: int(cupy.cuda.runtime.memGetInfo()[0]),
+                    span=span,
                 ),
             )
         return self._decoder
@@ -334,7 +335,8 @@ def _to_array(image: Any) -> Any:
     lane queues there comes after them, so that nobody waits; ``cupy.asarray`` would, once for each image.
     """
     if isinstance(image, np.ndarray):
-        return cupy.asarray(image)
+        with span("pixprep:copy"):
+            return cupy.asarray(image)
     if image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_HOST:
         return cupy.asarray(np.asarray(image))
     said = image.__cuda_array_interface__

@@ -6,7 +6,8 @@ CuPy has the memory and the streams, and launches. It compiles nothing here: see
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -98,17 +99,19 @@ class GpuKernel:
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
-        room.copy(prepared.memory)
-        for part in prepared.parts:
-            structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
-            self._first_pass(part.first_grid, TILE, (structs,))
-            if part.canvases is None:
-                self._second_pass(part.second_grid, TILE, (structs, self._struct))
-                continue
-            canvases, struct = room.device[part.canvases :], self._passes_struct.copy()
-            struct["canvases"] = canvases.data.ptr
-            self._second_pass(part.second_grid, TILE, (structs, struct))
-            self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
+        with span("pixprep:copy"):
+            room.copy(prepared.memory)
+        with span("pixprep:kernels"):
+            for part in prepared.parts:
+                structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+                self._first_pass(part.first_grid, TILE, (structs,))
+                if part.canvases is None:
+                    self._second_pass(part.second_grid, TILE, (structs, self._struct))
+                    continue
+                canvases, struct = room.device[part.canvases :], self._passes_struct.copy()
+                struct["canvases"] = canvases.data.ptr
+                self._second_pass(part.second_grid, TILE, (structs, struct))
+                self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
@@ -116,6 +119,19 @@ class GpuKernel:
         What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
         """
         self._middles = threading.local()
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """A range of NVTX, in which a profiler such as Nsight Systems shows what the thread queues meanwhile."""
+    if not cupy.cuda.nvtx.available:
+        yield
+        return
+    cupy.cuda.nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        cupy.cuda.nvtx.RangePop()
 
 
 @cache

@@ -1,27 +1,36 @@
-"""Write backend/pixprep/measured.json, what `pixprep plan-capacity` computes with, from the newest full benchmark.
+"""Write the tables of docs/scale.md from benchmarks/results/, and backend/pixprep/measured.json first.
 
-The tables of docs/scale.md follow from it.
+That file is what `pixprep plan-capacity` computes with, and two of the tables: it is of the newest full benchmark.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pixprep.capacity import plan_capacity
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 TABLE = ROOT / "backend" / "pixprep" / "measured.json"
 PAGE = ROOT / "docs" / "scale.md"
 CORES, UTILISATION = 16, 0.6  # the defaults of the command
 MS = 3  # digits after the point
 WORKLOAD = re.compile(r"(\d+)x(\d+)( progressive)?")
+CASES = {  # of tests/scale/test_balancing.py
+    "test_one_that_is_killed_costs_no_request_and_gets_its_share_when_it_is_back": "is killed, and comes back",
+    "test_all_are_replaced_one_by_one_and_no_request_is_lost": "ends and is replaced, each in its turn",
+    "test_one_that_is_slow_costs_no_request_and_the_proxies_give_it_fewer": "takes 2 s longer for each batch",
+    "test_one_that_is_frozen_for_a_while_costs_no_request": "stands still for 8 s",
+}
+WAYS = (("client", "grpc"), ("haproxy", "http"), ("haproxy", "grpc"), ("envoy", "http"), ("envoy", "grpc"))
 
 
-def newest() -> Path:
+def newest(pattern: str = "cpu-*-full.json") -> Path:
     """The result to take."""
-    return max((ROOT / "benchmarks" / "results").glob("cpu-*-full.json"))
+    return max(RESULTS.glob(pattern))
 
 
 def table(path: Path) -> dict[str, Any]:
@@ -66,9 +75,16 @@ def text(path: Path) -> str:
 
 
 def tables(page: str) -> str:
-    """The page with its tables made anew, from what ``pixprep plan-capacity`` computes."""
+    """The page with its tables made anew, from what ``pixprep plan-capacity`` computes, and from results."""
     found = json.loads(TABLE.read_text(encoding="utf-8"))
-    for name, rows in (("served", _served(found)), ("batch", _batch(found))):
+    made = {
+        "served": _served(found),
+        "batch": _batch(found),
+        "balancing": _balancing(_read(RESULTS / "balancing.json")),
+        "memory": _memory(_read(newest("ray-memory-*.json"))),
+        "rates": _rates(_read(newest("ray-rates-*.json"))),
+    }
+    for name, rows in made.items():
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         body = "".join(f"| {' | '.join(row)} |\n" for row in rows)
         page = marks.sub(lambda at, body=body: at[1] + body + at[2], page)
@@ -96,6 +112,42 @@ def _batch(found: dict[str, Any]) -> Iterator[Sequence[str]]:
         hours = 1e9 / rate / 3600
         yield (name, f"{plan.core_ms:.2f}", f"{rate:,.0f}", f"{hours:,.0f}",
                *(f"{value:.1f} Gbit/s" for value in (read, 4 * write, write)))  # fmt: skip
+
+
+def _balancing(result: dict[str, Any]) -> Iterator[Sequence[str]]:
+    """What is right; and what is not, by its name."""
+    yield ("one of three servers", "gRPC client", "HAProxy, HTTP", "gRPC", "Envoy, HTTP", "gRPC")
+    yield ("---",) * (1 + len(WAYS))
+    for case, words in CASES.items():
+        cells = []
+        for way, protocol in WAYS:
+            counts = result["cases"][case][way]
+            others = {name: count for name, count in counts.items() if not name.startswith("right")}
+            cells.append(", ".join([f"{counts[f'right {protocol}']:,}", *(f"{n} {c}" for n, c in others.items())]))
+        yield (words, *cells)
+
+
+def _memory(result: dict[str, Any]) -> Iterator[Sequence[str]]:
+    yield ("rows written", "MB of the command", "MB of Ray and its workers")
+    yield ("---",) * 3
+    for sample in result["samples"]:
+        yield (f"{sample['rows']:,}", str(sample["driver_mb"]), str(sample["others_mb"]))
+
+
+def _rates(result: dict[str, Any]) -> Iterator[Sequence[str]]:
+    """The ratio is that of the rounds: both ran by turns."""
+    yield ("workers", "rows/s, median", "of each round", "times one worker")
+    yield ("---",) * 4
+    one = result["rows_per_s"]["1"]
+    for workers, rounds in result["rows_per_s"].items():
+        ratio = median(rate / base for rate, base in zip(rounds, one, strict=True))
+        each = ", ".join(f"{rate:.0f}" for rate in rounds)
+        yield (workers, f"{median(rounds):.0f}", each, f"{ratio:.2f}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _sizes(found: dict[str, Any]) -> Iterator[tuple[tuple[int, int], str]]:
