@@ -790,8 +790,8 @@ MUTANTS = (
     Mutant(
         "a flip after the resize is forgotten",
         "kernels/cpu.py",
-        "block = block[:, :, : len(channels)][_directions(placement.flips)]",
-        "block = block[:, :, : len(channels)]",
+        "flips=placement.flips,",
+        "flips=(False, False),",
         "device/test_kernel.py::test_a_pipeline_equals_pillow",
     ),
     Mutant(
@@ -838,9 +838,9 @@ MUTANTS = (
     ),
     Mutant(
         "BGR is RGB",
-        "kernels/cpu.py",
-        "ordered = block[:, :, ::-1] if channels[0] > 0 else block",
-        "ordered = block",
+        "kernels/compiled.py",
+        "channels[0], 1 if channels[-1] >= channels[0] else -1",
+        "0, 1",
         "device/test_kernel.py::test_bgr_is_rgb_backwards",
     ),
     # kernels on a GPU

@@ -15,7 +15,7 @@ from PIL import Image
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
-from pixprep.plan import Placement, Resize, TensorPlan
+from pixprep.plan import NO_MARGINS, Placement, Resize, TensorPlan
 from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]
@@ -46,6 +46,7 @@ class CpuKernel:
             profile = PROFILES[self._resize.like]
             self._formula = profile.formula(self._resize.method) if profile.formula else None
         self._compiled = machine_code() if self._formula else None
+        self._finish = self._compiled.finish(self._table, plan.channels, plan.lines) if self._compiled else None
 
     def run(
         self,
@@ -58,7 +59,33 @@ class CpuKernel:
         for pixels, placement, place in zip(images, placements, places, strict=True):
             out = outs[place]
             planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
-            self._write(self._resample(pixels, placement), placement, planes)
+            if not self._write_at_once(pixels, placement, planes):
+                self._write(self._resample(pixels, placement), placement, planes)
+
+    def _write_at_once(self, pixels: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> bool:
+        """The usual image in one call of machine code; False where a step is missing, or there is one more."""
+        formula, resize = self._formula, self._resize
+        if self._compiled is None or placement.margins != NO_MARGINS or True in placement.mirrors:
+            return False
+        assert resize is not None
+        assert formula is not None
+        rows, columns = axes(resize, placement)
+        if rows.length == rows.out_length or columns.length == columns.out_length or not formula.is_widened:
+            return False
+        if rows.begin == rows.end or columns.begin == columns.end:
+            return False
+        top, left, bottom, right = placement.read
+        done: bool = self._compiled.write(
+            pixels[top:bottom, left:right],
+            formula,
+            rows,
+            columns,
+            finish=self._finish,
+            out=self._targets((rows.end - rows.begin, columns.end - columns.begin), placement, planes),
+            vertical_first=PROFILES[resize.like].is_vertical_first(resize.method, rows, columns),
+            flips=placement.flips,
+        )
+        return done
 
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
         """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
@@ -96,17 +123,12 @@ class CpuKernel:
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
-        rows, columns = block.shape[:2]
-        top, left = placement.at
-        if (rows, columns) != placement.canvas:
-            for plane, table, fill in zip(planes, self._table, self._plan.fill, strict=True):
-                plane[...] = table[fill]
+        targets = self._targets(block.shape[:2], placement, planes)
         if block.size == 0:
             return
         channels = self._plan.channels  # in order, or backwards
         block = block[:, :, : len(channels)][_directions(placement.flips)]
         ordered = block[:, :, ::-1] if channels[0] > 0 else block
-        targets = planes[:, top : top + rows, left : left + columns]
         if self._is_real:
             targets[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
         elif self._is_identity:
@@ -117,6 +139,18 @@ class CpuKernel:
             for target, table, levels in zip(targets, self._table, ordered.transpose(2, 0, 1), strict=True):
                 # "clip" only spares NumPy a second buffer: every level is inside the table
                 np.take(table, levels, out=target, mode="clip")
+
+    def _targets(
+        self, size: tuple[int, ...], placement: Placement, planes: npt.NDArray[np.generic]
+    ) -> npt.NDArray[np.generic]:
+        """Where a block of (rows, columns) is written; around it is the margin's colour."""
+        rows, columns = size
+        if (rows, columns) == placement.canvas:
+            return planes
+        for plane, table, fill in zip(planes, self._table, self._plan.fill, strict=True):
+            plane[...] = table[fill]
+        top, left = placement.at
+        return planes[:, top : top + rows, left : left + columns]
 
 
 def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
