@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
+from pixprep.data.recycling import Blocks
 from pixprep.data.sources import read_image
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Encoded, Kept, Limits
@@ -62,7 +63,9 @@ class Sample:
         return ImageError(error.reason, f"{self.name}: {error.detail}")
 
 
-def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None = None) -> Sample:
+def read(
+    source: AnySource, index: int, limits: Limits, *, cache: PixelCache | None = None, blocks: Blocks | None = None
+) -> Sample:
     """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
 
     Raises:
@@ -87,7 +90,8 @@ def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None
         return Sample(index, name, kept, fields)
     if isinstance(image, Path):
         try:
-            return Sample(index, name, read_image({"image": image, "name": name}, limits), fields)
+            room = None if blocks is None else blocks.take
+            return Sample(index, name, read_image({"image": image, "name": name}, limits, room), fields)
         except ImageError as error:
             return Sample(index, name, error.as_value(), fields)
     encoded = _encoded(image)
@@ -133,24 +137,34 @@ class Reader:
         limits: no more of a file is read than these allow.
         timeline: gets a span for each thread's share of a batch.
         cache: images that need not be read.
+        blocks: memory for files; default: its own.
 
     Attributes:
         waited_s: seconds for which the engine has waited.
         width: threads that read now.
     """
 
-    def __init__(self, source: AnySource, limits: Limits, timeline: Timeline, cache: PixelCache | None = None) -> None:
+    def __init__(
+        self,
+        source: AnySource,
+        limits: Limits,
+        timeline: Timeline,
+        *,
+        cache: PixelCache | None = None,
+        blocks: Blocks | None = None,
+    ) -> None:
         self._source = source
         self._limits = limits
         self._timeline = timeline
         self._cache = cache
+        self._blocks = blocks or Blocks()
         self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
         self.waited_s = 0.0
         self.width = 2
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
-        return [read(self._source, index, self._limits, self._cache) for index in indices]
+        return [read(self._source, index, self._limits, cache=self._cache, blocks=self._blocks) for index in indices]
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""
