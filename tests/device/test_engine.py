@@ -430,10 +430,8 @@ def test_a_trim_gives_the_memory_back_that_is_kept_for_the_next_batch():
 
 
 def test_a_trim_forgets_the_windows_of_the_last_axes():
-    """Of a resize that is not done in one call."""
     sizes = [(3 + index, 900 - index) for index in range(2 * RECENT)]
-    resize = pp.resize(height=32, width=32, like="torchvision", antialias=False)
-    with pp.Engine(pp.Pipeline([pp.decode(), resize, pp.tensor()]), threads=1) as engine:
+    with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
         assert compiled.grouped.cache_info().currsize == RECENT
         engine.trim()

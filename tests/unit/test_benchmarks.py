@@ -236,8 +236,8 @@ def test_the_page_of_training_says_which_goals_were_missed(benchmark):
 
 def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, tmp_path):
     benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
-    found = benchmark("memory").measured(tmp_path, images=192, dropped_at=64, again=1)
-    assert found["images"] == 192
+    found = benchmark("memory").measured(tmp_path, images=640, dropped_at=64, again=1)
+    assert found["images"] == 640
     assert len(found["parts_mib"]) == 10
     assert found["most_mib"] >= max(found["parts_mib"]) > found["batch_mib"]
     assert found["dropped_mib"] < found["most_mib"]

@@ -254,7 +254,7 @@ for height, width, channels, taps in [
                         out = np.empty((1, n, n), np.float32)
                         compiled.write(
                             values, formula, rows, columns,
-                            finish=finish, out=out, vertical_first=is_down, flips=(is_down, True),
+                            finish=finish, out=out, vertical_first=is_down, flips=(is_down, True), remembers=n == 7,
                         )
 """
 
@@ -288,7 +288,7 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
             assert (whole == expected).all()
 
 
-def in_one_call(image, formula, size, region, *, vertical_first, flips, table, channels, layout, lines):
+def in_one_call(image, formula, size, region, *, table, channels, layout, lines, **how):
     """(whether it was done, what ``write`` left in an array, the same by ``resample`` and indexing)."""
     axes_ = [
         Axis(length, out, length / out, begin, end)
@@ -303,9 +303,9 @@ def in_one_call(image, formula, size, region, *, vertical_first, flips, table, c
     planes, whole = (array if layout == "chw" else array.transpose(2, 0, 1) for array in (left, expected))
     finish = compiled.finish(table, channels, lines)
     target = planes[:, 2 : 2 + high, 4 : 4 + wide]
-    done = compiled.write(image, formula, *axes_, finish=finish, out=target, vertical_first=vertical_first, flips=flips)
-    block = compiled.resample(image, formula, *axes_, vertical_first=vertical_first)
-    block = block[:: -1 if flips[0] else 1, :: -1 if flips[1] else 1]
+    done = compiled.write(image, formula, *axes_, finish=finish, out=target, **how)
+    block = compiled.resample(image, formula, *axes_, vertical_first=how["vertical_first"])
+    block = block[:: -1 if how["flips"][0] else 1, :: -1 if how["flips"][1] else 1]
     for plane, channel in enumerate(channels):
         whole[plane, 2 : 2 + high, 4 : 4 + wide] = table[plane][block[:, :, channel]]
     return done, left, expected, finish.line is not None
@@ -337,6 +337,7 @@ def test_one_call_gives_what_several_do():
             (*begin, *end),
             vertical_first=bool(rng.integers(2)),
             flips=(bool(rng.integers(2)), bool(rng.integers(2))),
+            remembers=bool(rng.integers(2)),
             table=table,
             channels=channels,
             layout=["chw", "hwc"][int(rng.integers(2))],

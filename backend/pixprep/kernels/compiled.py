@@ -326,6 +326,7 @@ def write(
     out: npt.NDArray[Any],
     vertical_first: bool,
     flips: tuple[bool, bool],
+    remembers: bool,
 ) -> bool:
     """Resize, flip and look up in one call: what ``resample`` and ``look_up`` do in several.
 
@@ -338,6 +339,7 @@ def write(
         out: (planes, rows, columns), any strides.
         vertical_first: the first pass is from row to row.
         flips: (vertical, horizontal), of the result.
+        remembers: keep the windows for the next image, which may have the same size.
 
     Returns:
         Whether it was done: it is not if only a few columns are wanted, or read.
@@ -351,12 +353,24 @@ def write(
     middle_pitch = width * channels if vertical_first else length
     group = neighbours(channels)
     taps_down, taps_across = _taps(formula, rows, 1), _taps(formula, columns, group)
+    kept = [grouped(formula, rows, 1), grouped(formula, columns, group)] if remembers else []
+    made = 0 if remembers else 4  # bytes of a number of the windows that are made here
     sizes = (
-        _TOLD.size, 8 * max(taps_down, taps_across, 4), 4 * (2 + taps_down) * high, 4 * (2 + taps_across) * wide,
+        _TOLD.size, 8 * max(taps_down, taps_across, 4), made * (2 + taps_down) * high, made * (2 + taps_across) * wide,
         middle_pitch * (high if vertical_first else height), high * length + 4,  # a line reads 2 bytes more
     )  # fmt: skip
     memory = np.empty(sum(sizes), np.uint8)
     told, scratch, first_down, first_across, middle, levels, _ = accumulate(sizes, initial=memory.ctypes.data)
+    if kept:
+        first_down, first_across = (each.memory.ctypes.data for each in kept)
+        windows: list[tuple[float, ...]] = [
+            (0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, each.taps, 0, 0, 0, each.begin, each.end, each.bits) for each in kept
+        ]
+    else:
+        windows = [
+            _windows(formula, rows, 1, taps_down, memory=first_down, scratch=scratch),
+            _windows(formula, columns, group, taps_across, memory=first_across, scratch=scratch),
+        ]
     told_rows, told_columns, told_across, told_down, told_finish = (told + offset for offset in _PARTS)
 
     # A flip is a pass that writes its windows backwards.
@@ -376,8 +390,7 @@ def write(
         memory.data, 0,
         told_rows, told_columns, told_across, told_down, function, told_finish, vertical_first,
         pixels.ctypes.data, pitch, middle, middle_pitch, channels, 0,
-        *_windows(formula, rows, 1, taps_down, memory=first_down, scratch=scratch),
-        *_windows(formula, columns, group, taps_across, memory=first_across, scratch=scratch),
+        *windows[0], *windows[1],
         0, across, high, *across_places, *((high - 1) * place for place in across_places),
         wide, first_across, first_across + 4 * wide, first_across + 8 * wide,
         channels, across_window, 4 * taps_across, LANES, 0,

@@ -46,6 +46,7 @@ class CpuKernel:
             profile = PROFILES[self._resize.like]
             self._formula = profile.formula(self._resize.method) if profile.formula else None
         self._compiled = machine_code() if self._formula else None
+        self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
         self._finish = self._compiled.finish(self._table, plan.channels, plan.lines) if self._compiled else None
 
     def run(
@@ -84,6 +85,7 @@ class CpuKernel:
             out=self._targets((rows.end - rows.begin, columns.end - columns.begin), placement, planes),
             vertical_first=PROFILES[resize.like].is_vertical_first(resize.method, rows, columns),
             flips=placement.flips,
+            remembers=self._remembers,
         )
         return done
 

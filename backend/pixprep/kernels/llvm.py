@@ -52,10 +52,11 @@ RESIZE = (
 )  # fmt: skip
 """What a whole resize is told.
 
-rows, columns: addresses of ``WINDOWS``. across, down: of the ``PASS`` from column to column and from row to row, which
-lack the bits and what follows from the windows. finish, told: of the function that makes values of the levels, and of
-what it is told. is_down: whether the pass from row to row is the first. pixels, pitch, middle, middle_pitch: addresses
-and bytes of a row, before the passes and between them. channels: of a pixel.
+rows, columns: addresses of ``WINDOWS``; where ``window`` is 0 they are made already. across, down: of the ``PASS`` from
+column to column and from row to row, which lack the bits and what follows from the windows. finish, told: of the
+function that makes values of the levels, and of what it is told. is_down: whether the pass from row to row is the
+first. pixels, pitch, middle, middle_pitch: addresses and bytes of a row, before the passes and between them. channels:
+of a pixel.
 
 Afterwards is_done says whether it was done: it is not where fewer columns are read than a window has.
 """
@@ -196,7 +197,8 @@ def _generate_resize(module: Any, channels: int) -> None:
             _store(builder, value, builder.add(n[told], SIZE(8 * PASS.index(name))))
 
     for axis in ("rows", "columns"):
-        call("windows", n[axis])
+        with builder.if_then(_is_true(builder, number(axis, WINDOWS, "window"))):
+            call("windows", n[axis])
     (top, bottom), (left, right) = (
         [number(axis, WINDOWS, edge) for edge in ("begin", "end")] for axis in ("rows", "columns")
     )
