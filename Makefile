@@ -21,7 +21,7 @@
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
-#   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (12 minutes)
+#   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
 #   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
@@ -76,6 +76,8 @@ benchmark: .venv/.dev
 # The peers are in the environments of parity and parity-tensorflow.
 benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/train.py
+	$(VENV)/python benchmarks/draws.py
+	$(VENV)/python benchmarks/memory.py
 	$(VENV)/python benchmarks/train_report.py
 
 soak: .venv/.dev

@@ -1,15 +1,20 @@
 """What draws, placements and windows take of an image's time in training: CPU time in one thread, one process.
 
-python benchmarks/draws.py
+python benchmarks/draws.py           one JSON file, and a line of docs/performance-training.md; half a minute
+
+The windows are measured alone, which is more than they cost: in a batch one call of machine code makes them, and
+resizes.
 """
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 
+import measure
 import numpy as np
 from PIL import Image
 
@@ -75,13 +80,22 @@ def measured(ops: list[pp.ops.Op], encoded: list[bytes]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a row for each chain."""
+    """Measure, and write the result."""
+    arguments = measure.options(__doc__).parse_args()
     encoded = photos()
+    results = {
+        **measure.surroundings(("pixprep", "numpy", "simplejpeg", "llvmlite")),
+        "date": arguments.date,
+        "load_average": os.getloadavg()[0],
+        "chains": {},
+    }
     for name, ops in CHAINS.items():
         found = measured(ops, encoded)
         found["image"] += found["draw"]
         share = sum(found[part] for part in ("draw", "place", "windows")) / found["image"]
-        print(f"{name}: {', '.join(f'{part} {us:,.1f} us' for part, us in found.items())}: {share:.1%}")  # noqa: T201
+        results["chains"][name] = {"share": round(share, 4), "us": {part: round(us, 1) for part, us in found.items()}}
+        measure.say(f"{name}: {', '.join(f'{part} {us:,.1f} us' for part, us in found.items())}: {share:.1%}")
+    measure.write(arguments, f"draws-{arguments.date}", results)
 
 
 if __name__ == "__main__":

@@ -1038,8 +1038,8 @@ MUTANTS = (
     Mutant(
         "a flip after the resize is forgotten",
         "kernels/cpu.py",
-        "block = block[:, :, : len(channels)][_directions(placement.flips)]",
-        "block = block[:, :, : len(channels)]",
+        "flips=placement.flips,",
+        "flips=(False, False),",
         "device/test_kernel.py::test_a_pipeline_equals_pillow",
     ),
     Mutant(
@@ -1085,10 +1085,17 @@ MUTANTS = (
         "device/test_kernel.py::test_the_margin_is_normalized_like_any_pixel",
     ),
     Mutant(
+        "every table of float32 is taken for a line",
+        "kernels/compiled.py",
+        "if table.dtype == np.float32 and np.array_equal(",
+        "if table.dtype == np.float32 or np.array_equal(",
+        "unit/test_compiled.py::test_one_call_gives_what_several_do",
+    ),
+    Mutant(
         "BGR is RGB",
-        "kernels/cpu.py",
-        "ordered = block[:, :, ::-1] if channels[0] > 0 else block",
-        "ordered = block",
+        "kernels/compiled.py",
+        "channels[0], 1 if channels[-1] >= channels[0] else -1",
+        "0, 1",
         "device/test_kernel.py::test_bgr_is_rgb_backwards",
     ),
     # kernels on a GPU
@@ -1587,6 +1594,20 @@ MUTANTS = (
         "places >= self.samples, end)",
         "places > self.samples, end)",
         "unit/test_order.py::test_every_sample_comes_exactly_once_an_epoch",
+    ),
+    Mutant(
+        "memory of encoded files is given out while it is in use",
+        "data/recycling.py",
+        "unused = [place for place in range(count) if sys.getrefcount(self._blocks[place]) == _UNUSED]",
+        "unused = list(range(count))",
+        "unit/test_recycling.py::test_memory_is_nobodys_twice_and_used_again_when_it_is_let_go",
+    ),
+    Mutant(
+        "a Loader keeps its memory when an epoch is left",
+        "data/loader.py",
+        "        if not is_whole:\n            self._maker.rest()",
+        "        if is_whole:\n            self._maker.rest()",
+        "unit/test_loader.py::test_memory_is_kept_for_the_next_epoch_and_given_back_when_one_is_left",
     ),
     Mutant(
         "a state counts what was made ahead",

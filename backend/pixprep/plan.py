@@ -743,6 +743,15 @@ class TensorPlan:
         levels = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
         return self.values(levels)
 
+    @property
+    def lines(self) -> npt.NDArray[np.float64]:
+        """(channels, 2): scale and offset of the last ``Affine``; they give the table where there is no other step."""
+        count = len(self.channels)
+        affine = [step for step in self.arithmetic if isinstance(step, Affine)] or [
+            Affine((1.0,) * count, (0.0,) * count)
+        ]
+        return np.stack([affine[-1].scale, affine[-1].offset], axis=1)
+
     def values(self, levels: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
         """The tensor's values, of its dtype.
 

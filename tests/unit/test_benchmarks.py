@@ -212,6 +212,37 @@ def test_what_is_committed_is_what_the_newest_full_result_gives(benchmark, resul
         assert f"<dc:title>{report.newest().name}</dc:title>" in (ROOT / "docs" / chart).read_text(encoding="utf-8")
 
 
+def test_the_page_of_training_is_what_the_newest_results_give(benchmark):
+    report = benchmark("train_report")
+    text = report.page(report.newest(), report.newest("memory"), report.newest("draws"))
+    assert report.PAGE.read_text(encoding="utf-8") == text
+
+
+def test_the_page_of_training_says_which_goals_were_missed(benchmark):
+    report = benchmark("train_report")
+    rates = {name: [100.0 / goal] * 3 for name, goal in report.GOALS.items()} | {report.OURS: [100.0] * 3}
+    rates["pixprep_cached"] = [250.0] * 3
+    cell = report.newest()["cells"][0]
+    found = {name: cell["contenders"][report.OURS] | {"images_per_s_of_rounds": rate} for name, rate in rates.items()}
+    result = report.newest() | {"cells": [cell | {"contenders": found}]}
+    assert report.page(result).partition("## Goals\n")[2].endswith("from the cache. It is.\n")
+    found["tf_default"] |= {"images_per_s_of_rounds": [80.0] * 3}
+    found["pixprep_cached"] |= {"images_per_s_of_rounds": [240.0] * 3}
+    goals = " ".join(report.page(result).partition("## Goals\n")[2].split())
+    assert "- tf.data, default resize, which aliases, 1.3: 1.25 (500x375, 1): it decodes the window" in goals
+    assert 'second epoch with `cache="pixels"`, 2.5: 2.40 (500x375, 1).' in goals
+    assert "DALI, decode, then `random_resized_crop`, 1.35: " not in goals
+
+
+def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, tmp_path):
+    benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
+    found = benchmark("memory").measured(tmp_path, images=640, dropped_at=64, again=1)
+    assert found["images"] == 640
+    assert len(found["parts_mib"]) == 10
+    assert found["most_mib"] >= max(found["parts_mib"]) > found["batch_mib"]
+    assert found["dropped_mib"] < found["most_mib"]
+
+
 def test_a_chart_has_a_line_and_a_label_for_each_series_and_both_schemes(benchmark, result):
     pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install 'pixprep[plots]'")
     charts = benchmark("plots").draw(result, "a.json")

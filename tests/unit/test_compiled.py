@@ -217,7 +217,10 @@ import ctypes, mmap, sys
 import numpy as np
 from pixprep.kernels import compiled
 from pixprep.kernels.compiled import Grouped, neighbours
+from pixprep.profiles.formula import Formula
+from pixprep.profiles.windows import Axis
 
+FORMULAS = [Formula("bilinear", True, 22), Formula("lanczos", True, 22), Formula("four", False, None)]
 PAGE = mmap.PAGESIZE
 memory = mmap.mmap(-1, 6 * PAGE)
 whole = np.frombuffer(memory, np.uint8)
@@ -242,6 +245,17 @@ for height, width, channels, taps in [
             compiled.along(axis, values, Grouped(memory, len(first), longest, 3, 0, values.shape[axis]))
         out = np.empty((channels, height, width), np.float32)
         compiled.look_up(values, np.zeros((channels, 256), np.float32), out)
+        if channels != 3:
+            finish = compiled.finish(np.zeros((1, 256), np.float32), (channels - 1,), np.zeros((1, 2)))
+            for n in (1, 2, 7, 40):
+                rows, columns = (Axis(length, n, length / n, 0, n) for length in values.shape[:2])
+                for is_down in (False, True):
+                    for formula in FORMULAS:
+                        out = np.empty((1, n, n), np.float32)
+                        compiled.write(
+                            values, formula, rows, columns,
+                            finish=finish, out=out, vertical_first=is_down, flips=(is_down, True), remembers=n == 7,
+                        )
 """
 
 
@@ -272,6 +286,71 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
             for plane in range(3):
                 expected[plane, 4 : 4 + rows, 6 : 6 + columns] = table[plane][view[:, :, plane]]
             assert (whole == expected).all()
+
+
+def in_one_call(image, formula, size, region, *, table, channels, layout, lines, **how):
+    """(whether it was done, what ``write`` left in an array, the same by ``resample`` and indexing)."""
+    axes_ = [
+        Axis(length, out, length / out, begin, end)
+        for length, out, begin, end in zip(image.shape, size, region[:2], region[2:], strict=False)
+    ]
+    high, wide = region[2] - region[0], region[3] - region[1]
+    shape = (len(channels), high + 3, wide + 5)
+    left, expected = (
+        np.full(shape, 77, table.dtype) if layout == "chw" else np.full((*shape[1:], shape[0]), 77, table.dtype)
+        for _ in range(2)
+    )
+    planes, whole = (array if layout == "chw" else array.transpose(2, 0, 1) for array in (left, expected))
+    finish = compiled.finish(table, channels, lines)
+    target = planes[:, 2 : 2 + high, 4 : 4 + wide]
+    done = compiled.write(image, formula, *axes_, finish=finish, out=target, **how)
+    block = compiled.resample(image, formula, *axes_, vertical_first=how["vertical_first"])
+    block = block[:: -1 if how["flips"][0] else 1, :: -1 if how["flips"][1] else 1]
+    for plane, channel in enumerate(channels):
+        whole[plane, 2 : 2 + high, 4 : 4 + wide] = table[plane][block[:, :, channel]]
+    return done, left, expected, finish.line is not None
+
+
+def test_one_call_gives_what_several_do():
+    """Sizes, regions, flips, orders of passes, channels, layouts and tables at random."""
+    rng = np.random.default_rng(8)
+    seen = {"done": 0, "left to the others": 0, "by lines": 0}
+    for index in range(400):
+        formula = FORMULAS[index % len(FORMULAS)]
+        size, resized_size = (tuple(int(n) for n in rng.integers(1, (60, 90), 2)) for _ in range(2))
+        begin = [int(rng.integers(0, side)) for side in resized_size] if index % 3 else [0, 0]
+        end = [int(rng.integers(first, side)) + 1 for first, side in zip(begin, resized_size, strict=True)]
+        if size[0] == resized_size[0] or size[1] == resized_size[1]:
+            continue
+        channels = [(0,), (0, 1, 2), (2, 1, 0)][index % 3 if index % 7 else 0]
+        lines = rng.normal(size=(len(channels), 2))
+        levels = np.arange(256) * lines[:, :1] + lines[:, 1:]
+        dtype = ["float32", "float32", "float16", "uint8"][int(rng.integers(4))]
+        table = (levels % 256 if dtype == "uint8" else levels).astype(dtype)
+        if is_curved := bool(rng.integers(2)):
+            table[:, 200] += 1
+        large = pixels(size[0] + 2, size[1] + 3, 1 if len(channels) == 1 else 4, seed=index)
+        done, left, expected, is_line = in_one_call(
+            large[1:-1, 2:-1],
+            formula,
+            resized_size,
+            (*begin, *end),
+            vertical_first=bool(rng.integers(2)),
+            flips=(bool(rng.integers(2)), bool(rng.integers(2))),
+            remembers=bool(rng.integers(2)),
+            table=table,
+            channels=channels,
+            layout=["chw", "hwc"][int(rng.integers(2))],
+            lines=lines,
+        )
+        assert is_line == (dtype == "float32" and not is_curved)
+        seen["done" if done else "left to the others"] += 1
+        seen["by lines"] += is_line
+        if done:
+            assert_equal([(f"{index}: {size} {resized_size} {begin} {end}", left, expected)])
+        else:
+            assert (left == 77).all()
+    assert min(seen.values()) > 50, seen
 
 
 def test_threads_do_not_meet():

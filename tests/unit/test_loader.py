@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 import time
+import tracemalloc
 import weakref
 from pathlib import Path
 
@@ -458,6 +459,30 @@ def test_memory_and_threads_go_when_the_iterator_is_dropped_in_mid_epoch():
         assert gone() is None
         assert not any(thread.name.startswith(("pixprep-loader", "pixprep-read")) for thread in threading.enumerate())
         assert len(epoch(ours)) == 10
+
+
+def test_memory_is_kept_for_the_next_epoch_and_given_back_when_one_is_left():
+    tracemalloc.start()
+    try:
+        with loader(batch_size=8) as ours:
+            for batch in ours:  # noqa: B007
+                pass
+            n_bytes = batch["tensor"].nbytes
+            del batch
+            assert _traced("recycling.py") >= n_bytes
+            next(batches := iter(ours))
+            del batches
+            assert _traced("recycling.py") < n_bytes
+            epoch(ours)
+        assert _traced("recycling.py") < n_bytes
+    finally:
+        tracemalloc.stop()
+
+
+def _traced(name):
+    """Bytes that were allocated in a file and are not free."""
+    only = tracemalloc.Filter(inclusive=True, filename_pattern=f"*/{name}")
+    return sum(each.size for each in tracemalloc.take_snapshot().filter_traces([only]).traces)
 
 
 def test_a_batch_is_made_ahead_only_as_far_as_prefetch_says():

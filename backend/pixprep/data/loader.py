@@ -54,7 +54,7 @@ class Loader:
 
     Which samples a batch has, and what is drawn for each, follows from ``seed`` and the epoch alone: not from threads,
     the device, or what was read before. An epoch that is left before its end is over: the next ``for`` begins the next
-    one. Its memory is given back then.
+    one. Its memory is given back then; after a whole epoch it is kept for the next one, until ``close``.
 
     Use it from one thread at a time, in the process that made it.
 
@@ -178,6 +178,7 @@ class Loader:
         self._check_process()
         self._end()
         self._is_closed = True
+        self._maker.rest()
         self._maker.engine.close()
 
     @property
@@ -340,13 +341,14 @@ class Loader:
     def _completed(self) -> None:
         self._epoch, self._position, self._is_begun = self._epoch + 1, 0, False
 
-    def _left(self, times: Mapping[str, float]) -> None:
+    def _left(self, times: Mapping[str, float], *, is_whole: bool) -> None:
         for name, seconds in times.items():
             self._times[name] += seconds
         if self._bar is not None:
             self._bar.__exit__()
             self._bar = _bar()
-        self._maker.rest()
+        if not is_whole:
+            self._maker.rest()
 
     def _end(self) -> None:
         epoch = self._under_way()
@@ -424,8 +426,9 @@ class Epoch(Iterator[Batch]):
             position, batch = next(self._ready)
         except BaseException as end:
             self._is_over = True
-            self.close()
-            if isinstance(end, StopIteration):
+            is_whole = isinstance(end, StopIteration)
+            self.close(is_whole=is_whole)
+            if is_whole:
                 self._loader._completed()  # noqa: SLF001
             raise
         self._loader._delivered(position, len(batch))  # noqa: SLF001
@@ -443,10 +446,10 @@ class Epoch(Iterator[Batch]):
         values = (total, ready.starved_s, reading, ready.working_s - reading, ready.blocked_s)
         return dict(zip(self.TIMES, values, strict=True))
 
-    def close(self) -> None:
-        """End the threads, and drop the batches that nobody took."""
+    def close(self, *, is_whole: bool = False) -> None:
+        """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next."""
         if not self.is_closed and self._ready.close():
-            self._loader._left(self.times())  # noqa: SLF001
+            self._loader._left(self.times(), is_whole=is_whole)  # noqa: SLF001
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was not begun

@@ -18,7 +18,7 @@ from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import AnySource, Reader, Sample
-from pixprep.data.recycling import Recycler
+from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
@@ -85,6 +85,7 @@ class Maker:
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
         timeline: gets what was done.
+        blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
         told: what was warned of already.
         busy_s: of all threads together, seconds of ``decode_s`` and ``transform_s``.
@@ -99,6 +100,7 @@ class Maker:
     recycler: Recycler | None
     cache: PixelCache | None
     timeline: Timeline = field(default_factory=Timeline)
+    blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     busy_s: dict[str, float] = field(default_factory=lambda: {"decode_s": 0.0, "transform_s": 0.0})
@@ -107,7 +109,9 @@ class Maker:
     def reader(self) -> Reader:
         """What reads samples for ``batches``, which closes it."""
         of_pixels = self.engine.plan.takes is not None
-        return Reader(self.source, self.limits, self.timeline, self.cache, of_pixels=of_pixels)
+        return Reader(
+            self.source, self.limits, self.timeline, cache=self.cache, blocks=self.blocks, of_pixels=of_pixels
+        )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
         """For each batch the position in the epoch after it, and the batch.
@@ -146,6 +150,7 @@ class Maker:
         """Give memory back, until the next batch."""
         if self.recycler is not None:
             self.recycler.clear()
+        self.blocks.clear()
         self.engine.trim()
 
     def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:

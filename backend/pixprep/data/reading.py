@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
+from pixprep.data.recycling import Blocks
 from pixprep.data.sources import read_image
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Encoded, Kept, Limits, Pixels
@@ -64,7 +65,13 @@ class Sample:
 
 
 def read(
-    source: AnySource, index: int, limits: Limits, cache: PixelCache | None = None, *, of_pixels: bool = False
+    source: AnySource,
+    index: int,
+    limits: Limits,
+    *,
+    cache: PixelCache | None = None,
+    blocks: Blocks | None = None,
+    of_pixels: bool = False,
 ) -> Sample:
     """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
 
@@ -97,7 +104,8 @@ def read(
             raise DataError(f'{printable(name)}: "image": {error}') from None
     if isinstance(image, Path):
         try:
-            return Sample(index, name, read_image({"image": image, "name": name}, limits), fields)
+            room = None if blocks is None else blocks.take
+            return Sample(index, name, read_image({"image": image, "name": name}, limits, room), fields)
         except ImageError as error:
             return Sample(index, name, error.as_value(), fields)
     encoded = _encoded(image)
@@ -150,6 +158,7 @@ class Reader:
         timeline: gets a span for each thread's share of a batch.
         cache: images that need not be read.
         of_pixels: as in ``read``.
+        blocks: memory for files; default: its own.
 
     Attributes:
         waited_s: seconds for which the engine has waited.
@@ -161,8 +170,9 @@ class Reader:
         source: AnySource,
         limits: Limits,
         timeline: Timeline,
-        cache: PixelCache | None = None,
         *,
+        cache: PixelCache | None = None,
+        blocks: Blocks | None = None,
         of_pixels: bool = False,
     ) -> None:
         self._source = source
@@ -170,14 +180,17 @@ class Reader:
         self._limits = limits
         self._timeline = timeline
         self._cache = cache
+        self._blocks = blocks or Blocks()
         self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
         self.waited_s = 0.0
         self.width = 2
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
-        taken = self._limits, self._cache
-        return [read(self._source, index, *taken, of_pixels=self._of_pixels) for index in indices]
+        return [
+            read(self._source, index, self._limits, cache=self._cache, blocks=self._blocks, of_pixels=self._of_pixels)
+            for index in indices
+        ]
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""

@@ -1,8 +1,9 @@
-"""Arrays for batches, used again once nobody refers to them any more.
+"""Memory for batches and for encoded files, used again once nobody refers to it any more.
 
 A large array is new memory of the kernel's each time, whose pages it clears when they are written: 3 of the 9 ms that
-a batch of 38.5 MB takes. An array is used again where the count of references says that the consumer let go of it, of
-every view of it, and of every tensor that shares its memory: these all hold a reference to it.
+a batch of 38.5 MB takes, and 0.08 of the 1 ms that an image of 110 kB takes. Memory is used again where the count of
+references says that the consumer let go of the array, of every view of it, and of every tensor that shares its memory:
+these all hold a reference to it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from math import prod
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -55,3 +57,45 @@ class Recycler:
             self._memories.pop(0)  # of another size, or still in use
         self._memories.append(memory)
         return memory
+
+
+BLOCK_BYTES = 4 << 20
+"""Of encoded files, one after the other."""
+
+
+class Blocks:
+    """Memory for encoded files. Any thread may ask it.
+
+    A block is used again when no file in it is referred to any more. So there are as many blocks as files were held at
+    once, and one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._blocks: list[npt.NDArray[np.uint8]] = []
+        self._free = memoryview(b"")
+
+    def take(self, n_bytes: int) -> memoryview:
+        """So many bytes, whose values are not set."""
+        with self._lock:
+            if n_bytes > len(self._free):
+                self._free = memoryview(b"")  # what is left of a block is no reason to keep it
+                self._free = self._block(n_bytes).data
+            taken, self._free = self._free[:n_bytes], self._free[n_bytes:]
+            return taken
+
+    def clear(self) -> None:
+        """Forget all; a block that is in use stays its user's."""
+        with self._lock:
+            self._blocks.clear()
+            self._free = memoryview(b"")
+
+    def _block(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        count = len(self._blocks)
+        unused = [place for place in range(count) if sys.getrefcount(self._blocks[place]) == _UNUSED]
+        for place in unused:
+            if self._blocks[place].nbytes >= n_bytes:
+                return self._blocks[place]
+        self._blocks = [self._blocks[place] for place in range(count) if place not in unused]  # those are too small
+        self._blocks.append(np.empty(max(n_bytes, BLOCK_BYTES), np.uint8))
+        return self._blocks[-1]

@@ -77,26 +77,25 @@ class CpuDecoder:
     def decode(self, chunk: Chunk[Encoded | Kept]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
         (encoded,), (place,) = chunk.images, chunk.places
-        with self.decoded(encoded, place) as image:
-            yield [image]
+        memory = _Memory(self._budget, self._buffers)
+        try:
+            yield [self._decoded(encoded, place, memory)]
+        finally:
+            memory.give_back()
 
     @contextmanager
     def decoded(self, encoded: Encoded | Kept, place: Place | None = None) -> Iterator[Decoded | ImageError]:
         """One image, as ``decode`` gives it; ``place`` None: the plan's own."""
-        memory = _Memory(self._budget, self._buffers)
-        place = place or self._plan.place
+        with self.decode(Chunk((0,), (encoded,), (place or self._plan.place,))) as (image,):
+            yield image
+
+    def _decoded(self, encoded: Encoded | Kept, place: Place, memory: _Memory) -> Decoded | ImageError:
         try:
-            try:
-                result: Decoded | ImageError
-                if isinstance(encoded, Kept):
-                    result = Decoded(encoded.pixels, place(*encoded.pixels.shape[:2]))
-                else:
-                    result = self._decode(encoded, place, memory)
-            except ImageError as error:
-                result = error.as_value()
-            yield result
-        finally:
-            memory.give_back()
+            if isinstance(encoded, Kept):
+                return Decoded(encoded.pixels, place(*encoded.pixels.shape[:2]))
+            return self._decode(encoded, place, memory)
+        except ImageError as error:
+            return error.as_value()
 
     def trim(self) -> None:
         """See ``Decoder``; an image that is being decoded keeps its buffer until it is done."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from pixprep.decoders import NAMES, Encoded, Format, Limits, foreign, text
-from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, START_OF_SCAN, Structure
+from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, KEPT, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
+from pixprep.plan import RECENT_SIZES
 
 # The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
 # length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
+_MOST_REMEMBERED = 64  # bytes of a frame and a scan; those of three components have 29
 _MAX_SEGMENTS = 4096  # an ICC profile takes at most 255 of them
 _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 # The fewest bits that the first scan spends on a block of 8 x 8 values: a Huffman code for its mean, and unless others
@@ -152,6 +155,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
         ImageError: TRUNCATED, CORRUPT or TOO_MANY_SCANS.
     """
     data = memoryview(encoded)
+    end = len(data)
     frame: tuple[int, memoryview] | None = None
     exif: list[memoryview] = []
     has_jfif, transform = False, None
@@ -164,32 +168,34 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
         marker = data[position - 1]
         if marker == END_OF_IMAGE:
             raise ImageError("CORRUPT", "the JPEG ends before its first scan")
-        if position + 2 > len(data):
+        if position + 2 > end:
             raise _cut_off(data)
-        length = int.from_bytes(data[position : position + 2], "big")
-        segment = data[position + 2 : position + length]
+        length = data[position] << 8 | data[position + 1]
         if length < 2:
             raise ImageError("CORRUPT", f"a JPEG segment of {length} bytes at byte {position:,}")
-        if len(segment) < length - 2:
+        if position + length > end:
             raise _cut_off(data)
-        if marker in FRAMES and len(segment) >= 6:
-            frame = (marker, segment)
-        elif marker == EXIF and segment[:6] == _EXIF:
-            exif.append(segment[6:] if exif else segment)
-        elif marker == JFIF:
-            has_jfif |= _is_jfif(segment)
-        elif marker == ADOBE:
-            transform = _adobe_transform(segment, transform)
-        elif marker == START_OF_SCAN:
-            if frame is None:
-                raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
-            process, fields = frame
-            is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == fields[5]
-            if not is_one_scan and _has_many_scans(data, position, max_scans):
-                raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
-            is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
-            orientation = exif_orientation(b"".join(exif))
-            return _header(process, fields, segment, orientation, position + length, is_rgb=is_rgb)
+        if marker in KEPT:
+            segment = data[position + 2 : position + length]
+            if marker in FRAMES:
+                frame = (marker, segment) if len(segment) >= 6 else frame
+            elif marker == EXIF:
+                if segment[:6] == _EXIF:
+                    exif.append(segment[6:] if exif else segment)
+            elif marker == JFIF:
+                has_jfif |= _is_jfif(segment)
+            elif marker == ADOBE:
+                transform = _adobe_transform(segment, transform)
+            else:
+                if frame is None:
+                    raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
+                process, fields = frame
+                is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == fields[5]
+                if not is_one_scan and _has_many_scans(data, position, max_scans):
+                    raise ImageError("TOO_MANY_SCANS", f"a JPEG of over {max_scans} scans (parameter max_scans)")
+                is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
+                orientation = exif_orientation(b"".join(exif)) if exif else 1
+                return _header(process, fields, segment, orientation, position + length, is_rgb=is_rgb)
         position += length
     raise ImageError("CORRUPT", f"over {_MAX_SEGMENTS:,} JPEG segments before the first scan")
 
@@ -236,6 +242,8 @@ def _header(
 ) -> JpegHeader:
     """From the segments of the frame and of the scan, the data of which begins at ``begin``."""
     precision, height, width, components = _FIELDS.unpack_from(fields)
+    is_short = len(fields) + len(scan) <= _MOST_REMEMBERED
+    blocks = (_recent_blocks if is_short else _blocks)(bytes(fields), bytes(scan))
     return JpegHeader(
         height=height,
         width=width,
@@ -244,7 +252,7 @@ def _header(
         frame=process,
         orientation=orientation,
         scan=begin,
-        least=(_blocks(fields, scan) * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
+        least=(blocks * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
         is_rgb=is_rgb,
     )
 
@@ -269,7 +277,7 @@ def _cut_off(data: memoryview) -> ImageError:
     return ImageError("TRUNCATED", f"the JPEG ends after {len(data):,} bytes, inside its header")
 
 
-def _blocks(frame: bytes | memoryview, scan: bytes | memoryview) -> int:
+def _blocks(frame: bytes, scan: bytes) -> int:
     """How many blocks of 8 x 8 values the components of a scan have; 0 where the headers make no sense.
 
     A scan has more if it holds several components: it then fills its last row and column of units up.
@@ -290,6 +298,10 @@ def _blocks(frame: bytes | memoryview, scan: bytes | memoryview) -> int:
     return blocks
 
 
+_recent_blocks = lru_cache(RECENT_SIZES)(_blocks)
+"""The frames and scans of images of one size are alike."""
+
+
 def _units(frame: bytes, scan: bytes) -> int:
     """How many units the data of a scan has: blocks of its component, or of several ones what lies in one place."""
     if scan[0] == 1:
@@ -300,7 +312,7 @@ def _units(frame: bytes, scan: bytes) -> int:
     return units
 
 
-def _samplings(frame: bytes | memoryview) -> tuple[bytes, list[int], list[int]]:
+def _samplings(frame: bytes) -> tuple[bytes, list[int], list[int]]:
     """The names of a frame's components, and how often they are sampled across and down."""
     samplings = frame[7 : len(frame) - 1 : 3]
     names = bytes(frame[6 : 6 + 3 * len(samplings) : 3])

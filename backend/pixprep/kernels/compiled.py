@@ -12,6 +12,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -19,7 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels.colours import rest_of, turn_of
-from pixprep.kernels.llvm import ADDRESSES, COLOUR, CURVES, FILL, FUNCTIONS, LANES, LOOK_UP, PACK, PASS, PLACED, WINDOWS
+from pixprep.kernels.llvm import (
+    ADDRESSES,
+    COLOUR,
+    CURVES,
+    FILL,
+    FUNCTIONS,
+    LANES,
+    LOOK_UP,
+    PACK,
+    PASS,
+    PLACED,
+    RESIZE,
+    WINDOWS,
+)
 from pixprep.kernels.margins import Margins, surrounded
 from pixprep.kernels.resampling import RECENT
 from pixprep.kernels.structs import IMAGE
@@ -53,10 +67,6 @@ class Grouped(NamedTuple):
     end: int
 
 
-class _Windows(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_double if i < 4 else ctypes.c_int64) for i, name in enumerate(WINDOWS))
-
-
 class _Fill(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int64 if i else ctypes.c_double) for i, name in enumerate(FILL))
 
@@ -67,25 +77,44 @@ class _Colour(ctypes.Structure):
 
 _Pass, _LookUp, _Curves = (ctypes.c_int64 * len(names) for names in (PASS, LOOK_UP, CURVES))
 _PLACED = struct.Struct(f"=2d{len(PLACED) - 2}q")
+_WINDOWS = struct.Struct(f"=4d{len(WINDOWS) - 4}q")
+_TOLD = struct.Struct(f"={len(RESIZE)}q" + 2 * _WINDOWS.format[1:] + f"{2 * len(PASS) + len(LOOK_UP)}q")
+"""All that a whole resize and what it calls are told."""
+_IS_DONE = 8 * RESIZE.index("is_done")
+_PARTS = tuple(8 * words for words in accumulate(map(len, (RESIZE, WINDOWS, WINDOWS, PASS, PASS))))
+"""Where in these begins what is told to the makers of the rows' and columns' windows, both passes and the finish."""
 
 
 @lru_cache(RECENT)
 def grouped(formula: Formula, axis: Axis, group: int) -> Grouped:
     """The windows of one axis that changes its length, of which something is wanted, in groups of 1, 4 or 16."""
-    stretch = max(axis.ratio, 1.0) if formula.is_widened else 1.0
-    support = RADIUS[formula.curve] * stretch
-    taps = -(-min(2 * ceil(support) + 1, axis.length) // group) * group
+    taps = _taps(formula, axis, group)
     size = axis.end - axis.begin
     memory = np.zeros((2 + taps) * size, np.int32)
     scratch = np.empty(max(taps, 4))
-    address: int = memory.ctypes.data
-    told = _Windows(
-        axis.ratio, axis.offset, support, 1 / stretch,
-        ADDRESSES[formula.curve], address, address + 4 * size, address + 8 * size, scratch.ctypes.data,
+    told = bytearray(
+        _WINDOWS.pack(*_windows(formula, axis, group, taps, memory=memory.ctypes.data, scratch=scratch.ctypes.data))
+    )
+    FUNCTIONS["windows"]((ctypes.c_char * len(told)).from_buffer(told))
+    *_, begin, end, bits = _WINDOWS.unpack(told)
+    return Grouped(memory, size, taps, bits, begin, end)
+
+
+def _taps(formula: Formula, axis: Axis, group: int) -> int:
+    """The most positions of a window, in whole groups."""
+    support = RADIUS[formula.curve] * (max(axis.ratio, 1.0) if formula.is_widened else 1.0)
+    return -(-min(2 * ceil(support) + 1, axis.length) // group) * group
+
+
+def _windows(formula: Formula, axis: Axis, group: int, taps: int, *, memory: int, scratch: int) -> tuple[float, ...]:
+    """``WINDOWS``: what makes the windows of an axis in the memory of a ``Grouped``."""
+    stretch = max(axis.ratio, 1.0) if formula.is_widened else 1.0
+    size = axis.end - axis.begin
+    return (
+        axis.ratio, axis.offset, RADIUS[formula.curve] * stretch, 1 / stretch,
+        ADDRESSES[f"window_{formula.curve}"], memory, memory + 4 * size, memory + 8 * size, scratch,
         taps, group, axis.length, axis.out_length, axis.begin, axis.end, formula.bits or 0,
     )  # fmt: skip
-    FUNCTIONS["windows"](ctypes.byref(told))
-    return Grouped(memory, size, taps, told.bits, told.begin, told.end)
 
 
 def forget() -> None:
@@ -114,7 +143,7 @@ def fill(
     ])  # fmt: skip
     told = _Fill(
         radius=RADIUS[formula.curve], images=np.frombuffer(records, np.uint8).ctypes.data, channels=len(plan.channels),
-        curve=ADDRESSES[formula.curve], is_widened=formula.is_widened, bits=formula.bits or 0,
+        curve=ADDRESSES[f"window_{formula.curve}"], is_widened=formula.is_widened, bits=formula.bits or 0,
     )  # fmt: skip
     axis = (ctypes.c_int64 * (len(WINDOWS) + len(PACK)))()
     told.windows = ctypes.addressof(axis)
@@ -336,6 +365,129 @@ class Words:
 def _addresses(rows: npt.NDArray[Any]) -> list[int]:
     """Of each row."""
     return [rows.ctypes.data + row * rows.strides[0] for row in range(len(rows))]
+
+
+class Finish(NamedTuple):
+    """What makes the values of a tensor of its levels: made by ``finish``.
+
+    Attributes:
+        look_up: addresses of a function and its table.
+        line: the same of what gives the same values faster; None: nothing does.
+        first, step: the channel of the first plane, and from plane to plane.
+        arrays: keeps the tables.
+    """
+
+    look_up: tuple[int, int]
+    line: tuple[int, int] | None
+    first: int
+    step: int
+    arrays: tuple[npt.NDArray[Any], ...]
+
+
+def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[np.float64]) -> Finish:
+    """How levels become values.
+
+    Args:
+        table: (planes, 256), C-contiguous: the value of each level.
+        channels: of the pixels, one a plane: in order, or backwards.
+        lines: (planes, 2): a scale and an offset. Where ``float32(level * scale + offset)`` is the value of each level,
+            in float64, no level need be looked up.
+    """
+    levels = np.arange(256, dtype=np.float64)
+    line = None
+    if table.dtype == np.float32 and np.array_equal((levels * lines[:, :1] + lines[:, 1:]).astype(np.float32), table):
+        line = ADDRESSES["line"], lines.ctypes.data
+    look_up = ADDRESSES[f"look_up_{8 * table.itemsize}"], table.ctypes.data
+    return Finish(look_up, line, channels[0], 1 if channels[-1] >= channels[0] else -1, (table, lines))
+
+
+def write(
+    pixels: U8,
+    formula: Formula,
+    rows: Axis,
+    columns: Axis,
+    *,
+    finish: Finish,
+    out: npt.NDArray[Any],
+    vertical_first: bool,
+    flips: tuple[bool, bool],
+    remembers: bool,
+) -> bool:
+    """Resize, flip and look up in one call: what ``resample`` and ``look_up`` do in several.
+
+    Args:
+        pixels: uint8 (height, width, 1 or 4), no gap between the pixels of a row.
+        formula: of the windows of both axes.
+        rows: with ``columns`` the two axes, which both change their lengths; something is wanted of both.
+        columns: see above.
+        finish: of the levels.
+        out: (planes, rows, columns), any strides.
+        vertical_first: the first pass is from row to row.
+        flips: (vertical, horizontal), of the result.
+        remembers: keep the windows for the next image, which may have the same size.
+
+    Returns:
+        Whether it was done: it is not if only a few columns are wanted, or read.
+    """
+    height, width, channels = pixels.shape
+    high, wide = rows.end - rows.begin, columns.end - columns.begin
+    length = wide * channels
+    if length < LANES:
+        return False
+    pitch = pixels.strides[0]
+    middle_pitch = width * channels if vertical_first else length
+    group = neighbours(channels)
+    taps_down, taps_across = _taps(formula, rows, 1), _taps(formula, columns, group)
+    kept = [grouped(formula, rows, 1), grouped(formula, columns, group)] if remembers else []
+    made = 0 if remembers else 4  # bytes of a number of the windows that are made here
+    sizes = (
+        _TOLD.size, 8 * max(taps_down, taps_across, 4), made * (2 + taps_down) * high, made * (2 + taps_across) * wide,
+        middle_pitch * (high if vertical_first else height), high * length + 4,  # a line reads 2 bytes more
+    )  # fmt: skip
+    memory = np.empty(sum(sizes), np.uint8)
+    told, scratch, first_down, first_across, middle, levels, _ = accumulate(sizes, initial=memory.ctypes.data)
+    if kept:
+        first_down, first_across = (each.memory.ctypes.data for each in kept)
+        windows: list[tuple[float, ...]] = [
+            (0.0, 0.0, 0.0, 0.0, 0, 0, 0, 0, 0, each.taps, 0, 0, 0, each.begin, each.end, each.bits) for each in kept
+        ]
+    else:
+        windows = [
+            _windows(formula, rows, 1, taps_down, memory=first_down, scratch=scratch),
+            _windows(formula, columns, group, taps_across, memory=first_across, scratch=scratch),
+        ]
+    told_rows, told_columns, told_across, told_down, told_finish = (told + offset for offset in _PARTS)
+
+    # A flip is a pass that writes its windows backwards.
+    down, across = (middle, levels) if vertical_first else (levels, middle)
+    down_window = middle_pitch if vertical_first else length
+    across_window = channels
+    across_places = (middle_pitch, length) if vertical_first else (pitch, middle_pitch)
+    if flips[0]:
+        down, down_window = down + (high - 1) * down_window, -down_window
+    if flips[1]:
+        across, across_window = across + (wide - 1) * channels, -channels
+
+    is_line = finish.line is not None and channels == LANES // 4 and wide >= LANES and out.strides[2] == 4
+    function, table = finish.line if is_line and finish.line else finish.look_up
+    last = length - LANES
+    _TOLD.pack_into(
+        memory.data, 0,
+        told_rows, told_columns, told_across, told_down, function, told_finish, vertical_first,
+        pixels.ctypes.data, pitch, middle, middle_pitch, channels, 0,
+        *windows[0], *windows[1],
+        0, across, high, *across_places, *((high - 1) * place for place in across_places),
+        wide, first_across, first_across + 4 * wide, first_across + 8 * wide,
+        channels, across_window, 4 * taps_across, LANES, 0,
+        0, down, -(-length // LANES), LANES, LANES, last, last,
+        high, first_down, first_down + 4 * high, first_down + 8 * high,
+        pitch if vertical_first else middle_pitch, down_window, 4 * taps_down,
+        pitch if vertical_first else middle_pitch, 0,
+        levels + finish.first, out.ctypes.data, table, len(out), high, wide,
+        finish.step, length, channels, *out.strides,
+    )  # fmt: skip
+    FUNCTIONS[f"resize_{channels}"](told)
+    return bool(memory[_IS_DONE])
 
 
 def _mapped(values: U8) -> U8:

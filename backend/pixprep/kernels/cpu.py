@@ -16,7 +16,7 @@ from pixprep.kernels import levels, warp
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
-from pixprep.plan import Placement, Resize, TensorPlan
+from pixprep.plan import NO_MARGINS, Placement, Resize, TensorPlan
 from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]
@@ -49,6 +49,8 @@ class CpuKernel:
         self._compiled = machine_code() if self._formula or plan.geometry.levels else None
         if plan.geometry.may_warp:
             warp.make_ready(len(plan.channels))
+        self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
+        self._finish = self._compiled.finish(self._table, plan.channels, plan.lines) if self._compiled else None
 
     def run(
         self,
@@ -61,15 +63,40 @@ class CpuKernel:
         for pixels, placement, place in zip(images, placements, places, strict=True):
             out = outs[place]
             planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
-            block = self._resample(pixels, placement)
             if placement.levels:
-                canvas = levels.done(placement.levels, self._canvas(cast("U8", block), placement))
-                self._look_up(canvas, planes)
-            else:
-                self._write(block, placement, planes)
+                block = self._resample(pixels, placement)
+                self._look_up(levels.done(placement.levels, self._canvas(cast("U8", block), placement)), planes)
+            elif not self._write_at_once(pixels, placement, planes):
+                self._write(self._resample(pixels, placement), placement, planes)
             for erase in placement.erasures:
                 rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
                 planes[:, rows, columns] = np.array(erase.values).reshape(-1, 1, 1)
+
+    def _write_at_once(self, pixels: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> bool:
+        """The usual image in one call of machine code; False where a step is missing, or there is one more."""
+        formula, resize = self._formula, self._resize
+        if self._compiled is None or formula is None or resize is None or pixels.shape[2] not in _MODES:
+            return False
+        if placement.margins != NO_MARGINS or True in placement.mirrors:
+            return False
+        rows, columns = axes(resize, placement)
+        if rows.length == rows.out_length or columns.length == columns.out_length or not formula.is_widened:
+            return False
+        if rows.begin == rows.end or columns.begin == columns.end:
+            return False
+        top, left, bottom, right = placement.read
+        done: bool = self._compiled.write(
+            pixels[top:bottom, left:right],
+            formula,
+            rows,
+            columns,
+            finish=self._finish,
+            out=self._targets((rows.end - rows.begin, columns.end - columns.begin), placement, planes),
+            vertical_first=PROFILES[resize.like].is_vertical_first(resize.method, rows, columns),
+            flips=placement.flips,
+            remembers=self._remembers,
+        )
+        return done
 
     def _canvas(self, block: U8, placement: Placement) -> U8:
         """What the canvas shows, the fill around it: (height, width, channels), perhaps a view of the block."""
@@ -120,15 +147,10 @@ class CpuKernel:
 
     def _write(self, block: U8 | F32, placement: Placement, planes: npt.NDArray[np.generic]) -> None:
         """Arithmetic, channel order and layout in one pass over the block; the margin in its colour."""
-        rows, columns = block.shape[:2]
-        top, left = placement.at
-        if (rows, columns) != placement.canvas:
-            for plane, table, fill in zip(planes, self._table, placement.fill or self._plan.fill, strict=True):
-                plane[...] = table[fill]
+        targets = self._targets(block.shape[:2], placement, planes)
         if block.size == 0:
             return
-        block = block[:, :, : len(self._plan.channels)][_directions(placement.flips)]
-        self._look_up(block, planes[:, top : top + rows, left : left + columns])
+        self._look_up(block[:, :, : len(self._plan.channels)][_directions(placement.flips)], targets)
 
     def _look_up(self, block: U8 | F32, targets: npt.NDArray[np.generic]) -> None:
         """The values of a block of decoded channels."""
@@ -144,6 +166,18 @@ class CpuKernel:
             for target, table, levels in zip(targets, self._table, ordered.transpose(2, 0, 1), strict=True):
                 # "clip" only spares NumPy a second buffer: every level is inside the table
                 np.take(table, levels, out=target, mode="clip")
+
+    def _targets(
+        self, size: tuple[int, ...], placement: Placement, planes: npt.NDArray[np.generic]
+    ) -> npt.NDArray[np.generic]:
+        """Where a block of (rows, columns) is written; around it is the margin's colour."""
+        rows, columns = size
+        if (rows, columns) == placement.canvas:
+            return planes
+        for plane, table, fill in zip(planes, self._table, placement.fill or self._plan.fill, strict=True):
+            plane[...] = table[fill]
+        top, left = placement.at
+        return planes[:, top : top + rows, left : left + columns]
 
 
 def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:

@@ -28,6 +28,8 @@ LANES = 16
 """Of one vector; where registers are shorter, LLVM takes several."""
 PLACES = 4
 """Whose windows share the weights."""
+VECTOR = 16
+"""Bytes that a look-up stores at once."""
 
 PASS = (
     "levels", "out", "places", "levels_place", "out_place", "levels_last", "out_last",
@@ -45,7 +47,24 @@ LOOK_UP = (
     "levels", "out", "table", "planes", "rows", "columns",
     "levels_plane", "levels_row", "levels_column", "out_plane", "out_row", "out_column",
 )  # fmt: skip
-"""What a look-up is told: addresses, how many, and bytes from one to the next."""
+"""What a look-up is told: addresses, how many, and bytes from one to the next.
+
+``line`` is told the same. Its table has two float64 for each plane, scale and offset.
+"""
+RESIZE = (
+    "rows", "columns", "across", "down", "finish", "told", "is_down", "pixels", "pitch", "middle", "middle_pitch",
+    "channels", "is_done",
+)  # fmt: skip
+"""What a whole resize is told.
+
+rows, columns: addresses of ``WINDOWS``; where ``window`` is 0 they are made already. across, down: of the ``PASS`` from
+column to column and from row to row, which lack the bits and what follows from the windows. finish, told: of the
+function that makes values of the levels, and of what it is told. is_down: whether the pass from row to row is the
+first. pixels, pitch, middle, middle_pitch: addresses and bytes of a row, before the passes and between them. channels:
+of a pixel.
+
+Afterwards is_done says whether it was done: it is not where fewer columns are read than a window has.
+"""
 WINDOWS = (
     "ratio", "offset", "support", "shrink",
     "window", "first", "count", "weights", "scratch", "taps", "group", "length", "out_length", "begin", "end", "bits",
@@ -125,20 +144,107 @@ def _answer(builder: Any, names: Sequence[str], **values: Any) -> None:
 
 
 def _generate_look_up(module: Any, bits: int) -> None:
-    """``look_up`` for values of so many bits."""
+    """``look_up`` for values of so many bits; a vector at a time where the columns of the result are neighbours."""
     builder, n = _begun(module, f"look_up_{bits}", LOOK_UP)
-    value, size = ir.IntType(bits), SIZE(bits // 8)
-    with _loop(builder, n["planes"], 1) as (plane, _), _loop(builder, n["rows"], 1) as (row, _):
-        begins = []
-        for what in ("levels", "out"):
-            offset = builder.add(builder.mul(plane, n[f"{what}_plane"]), builder.mul(row, n[f"{what}_row"]))
-            begins.append(builder.add(n[what], offset))
-        table = builder.add(n["table"], builder.mul(plane, builder.mul(SIZE(256), size)))
-        with _loop(builder, n["columns"], 1, begins) as (_, at):
-            level = builder.zext(_load(builder, BYTE, at[0]), SIZE)
-            found = _load(builder, value, builder.add(table, builder.mul(level, size)))
-            _store(builder, found, at[1])
-            at[:] = builder.add(at[0], n["levels_column"]), builder.add(at[1], n["out_column"])
+    size, lanes = bits // 8, VECTOR // (bits // 8)
+    is_near = builder.icmp_signed("==", n["out_column"], SIZE(size))
+    is_wide = builder.icmp_signed(">=", n["columns"], SIZE(lanes))
+    with builder.if_else(builder.and_(is_near, is_wide)) as (then, otherwise):
+        for case, count in ((then, lanes), (otherwise, 1)):
+            with case, _loop(builder, n["planes"], 1) as (plane, _), _loop(builder, n["rows"], 1) as (row, _):
+                _look_up(builder, n, plane, row, ir.IntType(bits), lanes=count)
+    builder.ret_void()
+
+
+def _look_up(builder: Any, n: dict[str, Any], plane: Any, row: Any, value: Any, *, lanes: int) -> None:
+    """A row of a plane, ``lanes`` values at a time; the last ones may overlap those before."""
+    size = value.width // 8
+    table = builder.add(n["table"], builder.mul(plane, SIZE(256 * size)))
+    levels, out = (
+        builder.add(n[what], builder.add(builder.mul(plane, n[f"{what}_plane"]), builder.mul(row, n[f"{what}_row"])))
+        for what in ("levels", "out")
+    )
+    last = builder.sub(n["columns"], SIZE(lanes))
+    with _loop(builder, n["columns"], lanes) as (index, _):
+        column = _least(builder, index, last)
+        level = builder.add(levels, builder.mul(column, n["levels_column"]))
+        found = ir.Constant(ir.VectorType(value, lanes), ir.Undefined)
+        for lane in range(lanes):
+            at = builder.zext(_load(builder, BYTE, level), SIZE)
+            one = _load(builder, value, builder.add(table, builder.mul(at, SIZE(size))))
+            found = builder.insert_element(found, one, WORD(lane))
+            level = builder.add(level, n["levels_column"])
+        _store(builder, found, builder.add(out, builder.mul(column, n["out_column"])))
+
+
+def _generate_line(module: Any) -> None:
+    """``level * scale + offset`` in float64, rounded to float32: of neighbouring pixels of 4 channels, 16 or more."""
+    builder, n = _begun(module, "line", LOOK_UP)
+    last = builder.sub(n["columns"], SIZE(LANES))
+    levels, reals = ir.VectorType(WORD, LANES), ir.VectorType(REAL, LANES)
+    with _loop(builder, n["planes"], 1) as (plane, _):
+        at = builder.add(n["table"], builder.mul(plane, SIZE(16)))
+        scale, offset = (_every(builder, LANES, _load(builder, REAL, builder.add(at, SIZE(8 * i)))) for i in (0, 1))
+        begins = [builder.add(n[what], builder.mul(plane, n[f"{what}_plane"])) for what in ("levels", "out")]
+        with _loop(builder, n["rows"], 1, begins) as (_, row):
+            with _loop(builder, n["columns"], LANES) as (index, _):
+                column = builder.mul(_least(builder, index, last), SIZE(4))  # the last ones overlap those before
+                words = _load(builder, levels, builder.add(row[0], column))
+                these = builder.uitofp(builder.and_(words, ir.Constant(levels, [255] * LANES)), reals)
+                values = builder.fptrunc(builder.fadd(builder.fmul(these, scale), offset), ir.VectorType(FLOAT, LANES))
+                _store(builder, values, builder.add(row[1], column))
+            row[:] = (builder.add(row[i], n[f"{what}_row"]) for i, what in enumerate(("levels", "out")))
+    builder.ret_void()
+
+
+def _generate_resize(module: Any, channels: int) -> None:
+    """The windows of both axes, both passes, and what makes values of the levels."""
+    builder, n = _begun(module, f"resize_{channels}", RESIZE)
+
+    def call(name: str, told: Any) -> None:
+        builder.call(module.globals[name], [builder.inttoptr(told, SIZE.as_pointer())])
+
+    def number(told: str, names: Sequence[str], name: str) -> Any:
+        return _load(builder, SIZE, builder.add(n[told], SIZE(8 * names.index(name))))
+
+    def tell(told: str, **values: Any) -> None:
+        for name, value in values.items():
+            _store(builder, value, builder.add(n[told], SIZE(8 * PASS.index(name))))
+
+    for axis in ("rows", "columns"):
+        with builder.if_then(_is_true(builder, number(axis, WINDOWS, "window"))):
+            call("windows", n[axis])
+    (top, bottom), (left, right) = (
+        [number(axis, WINDOWS, edge) for edge in ("begin", "end")] for axis in ("rows", "columns")
+    )
+    width, height = builder.sub(right, left), builder.sub(bottom, top)
+    before = builder.mul(left, SIZE(channels))
+    tell("across", bits=number("columns", WINDOWS, "bits"))
+    tell("down", bits=number("rows", WINDOWS, "bits"))
+    fits = builder.icmp_signed(">=", width, number("columns", WINDOWS, "taps"))
+    fits = builder.and_(fits, builder.icmp_signed(">=", builder.mul(width, SIZE(channels)), SIZE(LANES)))
+    _answer(builder, RESIZE, is_done=builder.zext(fits, SIZE))
+    with builder.if_then(fits):
+        with builder.if_else(_is_true(builder, n["is_down"])) as (is_down, is_across):
+            with is_down:
+                length = builder.mul(width, SIZE(channels))
+                last = builder.sub(length, SIZE(LANES))
+                places = builder.udiv(builder.add(length, SIZE(LANES - 1)), SIZE(LANES))
+                tell("down", levels=builder.add(n["pixels"], before), places=places, levels_last=last, out_last=last)
+                tell("across", levels=builder.sub(n["middle"], before))
+                call(f"pass_{LANES}", n["down"])
+                call(f"pass_{channels}", n["across"])
+            with is_across:
+                last = builder.sub(height, SIZE(1))
+                tell(
+                    "across", levels=builder.add(n["pixels"], builder.mul(top, n["pitch"])), places=height,
+                    levels_last=builder.mul(last, n["pitch"]), out_last=builder.mul(last, n["middle_pitch"]),
+                )  # fmt: skip
+                tell("down", levels=builder.sub(n["middle"], builder.mul(top, n["middle_pitch"])))
+                call(f"pass_{channels}", n["across"])
+                call(f"pass_{LANES}", n["down"])
+        function = ir.FunctionType(ir.VoidType(), [SIZE.as_pointer()]).as_pointer()
+        builder.call(builder.inttoptr(n["finish"], function), [builder.inttoptr(n["told"], SIZE.as_pointer())])
     builder.ret_void()
 
 
@@ -152,9 +258,6 @@ def _generate_pass(module: Any, sums: int) -> None:
     def number(array: str, index: Any) -> Any:
         return builder.zext(load(WORD, n[array], index, SIZE(4)), SIZE)
 
-    bits = builder.trunc(n["bits"], WORD)
-    half = _every(builder, sums, builder.shl(WORD(1), builder.sub(bits, WORD(1))))
-    bits = _every(builder, sums, bits)
     lanes, shares = ir.VectorType(WORD, LANES), ir.VectorType(WORD, LANES // sums)
     loops = [(n["windows"], 1), (n["places"], PLACES)]
     # The result is written row after row: a pass from row to row has a window for each.
@@ -179,24 +282,41 @@ def _generate_pass(module: Any, sums: int) -> None:
             for index, begin in enumerate(begins):
                 these = builder.zext(load(ir.VectorType(BYTE, LANES), begin, group, n["stride"]), lanes)
                 totals[index] = builder.add(totals[index], builder.mul(these, share))
-        for total, target in zip(totals, outs, strict=True):
-            _store(builder, _level(builder, total, sums, half, bits), target)
+        folded = _folded(builder, totals, sums)
+        levels = [_level(builder, total, n["bits"]) for total in folded]
+        each = PLACES // len(levels)
+        for index, target in enumerate(outs):
+            first = index % each * sums
+            _store(builder, _pick(builder, levels[index // each], list(range(first, first + sums))), target)
     builder.ret_void()
 
 
-def _level(builder: Any, total: Any, sums: int, half: Any, bits: Any) -> Any:
-    """``clip8((half + sum) >> bits)``."""
-    size = LANES
+def _folded(builder: Any, totals: Sequence[Any], sums: int) -> list[Any]:
+    """Of each total its lanes folded to so many sums; the sums of several totals share a vector."""
+    size, vectors = LANES, list(totals)
     while size > sums:
         size //= 2
-        total = builder.add(
-            _pick(builder, total, list(range(size))), _pick(builder, total, list(range(size, 2 * size)))
-        )
+        if len(vectors) > 1:
+            pairs, lanes = list(zip(vectors[::2], vectors[1::2], strict=True)), 2 * LANES
+        else:
+            pairs, lanes = [(vectors[0], vectors[0])], vectors[0].type.count
+        first = [lane for lane in range(lanes) if lane % (2 * size) < size]
+        second = [lane + size for lane in first]
+        vectors = [builder.add(_pick(builder, a, first, b), _pick(builder, a, second, b)) for a, b in pairs]
+    return vectors
+
+
+def _level(builder: Any, total: Any, bits: Any) -> Any:
+    """``clip8((half + sum) >> bits)``."""
+    size = total.type.count
+    bits = builder.trunc(bits, WORD)
+    half = _every(builder, size, builder.shl(WORD(1), builder.sub(bits, WORD(1))))
+    bits = _every(builder, size, bits)
     value = builder.ashr(builder.add(total, half), bits)
     for relation, limit in (("<", 0), (">", 255)):
-        bound = ir.Constant(ir.VectorType(WORD, sums), [limit] * sums)
+        bound = ir.Constant(ir.VectorType(WORD, size), [limit] * size)
         value = builder.select(builder.icmp_signed(relation, value, bound), bound, value)
-    return builder.trunc(value, ir.VectorType(BYTE, sums))
+    return builder.trunc(value, ir.VectorType(BYTE, size))
 
 
 def _generate_windows(module: Any) -> None:
@@ -657,12 +777,13 @@ def _larger(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-def _pick(builder: Any, vector: Any, lanes: list[int]) -> Any:
-    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
+def _pick(builder: Any, vector: Any, lanes: list[int], other: Any = None) -> Any:
+    """Lanes of a vector, or of two one after the other."""
+    return builder.shuffle_vector(vector, other or vector, ir.Constant(ir.VectorType(WORD, len(lanes)), lanes))
 
 
 def _every(builder: Any, size: int, value: Any) -> Any:
-    one = builder.insert_element(ir.Constant(ir.VectorType(WORD, size), ir.Undefined), value, WORD(0))
+    one = builder.insert_element(ir.Constant(ir.VectorType(value.type, size), ir.Undefined), value, WORD(0))
     return _pick(builder, one, [0] * size)
 
 
@@ -698,6 +819,9 @@ def _module() -> Any:
     for curve in get_args(Curve):
         (_generate_nearest if curve in ("two", "four") else _generate_cut)(module, curve)
     _generate_windows(module)
+    _generate_line(module)
+    for channels in (1, 4):
+        _generate_resize(module, channels)
     _generate_pack(module)
     _generate_fill(module)
     for like in get_args(ColorLike):
@@ -730,12 +854,16 @@ def _compiler() -> Any:
 
 _COMPILER = _compiler()
 """It owns the code."""
-ADDRESSES: dict[Curve, int] = {curve: _COMPILER.get_function_address(f"window_{curve}") for curve in get_args(Curve)}
-"""Of the functions that make one window."""
+ADDRESSES = {
+    name: _COMPILER.get_function_address(name)
+    for name in ("look_up_8", "look_up_16", "look_up_32", "line", *(f"window_{curve}" for curve in get_args(Curve)))
+}
+"""Of functions that others call."""
 FUNCTIONS = {
     name: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_COMPILER.get_function_address(name))
     for name in (
         "pass_1", "pass_4", f"pass_{LANES}", "look_up_8", "look_up_16", "look_up_32", "windows", "fill",
+        "resize_1", "resize_4",
         "curves", "histograms", *map("_".join, product(("fade", "blend", "turn", "sum"), get_args(ColorLike))),
     )
 }  # fmt: skip

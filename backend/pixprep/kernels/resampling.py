@@ -40,25 +40,17 @@ def machine_code() -> ModuleType | None:
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
     """The rows and the columns of a placement."""
-    top, left, bottom, right = placement.read
-    lengths = (bottom - top, right - left) if placement.reduction else placement.laid
-    offsets = placement.offset
-    denominator = placement.reduction.denominator if placement.reduction else 1
-    is_across = resize is not None and resize.filter in PROFILES[resize.like].across
-    rows, columns = (
-        Axis(
-            length=lengths[i],
-            out_length=placement.resized[i],
-            ratio=placement.ratio[i] / denominator,
-            begin=placement.region[i],
-            end=placement.region[i + 2],
-            offset=offsets[i],
-            is_vertical=i == 0,
-            across=placement.resized[1 - i] if is_across else 0,
-        )
-        for i in (0, 1)
+    reduction, region, resized, ratio = placement.reduction, placement.region, placement.resized, placement.ratio
+    lengths, offsets = placement.laid, (0.0, 0.0)
+    if reduction is not None:
+        top, left, bottom, right = placement.read
+        lengths, offsets = (bottom - top, right - left), placement.offset
+        ratio = ratio[0] / reduction.denominator, ratio[1] / reduction.denominator
+    across = resized if resize is not None and resize.filter in PROFILES[resize.like].across else (0, 0)
+    return (
+        Axis(lengths[0], resized[0], ratio[0], region[0], region[2], offsets[0], is_vertical=True, across=across[1]),
+        Axis(lengths[1], resized[1], ratio[1], region[1], region[3], offsets[1], is_vertical=False, across=across[0]),
     )
-    return rows, columns
 
 
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:

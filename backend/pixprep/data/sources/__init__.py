@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,8 +50,13 @@ class Source(Protocol):
     def __getitem__(self, index: int, /) -> Sample: ...
 
 
-def read_image(sample: Sample, limits: Limits) -> Encoded:
+def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview] | None = None) -> Encoded:
     """The encoded bytes of a sample: as they are, or of the file that its path names.
+
+    Args:
+        sample: see above.
+        limits: no larger file is read.
+        room: gives memory of so many bytes for a file; default: memory of its own.
 
     Raises:
         ImageError: the file cannot be read, is no regular file, or has more bytes than the limit; named.
@@ -65,7 +71,10 @@ def read_image(sample: Sample, limits: Limits) -> Encoded:
             if not stat.S_ISREG(status.st_mode):
                 raise ImageError("UNREADABLE", "is no regular file")
             limits.check_bytes(status.st_size)
-            return os.read(descriptor, status.st_size)
+            if room is None:
+                return os.read(descriptor, status.st_size)
+            into = room(status.st_size)
+            return into[: os.readv(descriptor, [into])]
         finally:
             os.close(descriptor)
     except ImageError as error:
