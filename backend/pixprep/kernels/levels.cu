@@ -100,7 +100,7 @@ __device__ static inline void by_sector(int sector, int v, int p, int q, int t, 
 // v * part, rounded, a half upwards.
 __device__ static inline int half_up(int v, double part) { return (int)__dadd_rn(__dmul_rn(v, part), 0.5); }
 
-// `factor`: a number to add to the hue, of 256.
+// `shift`: what is added to the hue, of 256.
 __device__ static inline void turn_pillow(int shift, int *pixel) {
     int top = max(max(pixel[0], pixel[1]), pixel[2]), range = top - min(min(pixel[0], pixel[1]), pixel[2]);
     if (range == 0) return;  // no saturation
