@@ -262,12 +262,15 @@ READ = ": read the file, as by Path(name).read_bytes()"
         (memoryview(GOOD[0]), f"{LIST}memoryview: write [image] for one"),
         ("photo.jpg", f"{LIST}str{READ}"),
         (Path("photo.jpg"), f"{LIST}PosixPath{READ}"),
-        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray"),
+        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray: a pipeline whose first op is pixels takes arrays"),
         ((image for image in GOOD), f"{LIST}generator"),
         (None, f"{LIST}NoneType"),
         (["photo.jpg"], f"image 1 of 1 is not the bytes of a file, but str{READ}"),
         ([GOOD[0], Path("photo.jpg")], f"image 2 of 2 is not the bytes of a file, but PosixPath{READ}"),
-        ([np.zeros((4, 4, 3), np.uint8)], "image 1 of 1 is not the bytes of a file, but ndarray"),
+        (
+            [np.zeros((4, 4, 3), np.uint8)],
+            "image 1 of 1 is not the bytes of a file, but ndarray: a pipeline whose first op is pixels takes arrays",
+        ),
         ([[GOOD[0]]], "image 1 of 1 is not the bytes of a file, but list"),
     ],
 )
