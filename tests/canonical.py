@@ -56,6 +56,7 @@ def smallest():
     """Every op with the fewest fields, and each group of fields that others get their defaults from."""
     yield from (
         {"op": "decode"},
+        {"op": "pixels"},
         {"op": "resize", "height": 224, "width": 224, "mode": "fit"},
         {"op": "resize", "height": 224, "width": 224, "mode": "cover"},
         {"op": "center_crop", "height": 224},

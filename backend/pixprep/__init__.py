@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Normalize as normalize
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
+    from pixprep.ops import Pixels as pixels
     from pixprep.ops import Points as points
     from pixprep.ops import RandomCrop as random_crop
     from pixprep.ops import RandomFlip as random_flip

@@ -255,8 +255,8 @@ def run_files(
 
 
 def _served(path: Path) -> Pipeline:
-    """The serving side of a pipeline file; what it leaves out is said."""
-    pipeline = Pipeline.load(path).for_serving()
+    """The serving side of a pipeline file, which decodes files; what it leaves out is said."""
+    pipeline = Pipeline.load(path).for_serving().for_files()
     if pipeline.left_out:
         say(f"{path}: {pipeline.left_out}", file=sys.stderr)
     return pipeline

@@ -38,17 +38,17 @@ _CHANNELS = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 
 @dataclass(frozen=True)
 class Lowered:
-    """The ops from ``decode`` to some place in the pipeline, folded.
+    """The ops from the first to some place in the pipeline, folded.
 
     Attributes:
-        decode: the first of them.
+        first: of them, ``decode`` or ``pixels``.
         before, resize, after: the geometry.
         fill: the colour of the margins so far; None: there is none.
         levels: what is done to the levels.
         arithmetic: what is done to the value.
     """
 
-    decode: ops.Decode
+    first: ops.FirstOp
     before: tuple[GeometryStep, ...] = ()
     resize: plan.Resize | None = None
     after: tuple[GeometryStep, ...] = ()
@@ -88,7 +88,7 @@ class Lowered:
 
     def colour(self, fill: ops.Levels) -> tuple[int, ...]:
         """A level for each decoded channel, of what a field says in the order of the image's channels."""
-        channels = _CHANNELS[self.decode.color]
+        channels = _CHANNELS[self.first.color]
         those = tuple(int(level) for level in as_tuple(fill))
         those *= len(channels) if len(those) == 1 else 1
         return tuple(those[channels.index(channel)] for channel in range(len(channels)))
@@ -213,7 +213,7 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
     """
     match op:
         case ops.Tensor():
-            channels = _CHANNELS[before.decode.color]
+            channels = _CHANNELS[before.first.color]
             fill = before.fill or (0,)
             return TensorPlan(
                 spec=spec,
@@ -250,16 +250,18 @@ def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:
 
 
 def whole_plan(
-    decode: ops.Decode, outputs: Mapping[str, OutputPlan], annotations: Mapping[str, AnnotationPlan]
+    first: ops.FirstOp, outputs: Mapping[str, OutputPlan], annotations: Mapping[str, AnnotationPlan]
 ) -> Plan:
     """The plan of a pipeline, whose outputs have theirs."""
+    if isinstance(first, ops.Pixels):
+        return Plan(is_gray=first.color == "gray", takes=first.order, outputs=outputs, annotations=annotations)
     return Plan(
-        is_gray=decode.color == "gray",
-        apply_exif_orientation=decode.apply_exif_orientation,
-        chroma=decode.chroma,
-        idct=decode.idct,
-        reduced=decode.reduced,
-        alpha=decode.alpha,
+        is_gray=first.color == "gray",
+        apply_exif_orientation=first.apply_exif_orientation,
+        chroma=first.chroma,
+        idct=first.idct,
+        reduced=first.reduced,
+        alpha=first.alpha,
         outputs=outputs,
         annotations=annotations,
     )
@@ -274,7 +276,8 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
         raise PipelineError("must come before what changes the levels, which is done to the resized image")
     if before.resize is not None:
         raise PipelineError("the image is resized already, and pixels should be resampled once")
-    if before.decode.reduced:
+    is_reduced = isinstance(before.first, ops.Decode) and before.first.reduced
+    if is_reduced:
         _check_reduced(op)
     steps = tuple(
         replace(step, beyond="refuse_smaller") if isinstance(step, Window) and step.beyond == "fill" else step
@@ -288,7 +291,7 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
             f'{first}: with "like": "{op.like}" and "filter": "{op.filter}", '
             "which round nothing, margins are not resampled"
         )
-    if is_padded and before.decode.reduced:
+    if is_padded and is_reduced:
         raise PipelineError(f'{first}: margins are not resampled with "reduced": true of decode')
     return replace(before, before=steps, resize=resize, fill=before.fill if is_padded else None)
 

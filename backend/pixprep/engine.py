@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits
+from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, unreachable
 from pixprep.kernels import Array
@@ -173,17 +173,19 @@ class Engine:
         """The outputs that are on the device."""
         return tuple(self._kernels)
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Array | ImageError]:
+    def run(self, encoded: Sequence[Encoded | Pixels]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
 
         Args:
-            encoded: a list of the contents of image files, each as bytes.
+            encoded: a list of the contents of image files, each as bytes. For a pipeline that begins with ``pixels`` a
+                list of arrays, uint8 (height, width, 3), or one array (n, height, width, 3): of NumPy, PyTorch, CuPy or
+                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns.
 
         Returns:
             In order, an array of the output's shape and dtype, or an ImageError.
 
         Raises:
-            TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of pixels.
+            TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
         """
         name = next(iter(self._kernels))
         batch = self.run_batch(encoded, outputs=[name])
@@ -191,7 +193,7 @@ class Engine:
 
     def run_batch(
         self,
-        encoded: Sequence[Encoded | Kept],
+        encoded: Sequence[Encoded | Kept | Pixels],
         *,
         outputs: Sequence[str] | None = None,
         places: Sequence[Place] | None = None,
@@ -213,9 +215,10 @@ class Engine:
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn.
-            TypeError: ``encoded`` is no list of bytes.
+            TypeError: ``encoded`` is no list of bytes, or of arrays: see ``run``.
         """
-        _check_images(encoded)
+        if self.plan.takes is None:  # else its decoder checks them
+            _check_images(encoded)
         if isinstance(outputs, str):
             raise PipelineError(f'outputs is a list of names: ["{outputs}"]')
         if places is None and self.plan.is_random:
@@ -224,6 +227,7 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
+        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
         count, into = len(encoded), into or {}
         rows = range(count) if rows is None else rows
         batch = Batch(
@@ -233,7 +237,6 @@ class Engine:
             transform_s=[0.0] * count,
             placed=[None] * count,
         )
-        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
@@ -313,6 +316,10 @@ class Engine:
             case _ as never:
                 unreachable(never)
 
+    def split(self, pixels: Any) -> list[Array]:
+        """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views."""
+        return list(self._device.array(pixels))
+
     def trim(self) -> None:
         """Give memory back that is kept for the next batch: after a long pause, say. Any thread may ask for it."""
         self._device.trim()
@@ -343,16 +350,23 @@ def _check_images(encoded: object) -> None:
     kinds = (bytes, bytearray, memoryview)
     if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
         hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
-        given = f"{type(encoded).__name__}{hint}"
+        given = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
         raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
     if {*map(type, encoded)} <= {*kinds, Kept}:  # 20 ns an image
         return
     for index, image in enumerate(encoded):
         if not isinstance(image, (*kinds, Kept)):
             where = f"image {index + 1} of {len(encoded)}"
-            raise TypeError(f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image)}")
+            raise TypeError(
+                f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image) or _arrays(image)}"
+            )
 
 
 def _read(value: object) -> str:
     """What to do with a path that stands for an image."""
     return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
+
+
+def _arrays(value: object) -> str:
+    """What to do with pixels where encoded images are wanted."""
+    return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""

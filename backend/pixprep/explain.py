@@ -8,7 +8,7 @@ from pixprep import draw
 from pixprep.compiler import Lowered, lower
 from pixprep.draw import RandomStep
 from pixprep.errors import ImageError, unreachable
-from pixprep.ops import Boxes, Decode, Normalize, OriginalSize, Points, Tensor, Transform, is_on, op_name
+from pixprep.ops import Boxes, Decode, Normalize, OriginalSize, Pixels, Points, Tensor, Transform, is_on, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
 from pixprep.plan import (
@@ -30,6 +30,7 @@ from pixprep.plan import (
     Window,
 )
 from pixprep.profiles import PROFILES
+from pixprep.spec import Color
 
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
@@ -53,7 +54,8 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
         lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
     upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
-    lines += ["", f"plan{where}", f"  decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"]
+    decode = f"decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"
+    lines += ["", f"plan{where}", f"  {decode if plan.takes is None else _taken(plan.takes)}"]
     if plan.reduced:
         lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
         lines.append("  the values are then near the library's, not equal")
@@ -118,14 +120,16 @@ def _plus(offset: float) -> str:
 
 def op_words(pipeline: Pipeline) -> list[str]:
     """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
-    decode = pipeline.ops[0]
-    assert isinstance(decode, Decode)
+    first = pipeline.ops[0]
+    assert isinstance(first, Decode | Pixels)
     words = []
     for op, image in zip(pipeline.ops, pipeline.images, strict=True):
         match op:
             case Decode():
                 upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
                 words.append(f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}")
+            case Pixels():
+                words.append(_taken(op.order))
             case Tensor():
                 words.append(f"give the image as {op.dtype} {op.layout}")
             case OriginalSize():
@@ -137,12 +141,17 @@ def op_words(pipeline: Pipeline) -> list[str]:
             case Points():
                 words.append("give the points of the image here")
             case Normalize():
-                steps = lower(op, Lowered(decode), image).arithmetic
+                steps = lower(op, Lowered(first), image).arithmetic
                 formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
                 words.append("; ".join(formulas))
             case _:
-                words.append(", ".join(_geometry(lower(op, Lowered(decode), image).geometry)))
+                words.append(", ".join(_geometry(lower(op, Lowered(first), image).geometry)))
     return words
+
+
+def _taken(order: Color) -> str:
+    channels = "1], gray" if order == "gray" else f"3], {order.upper()}"
+    return f"take pixels as they are: uint8 [height, width, {channels}"
 
 
 def geometry_words(geometry: Geometry) -> list[str]:

@@ -24,6 +24,7 @@ from pixprep.ops import (
     Op,
     OutputOp,
     Pad,
+    Pixels,
     RandomCrop,
     RandomResizedCrop,
     Resize,
@@ -36,6 +37,7 @@ from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan
 from pixprep.spec import ImageSpec, Side, TensorSpec
 
 SIDES: tuple[Side, ...] = ("serving", "training")
+FIRST = (Decode, Pixels)
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
@@ -89,7 +91,7 @@ class Pipeline:
     on one. Both sides are checked when the pipeline is made, also against each other: see docs/pipeline-file.md.
 
     Args:
-        ops: in the order of the data; the first is ``decode``, at least one is ``tensor``.
+        ops: in the order of the data; the first is ``decode`` or ``pixels``, at least one is ``tensor``.
         origin: where an imported pipeline comes from.
 
     Raises:
@@ -167,6 +169,15 @@ class Pipeline:
             PipelineError: it has none: every tensor is ``"only": "training"``.
         """
         return self.at("serving")
+
+    def for_files(self) -> Pipeline:
+        """This pipeline with ``decode`` in place of ``pixels``: what it makes of photos that are decoded before."""
+        first = self.definition[0]
+        if not isinstance(first, Pixels):
+            return self
+        other = Pipeline.__new__(Pipeline)
+        other._make([Decode(color=first.color, name=first.name), *self.definition[1:]], self.origin)
+        return other.at(self.side)
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -295,7 +306,7 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str 
     for index, op in ops:
         with _at(index, op, where):
             taken = _taken(index, op, names, last)
-            if isinstance(op, Decode):
+            if isinstance(op, FIRST):
                 node = _Node(op.infer(), (op,), Lowered(op))
             elif isinstance(op, OutputOp):
                 node = nodes[taken]
@@ -328,7 +339,7 @@ def _compiled(ops: Iterable[tuple[int, AnyOp]], where: str = "", size_hint: str 
         )
     images = tuple(node.image for node in nodes.values())
     first = chain[0]
-    assert isinstance(first, Decode)
+    assert isinstance(first, FIRST)
     return _Chain(tuple(chain), images, outputs, whole_plan(first, plans, annotations))
 
 
@@ -387,8 +398,8 @@ def _range(spec: TensorSpec, plan: TensorPlan) -> str:
 
 def _taken(index: int, op: AnyOp, names: dict[str, int], last: int | None) -> int:
     """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
-    if isinstance(op, Decode) != (last is None):
-        raise PipelineError("the first op, and no other, must be decode")
+    if isinstance(op, FIRST) != (last is None):
+        raise PipelineError("the first op, and no other, must be decode, or pixels where nothing is encoded")
     if op.from_ is not None and op.from_ not in names:
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
         raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")

@@ -26,7 +26,7 @@ from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.levels import LevelStep, Take
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Alpha, BoxFormat, Chroma, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import Alpha, BoxFormat, Chroma, Color, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -706,6 +706,7 @@ class Plan:
 
     Attributes:
         is_gray: decode to one channel; else to RGB.
+        takes: the order of the channels of the pixels that come, which nothing decodes; None: encoded images come.
         apply_exif_orientation: turn the image upright.
         chroma, idct, reduced, alpha: as in the ``decode`` op.
         outputs: by name, in the order of the pipeline.
@@ -713,8 +714,9 @@ class Plan:
     """
 
     is_gray: bool
-    apply_exif_orientation: bool
-    chroma: Chroma
+    takes: Color | None = None
+    apply_exif_orientation: bool = False
+    chroma: Chroma = "fancy"
     idct: Idct = "accurate"
     reduced: bool = False
     alpha: Alpha = "drop"

@@ -124,6 +124,8 @@ def preview(
 ) -> Preview:
     """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
 
+    For a pipeline that takes pixels the photo is decoded first, upright.
+
     Args:
         pipeline: what to run.
         encoded: the photo.
@@ -133,6 +135,7 @@ def preview(
     Raises:
         ImageError: it cannot be decoded, or does not fit.
     """
+    pipeline = pipeline.for_files()
     decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
     ops: list[AnyOp] = [decode, OriginalSize(name="size")]
     tensors = [output for output in pipeline.outputs.values() if isinstance(output.chain[-1], Tensor)]

@@ -32,7 +32,7 @@ def test_what_is_written_and_fits_stays():
 
 def test_a_uint8_input_keeps_its_name_and_becomes_ragged():
     written = {"input": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": ["-1"]}]}
-    assert model_config.inputs(written) == [
+    assert model_config.inputs(written, PIPELINE) == [
         {"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": ["-1"], "allow_ragged_batch": True}
     ]
 

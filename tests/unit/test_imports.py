@@ -27,7 +27,7 @@ draw levels
 augment
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.text
+decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header
 presets doubts kernels kernels.structs
 data data.sources

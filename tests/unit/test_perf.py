@@ -9,6 +9,7 @@ import pytest
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import perf
+from pixprep.serve.client import ModelInput
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROW = perf.Measurement(
@@ -60,8 +61,12 @@ def test_a_report_of_another_form_is_an_error_and_no_measurement(text):
     )
 
 
+def taken(name, datatype, **fields):
+    return ModelInput(name=name, datatype=datatype, max_batch_size=8, **fields)
+
+
 def test_a_bytes_image_is_written_with_its_length_before_it(tmp_path):
-    perf.write_input_json([b"abcd", b""], tmp_path / "input.json", input_name="image")
+    perf.write_input_json([b"abcd", b""], tmp_path / "input.json", taken("image", "BYTES"))
     assert json.loads((tmp_path / "input.json").read_text()) == {
         "data": [
             {"image": {"content": {"b64": "BAAAAGFiY2Q="}, "shape": [1]}},
@@ -71,7 +76,7 @@ def test_a_bytes_image_is_written_with_its_length_before_it(tmp_path):
 
 
 def test_a_uint8_image_is_written_bare_with_its_length_as_the_shape(tmp_path):
-    perf.write_input_json([b"abcd"], tmp_path / "input.json", input_name="DALI_INPUT_0", datatype="UINT8")
+    perf.write_input_json([b"abcd"], tmp_path / "input.json", taken("DALI_INPUT_0", "UINT8"))
     assert json.loads((tmp_path / "input.json").read_text()) == {
         "data": [{"DALI_INPUT_0": {"content": {"b64": "YWJjZA=="}, "shape": [4]}}]
     }

@@ -17,8 +17,8 @@ BEFORE_NORMALIZE = "must come before normalize: it works on the levels 0 to 255"
 MISTAKES = [
     ([], "ops: no op gives a tensor: end with tensor"),
     ([pp.decode(), CROP], "ops: no op gives a tensor: end with tensor"),
-    ([CROP, TENSOR], 'ops[0] "center_crop": the first op, and no other, must be decode'),
-    ([pp.decode(), pp.decode(), CROP, TENSOR], 'ops[1] "decode": the first op, and no other, must be decode'),
+    ([CROP, TENSOR], 'ops[0] "center_crop": the first op, and no other, must be decode, or pixels where nothing is encoded'),
+    ([pp.decode(), pp.decode(), CROP, TENSOR], 'ops[1] "decode": the first op, and no other, must be decode, or pixels where nothing is encoded'),
     ([pp.decode(), pp.resize(8), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
     ([pp.decode(), pp.center_crop(fraction=0.5), TENSOR], f'ops[2] "tensor": {SIZE_UNKNOWN}'),
     ([pp.decode(), CROP, NORMALIZE, pp.resize(8), TENSOR], f'ops[3] "resize": {BEFORE_NORMALIZE}'),

@@ -52,7 +52,7 @@ def test_every_op_and_field_stands_in_the_schema():
 HEAD = '{"format": "pixprep/1", "ops": [{"op": "decode"}, '
 TAIL = '{"op": "center_crop", "height": 8}, {"op": "tensor"}]}'
 THERE_ARE = (
-    "there are decode, resize, center_crop, crop, pad, letterbox, flip, random_resized_crop, random_crop, random_flip, "
+    "there are decode, pixels, resize, center_crop, crop, pad, letterbox, flip, random_resized_crop, random_crop, random_flip, "
     "random_zoom_out, random_iou_crop, normalize, tensor, original_size, transform, boxes, points"
 )
 SERVING = "it is about serving: an argument of Engine, and a parameter of the Triton model"

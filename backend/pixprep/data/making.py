@@ -32,6 +32,7 @@ ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
 MOST_ATTEMPTS = 100
 """Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
 _NAMED = 3
+_NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class Maker:
 
     def reader(self) -> Reader:
         """What reads samples for ``batches``, which closes it."""
-        return Reader(self.source, self.limits, self.timeline, self.cache)
+        of_pixels = self.engine.plan.takes is not None
+        return Reader(self.source, self.limits, self.timeline, self.cache, of_pixels=of_pixels)
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:
         """For each batch the position in the epoch after it, and the batch.
@@ -226,7 +228,8 @@ class Maker:
         """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
         cache, samples = self.cache, rows.samples
         placings = self._placings(rows, epoch)
-        encoded = [b"" if isinstance(sample.image, ImageError) else sample.image for sample in samples]
+        nothing = b"" if self.engine.plan.takes is None else _NO_PIXELS
+        encoded = [nothing if isinstance(sample.image, ImageError) else sample.image for sample in samples]
         with self._lock:
             made = self.engine.run_batch(
                 encoded,

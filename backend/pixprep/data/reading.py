@@ -15,7 +15,8 @@ from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
 from pixprep.data.sources import read_image
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Encoded, Kept, Limits
+from pixprep.decoders import Encoded, Kept, Limits, Pixels
+from pixprep.decoders.pixels import checked
 from pixprep.errors import DataError, ImageError, printable
 
 MOST_THREADS = 32
@@ -32,7 +33,7 @@ class AnySource(Protocol):
         """How many samples there are."""
 
     def __getitem__(self, index: int, /) -> Mapping[str, Any]:
-        """A sample: ``image`` is its encoded bytes, or the ``Path`` of a file; whatever else comes with the batch.
+        """A sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; whatever else comes with the batch.
 
         Raises:
             ImageError: this sample is broken.
@@ -46,13 +47,13 @@ class Sample:
     Attributes:
         index: in the source.
         name: for messages.
-        image: its encoded bytes, or why there are none.
+        image: its encoded bytes or its pixels, or why there are none.
         fields: everything else.
     """
 
     index: int
     name: str
-    image: Encoded | Kept | ImageError
+    image: Encoded | Kept | Pixels | ImageError
     fields: Mapping[str, Any]
 
     def error(self, error: ImageError) -> ImageError:
@@ -62,8 +63,12 @@ class Sample:
         return ImageError(error.reason, f"{self.name}: {error.detail}")
 
 
-def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None = None) -> Sample:
+def read(
+    source: AnySource, index: int, limits: Limits, cache: PixelCache | None = None, *, of_pixels: bool = False
+) -> Sample:
     """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
+
+    ``of_pixels``: its image is no encoded one, but an array of pixels.
 
     Raises:
         DataError: what the source gives is no sample, broken or not.
@@ -85,6 +90,11 @@ def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None
     kept = cache.get(index) if cache is not None else None
     if kept is not None:
         return Sample(index, name, kept, fields)
+    if of_pixels:
+        try:
+            return Sample(index, name, checked(image), fields)
+        except TypeError as error:
+            raise DataError(f'{printable(name)}: "image": {error}') from None
     if isinstance(image, Path):
         try:
             return Sample(index, name, read_image({"image": image, "name": name}, limits), fields)
@@ -92,8 +102,9 @@ def read(source: AnySource, index: int, limits: Limits, cache: PixelCache | None
             return Sample(index, name, error.as_value(), fields)
     encoded = _encoded(image)
     if encoded is None:
+        hint = ": a pipeline whose first op is pixels takes arrays" * hasattr(image, "__array_interface__")
         raise DataError(
-            f'{printable(name)}: "image" is the bytes of a file, or its pathlib.Path, not {type(image).__name__}'
+            f'{printable(name)}: "image" is the bytes of a file, or its pathlib.Path, not {type(image).__name__}{hint}'
         )
     return Sample(index, name, encoded, fields)
 
@@ -118,8 +129,13 @@ def fingerprint(source: AnySource) -> str:
     digest = sha256()
     for sample in source:
         image = sample["image"]
-        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else len(image)}\n".encode())
+        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else _size(image)}\n".encode())
     return digest.hexdigest()[:32]
+
+
+def _size(image: Any) -> object:
+    """Of encoded bytes, or the shape of an array."""
+    return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else image.size)
 
 
 class Reader:
@@ -133,14 +149,24 @@ class Reader:
         limits: no more of a file is read than these allow.
         timeline: gets a span for each thread's share of a batch.
         cache: images that need not be read.
+        of_pixels: as in ``read``.
 
     Attributes:
         waited_s: seconds for which the engine has waited.
         width: threads that read now.
     """
 
-    def __init__(self, source: AnySource, limits: Limits, timeline: Timeline, cache: PixelCache | None = None) -> None:
+    def __init__(
+        self,
+        source: AnySource,
+        limits: Limits,
+        timeline: Timeline,
+        cache: PixelCache | None = None,
+        *,
+        of_pixels: bool = False,
+    ) -> None:
         self._source = source
+        self._of_pixels = of_pixels
         self._limits = limits
         self._timeline = timeline
         self._cache = cache
@@ -150,7 +176,8 @@ class Reader:
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
-        return [read(self._source, index, self._limits, self._cache) for index in indices]
+        taken = self._limits, self._cache
+        return [read(self._source, index, *taken, of_pixels=self._of_pixels) for index in indices]
 
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""

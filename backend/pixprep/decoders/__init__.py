@@ -23,7 +23,8 @@ T = TypeVar("T")
 Encoded = bytes | bytearray | memoryview
 Pixels = Any
 """On the CPU a NumPy array: uint8, C-contiguous, (height, width, 4) RGB and one byte without meaning, so that vectors
-hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray."""
+hold whole pixels, and Pillow reads it without a copy; or (height, width, 1) gray. Where nothing is decoded, a view of
+what was given: (height, width, 3) RGB or (height, width, 1) gray, with any strides."""
 
 
 @dataclass(frozen=True)

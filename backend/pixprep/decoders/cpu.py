@@ -26,13 +26,16 @@ from PIL import Image, features
 from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, boxes
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
+from pixprep.decoders.pixels import checked, shaped
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.plan import Place, Placed, Plan, Reduction
+from pixprep.spec import Color
 
 U8 = npt.NDArray[np.uint8]
 
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 _END_OF_IMAGE = b"\xff\xd9"
+_NPY = b"\x93NUMPY"
 KEPT_BYTES = 64 << 20
 """The largest pixel buffer that is kept for the next image."""
 
@@ -451,3 +454,34 @@ def _jpeg_error(message: str, n_bytes: int) -> ImageError:
     if message.startswith("Unsupported") and "marker" not in message:
         return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
     return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}")
+
+
+def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> U8:
+    """The pixels of a file: of a photo as ``decode`` gives them by default, upright, or the array of an .npy file.
+
+    Args:
+        content: of the file.
+        order: of the channels; an .npy file has it already.
+        limits: what is refused.
+
+    Returns:
+        uint8 (height, width, 3), or (height, width, 1) gray.
+
+    Raises:
+        ImageError: it is neither, or the array is none of pixels.
+    """
+    limits = limits or Limits()
+    if bytes(content[:6]) == _NPY:
+        try:
+            return np.ascontiguousarray(shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order))
+        except TypeError as error:
+            raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
+        except (ValueError, EOFError) as error:
+            raise ImageError("CORRUPT", f"an .npy file: {error}") from None
+    plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
+    with CpuDecoder(plan, limits).decoded(content) as image:
+        if isinstance(image, ImageError):
+            raise image
+        channels = {"rgb": [0, 1, 2], "bgr": [2, 1, 0], "gray": [0]}[order]
+        pixels: U8 = image.pixels[:, :, channels]
+    return pixels

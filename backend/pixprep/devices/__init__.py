@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.errors import SetupError
@@ -35,6 +35,13 @@ class Device(Protocol):
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """An array on the device, its values not set."""
+
+    def array(self, value: Any) -> Array:
+        """The array that a value is, without a copy: on this device or in host memory.
+
+        Raises:
+            TypeError: it is none that can be read here.
+        """
 
     def lane(self) -> AbstractContextManager[None]:
         """What a thread works inside; when it ends, everything that was queued inside has been done."""

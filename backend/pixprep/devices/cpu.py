@@ -10,11 +10,13 @@ import ctypes
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.cpu import CpuDecoder
+from pixprep.decoders.pixels import Arrays, PixelsDecoder, host_array
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.resampling import forget
@@ -27,12 +29,15 @@ class Cpu:
 
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or len(os.sched_getaffinity(0))
-        self._decoder: CpuDecoder | None = None
+        self._decoder: CpuDecoder | PixelsDecoder | None = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> CpuDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> CpuDecoder | PixelsDecoder:
         """See ``Device``."""
         del codec  # there is one
-        self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
+        if plan.takes:
+            self._decoder = PixelsDecoder(plan, limits, Arrays(self.array, ready=lambda array: array, budget=None))
+        else:
+            self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> CpuKernel:
@@ -42,6 +47,10 @@ class Cpu:
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``."""
         return np.empty(shape, dtype)
+
+    def array(self, value: Any) -> Array:
+        """See ``Device``."""
+        return host_array(value)
 
     def lane(self) -> AbstractContextManager[None]:
         """See ``Device``."""

@@ -17,6 +17,7 @@ from nvidia import nvimgcodec
 
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.decoders.gpu import GpuDecoder, Memory
+from pixprep.decoders.pixels import Arrays, PixelsDecoder, host_array
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, launch
 from pixprep.kernels.cpu import CpuKernel
@@ -34,6 +35,7 @@ _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
 """Sizes of images that kernels are checked with, the first two that the plan takes: a photo, one that Pillow 13 resizes
 from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
 _BLOCK = 25
+_DLPACK_CUDA = 2  # of DLDeviceType
 _ROUNDING = 1e-4
 """How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
 
@@ -79,16 +81,19 @@ class Gpu:
         self._device = cupy.cuda.Device(index)
         self._threads = threads
         self._local = threading.local()
-        self._decoder: GpuDecoder | None = None
+        self._decoder: GpuDecoder | PixelsDecoder | None = None
         self._kernels: list[GpuKernel] = []
         self._queued: Any = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> GpuDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> GpuDecoder | PixelsDecoder:
         """See ``Device``.
 
         Raises:
             SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
         """
+        if plan.takes:
+            self._decoder = PixelsDecoder(plan, limits, Arrays(self.array, ready=_readable, budget=PIXEL_BYTES))
+            return self._decoder
         with self.lane():
             self._decoder = GpuDecoder(
                 plan,
@@ -124,6 +129,11 @@ class Gpu:
             array = cupy.empty(shape, dtype)
             self._queued = cupy.cuda.get_current_stream().record()
             return array
+
+    def array(self, value: Any) -> Array:
+        """See ``Device``: CuPy's of what lies on a GPU, as CuPy, PyTorch, JAX or Triton have it; else NumPy's."""
+        with self._device:
+            return _array_of(value)
 
     @contextmanager
     def lane(self) -> Iterator[None]:
@@ -233,6 +243,24 @@ def on_host(pixels: Any) -> npt.NDArray[np.uint8]:
     n_bytes = (height - 1) * pixels.strides[0] + width * channels
     whole = cupy.ndarray(n_bytes, np.uint8, memptr=pixels.data).get()
     return as_strided(whole, pixels.shape, pixels.strides)
+
+
+def _array_of(value: Any) -> Any:
+    if isinstance(value, cupy.ndarray):
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        return cupy.asarray(value)
+    if hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] == _DLPACK_CUDA:
+        return cupy.from_dlpack(value)
+    return host_array(value)
+
+
+def _readable(pixels: Any) -> Any:
+    """Pixels of whoever gave them, in device memory: one pixel behind the other, rows any number of bytes apart."""
+    if isinstance(pixels, np.ndarray) and not isinstance(pixels, cupy.ndarray):
+        return cupy.asarray(np.ascontiguousarray(pixels))
+    is_readable = pixels.strides[1:] == (pixels.shape[2], 1) and pixels.strides[0] >= 0
+    return pixels if is_readable else cupy.ascontiguousarray(pixels)
 
 
 def _to_array(image: Any) -> Any:

@@ -171,13 +171,17 @@ def resample(
         pixels = pixels[:, begin:end] if number else pixels[begin:end]
     if missing[0] == (0, 0) and made[0] and not vertical_first and not formula.is_widened:
         pixels, made[0] = _read(pixels, made[0])
+    channels = pixels.shape[2]
+    if channels == 3:  # vectors hold whole pixels
+        pixels = _with_fourth(pixels)
+        around = around and around._replace(fill=np.append(around.fill, around.fill[:1]))
     for number in (0, 1) if vertical_first else (1, 0):
         windows = made[number]
         if around:
             pixels = surrounded(pixels, number, missing[number], around.fill)
         if windows:
             pixels = along(number, pixels, windows)
-    return pixels
+    return pixels[:, :, :channels]
 
 
 def _read(pixels: U8, windows: Grouped) -> tuple[U8, Grouped]:
@@ -270,6 +274,34 @@ def _mapped(values: U8) -> U8:
     """With no gap between the pixels of a row; rows may lie any number of bytes apart."""
     is_mapped = values.strides[1:] == (values.shape[2], 1) and values.strides[0] >= 0
     return values if is_mapped else values.copy()  # ``ascontiguousarray`` leaves a single row its stride
+
+
+def _with_fourth(pixels: U8) -> U8:
+    """A copy, (height, width, 4), of pixels with three channels and any strides; the fourth byte has no meaning.
+
+    A pixel and the byte behind it are copied as one number, which but for the last of a row is inside the row: 0.6 ms
+    for 1920 x 1080, where NumPy takes 7.8 to copy by threes, and 1.7 by planes, as here for other strides.
+    """
+    height, width, _ = pixels.shape
+    wide = np.empty((height, width, 4), np.uint8)
+    by_planes = pixels
+    at: U8 = wide
+    if pixels.strides[1:] == (3, 1) and width > 1:
+        told = dict(pixels.__array_interface__)
+        told |= {"typestr": "<u4", "shape": (height, width - 1), "strides": (pixels.strides[0], 3)}
+        wide.view("<u4")[:, :-1, 0] = np.asarray(_Told(told, pixels))
+        by_planes, at = pixels[:, -1:], wide[:, -1:]
+    for plane in range(3):
+        at[:, :, plane] = by_planes[:, :, plane]
+    return wide
+
+
+class _Told:
+    """Memory as ``__array_interface__`` tells it, and what it belongs to."""
+
+    def __init__(self, told: dict[str, Any], owner: U8) -> None:
+        self.__array_interface__ = told
+        self.owner = owner
 
 
 def _widened(values: U8, width: int, channels: int) -> U8:

@@ -30,7 +30,7 @@ _PILLOW_FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-_MODES = {1: "L", 4: "CMYK"}  # any mode of four independent bytes: Pillow maps it without a copy
+_MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # any mode of four independent bytes: Pillow maps it without a copy
 
 
 class CpuKernel:

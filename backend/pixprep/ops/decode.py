@@ -1,6 +1,8 @@
-"""The first op of every pipeline."""
+"""The first op of every pipeline: ``decode``, or ``pixels`` where nothing is encoded."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Op
@@ -51,4 +53,39 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
 
     def infer(self) -> ImageSpec:
         """The spec of the decoded image: any size."""
+        return ImageSpec(color=self.color)
+
+
+class Pixels(Op, frozen=True, tag="pixels", kw_only=True):
+    """Take images that are pixels already, in place of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
+
+    A gray image is [height, width, 1] or, in Python, [height, width]. From Triton's clients they come as UINT8 tensors
+    [n, height, width, channels], of one size in a request. In Python they are arrays of NumPy, PyTorch, CuPy or others
+    that NumPy or CuPy reads without a copy, with any strides. The arrays are read, and never written to. Of RGB and BGR
+    pixels that are resized, what the resize reads is copied once; gray ones, and images that are only cropped, are not.
+    Nothing is known of an EXIF orientation: who decodes turns the image upright.
+
+    Args:
+        color: order of the channels from here on, as in ``decode``.
+        given: order of the channels of the arrays that come, where that is another: OpenCV and most cameras give
+            ``bgr``.
+    """
+
+    color: Color = "rgb"
+    given: Literal["rgb", "bgr"] | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if self.only is not None:
+            raise PipelineError('"only": both sides take the same pixels: leave it out')
+        if self.given is not None and self.color == "gray":
+            raise PipelineError('"given" is an order of three channels, and with "color": "gray" there is one')
+
+    @property
+    def order(self) -> Color:
+        """Of the channels of the arrays that come."""
+        return self.given or self.color
+
+    def infer(self) -> ImageSpec:
+        """The spec of the image: any size."""
         return ImageSpec(color=self.color)

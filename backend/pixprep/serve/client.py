@@ -14,9 +14,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders.cpu import sample_jpeg
-from pixprep.errors import PixprepError, SetupError
+from pixprep.decoders.cpu import pixels_of, sample_jpeg
+from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.files import expand, read
+from pixprep.spec import Color
+from pixprep.triton.config import PIXELS
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
@@ -42,11 +44,34 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInput:
-    """How a model takes encoded images."""
+    """How a model takes images.
+
+    Attributes:
+        pixels: the order of the channels, where it takes no encoded images but their pixels.
+    """
 
     name: str
     datatype: Literal["BYTES", "UINT8"]
     max_batch_size: int
+    pixels: Color | None = None
+
+    def array(self, encoded: Sequence[bytes]) -> npt.NDArray[Any]:
+        """Images as the tensor of one request.
+
+        Raises:
+            RequestError: a photo that has to be decoded for it is refused, or their sizes differ.
+        """
+        if self.pixels:
+            try:
+                frames = [pixels_of(image, self.pixels) for image in encoded]
+            except ImageError as error:
+                raise RequestError(str(error), is_refusal=True) from None
+            if len({frame.shape for frame in frames}) > 1:
+                raise RequestError("the pixels of one request have one size: send one image a request", is_refusal=True)
+            return np.stack(frames)
+        if self.datatype == "BYTES":
+            return np.array([[image] for image in encoded], dtype=np.object_)
+        return np.stack([np.frombuffer(image, np.uint8) for image in encoded])
 
 
 @dataclass(frozen=True)
@@ -145,7 +170,7 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
     """
     if not 1 <= batch <= model_input.max_batch_size:
         raise PixprepError(f'batch {batch}: model "{model}" takes 1 to {model_input.max_batch_size} images a request')
-    if batch > 1 and model_input.datatype == "UINT8":
+    if batch > 1 and model_input.datatype == "UINT8" and not model_input.pixels:
         raise PixprepError(
             f'batch {batch}: model "{model}" takes UINT8, whose rows must be equally long: '
             "send one image a request, or make its input BYTES"
@@ -258,7 +283,7 @@ class Triton:
         return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
-        """The input of the model that takes encoded images: BYTES [1] or UINT8 [-1].
+        """The input of the model that takes encoded images, BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3].
 
         Raises:
             SetupError: no such model.
@@ -276,7 +301,22 @@ class Triton:
             name=entry["name"],
             datatype="BYTES" if data_type == "TYPE_STRING" else "UINT8",
             max_batch_size=int(config.get("max_batch_size", 0)),
+            pixels=self._order(model) if len(dims) == 3 else None,
         )
+
+    def _order(self, model: str) -> Color:
+        """The channels of the pixels that a model takes, or the first step of an ensemble; ``rgb`` if it does not say.
+
+        Its ``config.pbtxt`` says it, where `pixprep build` wrote that.
+        """
+        config = self.config(model)
+        if int(config["input"][0]["dims"][2]) == 1:
+            return "gray"
+        for step in config.get("ensemble_scheduling", {}).get("step", []):
+            if config["input"][0]["name"] in step["input_map"].values():
+                return self._order(step["model_name"])
+        is_bgr = config.get("parameters", {}).get(PIXELS, {}).get("string_value") == "bgr"
+        return "bgr" if is_bgr else "rgb"
 
     def scores(self, model: str) -> list[str]:
         """The outputs of a model with one score a class: those that have labels.
@@ -348,10 +388,7 @@ class Triton:
             RequestError: the server says no, or nothing within the time limit.
             SetupError: the server has gone.
         """
-        if model_input.datatype == "BYTES":
-            array: npt.NDArray[Any] = np.array([[image] for image in encoded], dtype=np.object_)
-        else:
-            array = np.stack([np.frombuffer(image, np.uint8) for image in encoded])
+        array = model_input.array(encoded)
         tensor = self._module.InferInput(model_input.name, array.shape, model_input.datatype)
         tensor.set_data_from_numpy(array)
         scores = self.scores(model) if classes else []
@@ -393,9 +430,11 @@ def _ms(parts: dict[str, Any], *names: str) -> float:
 
 
 def _takes_images(config: dict[str, Any]) -> bool:
-    """Whether a model takes encoded images, and nothing else: BYTES [1], or UINT8 [-1]."""
+    """Whether a model takes images, and nothing else: encoded BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3]."""
     inputs = [(entry["data_type"], [int(dim) for dim in entry["dims"]]) for entry in config["input"]]
-    return inputs in ([("TYPE_STRING", [1])], [("TYPE_UINT8", [-1])])
+    (data_type, dims), *others = inputs
+    is_pixels = data_type == "TYPE_UINT8" and len(dims) == 3 and dims[2] in (1, 3)
+    return not others and (is_pixels or (data_type, dims) in (("TYPE_STRING", [1]), ("TYPE_UINT8", [-1])))
 
 
 def _message(error: Exception) -> str:

@@ -22,12 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve.client import Protocol, Triton, check_batch
+from pixprep.serve.client import ModelInput, Protocol, Triton, check_batch
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
@@ -158,7 +158,7 @@ def _command(
     check_batch(batch, model, model_input)
     program, environment = find_perf_analyzer(folder)
     input_json = folder / "input.json"
-    write_input_json(images, input_json, input_name=model_input.name, datatype=model_input.datatype)
+    write_input_json(images, input_json, model_input)
     shared = _shared_memory_flags(triton.infer(model, model_input, images[:1]), batch) if shared_memory else []
     command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
     return [*command, "--input-data", str(input_json), *shared], environment
@@ -192,23 +192,23 @@ def _window_flags(seconds: float) -> list[str]:
     return ["-p", str(window_ms), "-r", str(_WINDOWS), "-s", "1000000"]
 
 
-def write_input_json(
-    images: Sequence[bytes], path: Path, *, input_name: str, datatype: Literal["BYTES", "UINT8"] = "BYTES"
-) -> None:
+def write_input_json(images: Sequence[bytes], path: Path, model_input: ModelInput) -> None:
     """Write images as perf_analyzer's ``--input-data``: one step an image, its bytes in base64.
 
-    An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone.
+    An element of a BYTES tensor begins with its length, 4 bytes little-endian; a UINT8 tensor is the bytes alone, or
+    those of its pixels.
+
+    Raises:
+        PixprepError: a photo that has to be decoded for it is refused.
     """
 
     def entry(image: bytes) -> dict[str, object]:
-        is_bytes = datatype == "BYTES"
-        content = struct.pack("<I", len(image)) + image if is_bytes else image
-        return {
-            "content": {"b64": base64.b64encode(content).decode("ascii")},
-            "shape": [1 if is_bytes else len(image)],
-        }
+        array = model_input.array([image])[0]
+        is_bytes = model_input.datatype == "BYTES"
+        content = struct.pack("<I", len(image)) + image if is_bytes else array.tobytes()
+        return {"content": {"b64": base64.b64encode(content).decode("ascii")}, "shape": list(array.shape)}
 
-    path.write_text(json.dumps({"data": [{input_name: entry(image)} for image in images]}), encoding="ascii")
+    path.write_text(json.dumps({"data": [{model_input.name: entry(image)} for image in images]}), encoding="ascii")
 
 
 def find_perf_analyzer(folder: Path, *, search: str | None = None) -> tuple[str, dict[str, str]]:

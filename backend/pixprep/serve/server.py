@@ -23,10 +23,12 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import prod
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import cuda_pool
 from pixprep.serve.failure import failure, still_loading
@@ -45,6 +47,7 @@ _logger = logging.getLogger(__name__)
 # Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
 _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 # What lets a client write files or load code on this machine.
+_SIDE = 64  # of a sample
 _ADMIN = "model-repository,logging,trace"
 _SHARED_MEMORY = "shared-memory"
 _KEY_HEADER = "admin-key"
@@ -52,6 +55,13 @@ _ENSEMBLE = re.compile(r'^\s*platform:\s*"ensemble"', re.MULTILINE)
 GRACE_S = 10.0
 _END_S = 3.0
 """Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
+
+
+class Sample(NamedTuple):
+    """The body of a request over HTTP, and how much of it is JSON."""
+
+    body: bytes
+    header_bytes: int
 
 
 class Server:
@@ -132,7 +142,7 @@ class Server:
 
     @property
     def pipeline_models(self) -> list[str]:
-        """The models that have a pipeline: they take an encoded image as their only input."""
+        """The models that have a pipeline: they take an image as their only input."""
         return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
 
     @property
@@ -148,8 +158,9 @@ class Server:
 
     @property
     def curls(self) -> list[str]:
-        """The command lines to try, of each model to try."""
-        return [curl_line(self.http_url, model) for model in self.models_to_try]
+        """The command lines to try, of each model to try; pixels have a shape, which no such line says."""
+        files = [model for model in self.models_to_try if not self.sample(model).header_bytes]
+        return [curl_line(self.http_url, model) for model in files]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -411,17 +422,28 @@ class Server:
         """Whether Triton answers over HTTP."""
         return self._ask("GET", "/v2/health/live", timeout_s=timeout_s)[0] == 200
 
-    def infer(self, model: str, encoded: bytes, *, timeout_s: float) -> int:
-        """Send one image to a model whose only input it is; the HTTP status, 0 if there was no answer in time.
+    def sample(self, model: str) -> Sample:
+        """A small image as a model takes it whose only input it is: a JPEG, or its pixels."""
+        taken = self.config(model).get("input", [{}])[0]
+        dims = [_SIDE if int(dim) == -1 else int(dim) for dim in taken.get("dims", [])]
+        if len(dims) < 3:
+            return Sample(sample_jpeg(_SIDE, _SIDE), 0)
+        body = bytes(prod(dims))
+        told = {"name": taken["name"], "shape": [1, *dims], "datatype": "UINT8"}
+        header = json.dumps({"inputs": [{**told, "parameters": {"binary_data_size": len(body)}}]}).encode()
+        return Sample(header + body, len(header))
+
+    def infer(self, model: str, sample: Sample, *, timeout_s: float) -> int:
+        """Send a ``sample`` to a model; the HTTP status, 0 if there was no answer in time.
 
         The backend knows it for no client's.
         """
         headers = {
-            "Inference-Header-Content-Length": "0",
+            "Inference-Header-Content-Length": str(sample.header_bytes),
             "Content-Type": "application/octet-stream",
             probe.HEADER: self._probe,
         }
-        return self._ask("POST", f"/v2/models/{quote(model)}/infer", encoded, headers, timeout_s=timeout_s)[0]
+        return self._ask("POST", f"/v2/models/{quote(model)}/infer", sample.body, headers, timeout_s=timeout_s)[0]
 
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import PixprepError
 from pixprep.repository import Problem
-from pixprep.serve.server import Server
+from pixprep.serve.server import Sample, Server
 from pixprep.serve.snapshot import Edition, Signature
 from pixprep.serve.stubs import Stub, stubs
 from pixprep.triton.config import count_instances
@@ -292,7 +291,7 @@ class _Model:
         self._logger = logging.LoggerAdapter(_logger, {"model": name})
         self._server = server
         self._versions = versions
-        self._image = sample_jpeg(64, 64) if is_probed else None
+        self._image = server.sample(name) if is_probed else None
         self._give_up = give_up
         self._lock = Lock()  # held while it is looked at or loaded
         self._count = 0
@@ -374,7 +373,7 @@ class _Model:
     def _running(self) -> int:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
-    def _is_silent(self, image: bytes) -> bool:
+    def _is_silent(self, image: Sample) -> bool:
         """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
         before = sum(stub.cpu_s for stub in self._stubs)
         status = self._server.infer(self.name, image, timeout_s=PROBE_S)

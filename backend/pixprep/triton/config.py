@@ -25,6 +25,8 @@ Config = dict[str, Any]
 PIPELINE_FILE = "pipeline.json"
 DEFAULT_MAX_BATCH_SIZE = 64
 INPUT_NAME, STATUS_NAME = "image", "status"
+PIXELS = "pixels"
+"""The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
 TRITON_TYPES: dict[DType, str] = {
     "float32": "TYPE_FP32",
     "float16": "TYPE_FP16",
@@ -38,7 +40,7 @@ _CHOICES = {
     "outputs": ("gpu", "cpu"),
     "odd_range": ("refused", "meant"),
 }
-_PARAMETERS = (*_CHOICES, "accept_base64", "damage", "threads", "max_request_bytes", *_LIMITS)
+_PARAMETERS = (*_CHOICES, PIXELS, "accept_base64", "damage", "threads", "max_request_bytes", *_LIMITS)
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _MOST_THREADS, _MOST = 1024, 999_999_999
 
@@ -132,13 +134,17 @@ def _number(given: Mapping[str, str], key: str, default: int) -> int:
     return int(text)
 
 
-def inputs(config: Mapping[str, Any]) -> list[Config]:
+def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     """The input that a model of this configuration has: the one that is written, made complete, or BYTES ``image``.
 
+    Where the pipeline takes pixels, it is UINT8 [-1, -1, channels].
+
     Raises:
-        PipelineError: what is written cannot hold encoded images.
+        PipelineError: what is written cannot hold encoded images, or pixels.
     """
     written = config.get("input", [])
+    if pipeline.plan.takes:
+        return [_frames(written, 1 if pipeline.plan.is_gray else 3)]
     if not written:
         return [{"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}]
     if len(written) > 1:
@@ -153,6 +159,23 @@ def inputs(config: Mapping[str, Any]) -> list[Config]:
         f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold encoded images: '
         "write TYPE_STRING with dims [ 1 ], or TYPE_UINT8 with dims [ -1 ]"
     )
+
+
+def _frames(written: Sequence[Config], channels: int) -> Config:
+    """The input of pixels; its height and width may be written as one size, and else differ between requests.
+
+    Without ``allow_ragged_batch`` requests of different sizes would never share a batch.
+    """
+    entry: Config = {"name": INPUT_NAME, "data_type": "TYPE_UINT8", "dims": [-1, -1, channels]}
+    entry = written[0] if written else entry
+    dims = [int(dim) for dim in entry.get("dims", [])]
+    is_sized = len(dims) == 3 and dims[2] == channels and all(dim == -1 or dim > 0 for dim in dims[:2])
+    if len(written) > 1 or entry.get("data_type") != "TYPE_UINT8" or not is_sized:
+        raise PipelineError(
+            f'config.pbtxt: input "{entry.get("name")}": {entry.get("data_type")} {dims} cannot hold the pixels that '
+            f"the pipeline takes: write TYPE_UINT8 with dims [ -1, -1, {channels} ], and no other input"
+        )
+    return {**entry, "allow_ragged_batch": True} if -1 in dims else entry
 
 
 def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
@@ -203,9 +226,11 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     full = {
         **config,
         "max_batch_size": max_batch_size,
-        "input": inputs(config),
+        "input": inputs(config, pipeline),
         "output": outputs(config, pipeline),
     }
+    if pipeline.plan.takes:
+        full["parameters"] = {**config.get("parameters", {}), PIXELS: {"string_value": pipeline.plan.takes}}
     if "sequence_batching" not in config:
         full.setdefault("dynamic_batching", {})
     return full

@@ -107,7 +107,7 @@ class TritonPythonModel:
         if pipeline.left_out:
             pb_utils.Logger.log_info(f"{args['model_name']}: {pipeline.left_out}")
         model_config.outputs(config, pipeline)
-        (self._input,) = (entry["name"] for entry in model_config.inputs(config))
+        (self._input,) = (entry["name"] for entry in model_config.inputs(config, pipeline))
         if model_config.is_stalling(config):
             pb_utils.Logger.log_warn(
                 f"{args['model_name']}: a queue policy and one instance: Triton 2.51 then leaves requests waiting for "
@@ -121,6 +121,7 @@ class TritonPythonModel:
         self._max_request_bytes = options.max_request_bytes
         self._max_image_bytes = options.limits.max_image_bytes
         self._accepts_base64 = options.accept_base64
+        self._takes_pixels = pipeline.plan.takes is not None
         self._outputs = tuple(pipeline.outputs)
         is_on_gpu = args["model_instance_kind"] == "GPU"
         # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
@@ -155,7 +156,7 @@ class TritonPythonModel:
         encoded: list[Any] = []
         for request in requests:
             images = self._images(request)
-            n_bytes = sum(map(len, images))
+            n_bytes = sum(map(_n_bytes, images))
             refusal = "" if images else "[EMPTY] the request has no image"
             if n_bytes > self._max_request_bytes:
                 refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
@@ -169,8 +170,11 @@ class TritonPythonModel:
         return parts, encoded
 
     def _images(self, request: Any) -> list[Any]:
-        """The encoded images of a request: the elements of a BYTES input, views of the rows of a UINT8 one."""
-        array = pb_utils.get_input_tensor_by_name(request, self._input).as_numpy()
+        """The images of a request: the elements of a BYTES input, or views of a UINT8 one."""
+        tensor = pb_utils.get_input_tensor_by_name(request, self._input)
+        if self._takes_pixels:
+            return self._engine.split(tensor.as_numpy() if tensor.is_cpu() else tensor)
+        array = tensor.as_numpy()
         if array.dtype == np.uint8:
             images = [row.data for row in array] if array.size else []
         else:
@@ -193,7 +197,7 @@ class TritonPythonModel:
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
         if clients:
-            self._metrics.record(sum(len(encoded[index]) for index in clients), batch, clients)
+            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, clients)
         return batch
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:
@@ -226,6 +230,12 @@ class TritonPythonModel:
         self._watchdog.close()
         self._metrics.close()
         self._engine.close()
+
+
+def _n_bytes(image: Any) -> int:
+    """Of an encoded image, or of an array of pixels."""
+    n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
+    return n_bytes
 
 
 def _message(bad: list[tuple[int, ImageError]], count: int) -> str:

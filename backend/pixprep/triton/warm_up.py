@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.engine import Engine
 from pixprep.pipeline import MAX_OUTPUT_BYTES
 
+_SIZE = (375, 500)
 LEAST = 16
 """Images: on a GPU a chunk has 8, and there are two lanes. On the CPU they take 40 ms of one core."""
 
 
 def warm_up(engine: Engine) -> None:
-    """Decode and transform a generated photo-sized JPEG on every thread of the engine."""
+    """Decode and transform a generated photo-sized JPEG, or as many pixels, on every thread of the engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
-    engine.run_batch([sample_jpeg(375, 500)] * min(max(2 * engine.lanes, LEAST), most))
+    plan = engine.plan
+    image = sample_jpeg(*_SIZE) if plan.takes is None else np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
+    engine.run_batch([image] * min(max(2 * engine.lanes, LEAST), most))

@@ -36,6 +36,8 @@ def verify(
 ) -> Certificate:
     """Run a pipeline and the original libraries on images, on the CPU, and compare.
 
+    A pipeline that takes pixels is verified as the one that decodes in its place.
+
     Args:
         pipeline: what to verify.
         images: files, or names and encoded bytes.
@@ -49,7 +51,7 @@ def verify(
         PipelineError: its decode has ``"reduced": true``.
         PixprepError: a file cannot be read, or no image was compared.
     """
-    pipeline = pipeline.for_serving()
+    pipeline = pipeline.for_serving().for_files()
     decode = pipeline.ops[0]
     assert isinstance(decode, ops.Decode)
     if decode.reduced:

@@ -2,7 +2,8 @@
 
 A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample is a dict; these keys have a meaning:
 
-``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``)
+``image``   the encoded image: bytes, a memoryview, or a ``pathlib.Path`` (see ``read_image``); or an array of its
+            pixels, for a pipeline that begins with ``pixels``
 ``name``    text for messages
 ``label``   a whole number, from 0 where the source knows its classes
 ``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends

@@ -56,7 +56,8 @@ def rows(items: Any, *, image: _Key = "image", classes: Sequence[str] = (), tag:
     """Take the rows of a sequence as samples.
 
     A row is a mapping or a tuple. Its image is encoded: bytes, a path, or what Hugging Face stores, ``{"bytes": …,
-    "path": …}``. A Hugging Face dataset is asked not to decode its images, and its classes are taken over.
+    "path": …}``; or, for a pipeline that begins with ``pixels``, an array, a PyTorch tensor or a Pillow image.
+    A Hugging Face dataset is asked not to decode its images, and its classes are taken over.
 
     >>> mnist = rows(datasets.load_dataset("mnist", split="train"), label="label")       # doctest: +SKIP
     >>> pets = rows(torchvision.datasets.ImageFolder("pets").samples, image=0, label=1)   # doctest: +SKIP
@@ -87,7 +88,7 @@ def rows(items: Any, *, image: _Key = "image", classes: Sequence[str] = (), tag:
 
 
 def _encoded(value: Any, name: str) -> tuple[Any, str]:
-    """An encoded image, and its path where it has one."""
+    """An encoded image, and its path where it has one; or an array, which the Loader checks."""
     if isinstance(value, Mapping) and {"bytes", "path"} & set(value):
         path = value.get("path")
         if value.get("bytes") is not None:
@@ -96,6 +97,8 @@ def _encoded(value: Any, name: str) -> tuple[Any, str]:
     if isinstance(value, str | Path):
         return Path(value), str(value)
     if isinstance(value, bytes | bytearray | memoryview):
+        return value, ""
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return value, ""
     hint = "give the encoded bytes or a path, so that pixprep decodes it"
     raise ImageError("BAD_RECORD", f"{name}: its image is {_kind(value)}: {hint}")
