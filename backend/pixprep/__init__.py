@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Contrast as contrast
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
+    from pixprep.ops import DecodeVideo as decode_video
     from pixprep.ops import Flip as flip
     from pixprep.ops import Letterbox as letterbox
     from pixprep.ops import Normalize as normalize

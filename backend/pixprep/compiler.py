@@ -253,6 +253,11 @@ def whole_plan(
     first: ops.FirstOp, outputs: Mapping[str, OutputPlan], annotations: Mapping[str, AnnotationPlan]
 ) -> Plan:
     """The plan of a pipeline, whose outputs have theirs."""
+    if isinstance(first, ops.DecodeVideo):
+        count = first.frames if first.sample == "random" else 1
+        drawn = draw.ClipFrames(key=first.name or "decode_video#0", count=count) if first.is_random else None
+        clip = plan.ClipPlan(first.sampling, drawn, first.apply_rotation)
+        return Plan(is_gray=first.color == "gray", clip=clip, outputs=outputs, annotations=annotations)
     if isinstance(first, ops.Pixels):
         return Plan(is_gray=first.color == "gray", takes=first.order, outputs=outputs, annotations=annotations)
     return Plan(

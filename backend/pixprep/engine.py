@@ -157,7 +157,7 @@ class Engine:
         self._device = device_for(device, threads=threads)
         self._decoder = self._device.decoder(self.plan, limits or Limits(), damage=damage, codec=decoder)
         self._kernels = {
-            name: self._device.kernel(output)
+            name: self._device.kernel(output.frame)
             for name, output in self.plan.outputs.items()
             if isinstance(output, TensorPlan)
         }
@@ -309,12 +309,27 @@ class Engine:
             case TransformPlan():
                 for index, image in images.items():
                     array[index] = image.placed.placements[name].transform
+            case TensorPlan() if self.plan.clip is not None:
+                for index, clip in images.items():
+                    self._write_clip(name, clip, array[index])
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
                 self._kernels[name].run(pixels, placements, array, [*images])
             case _ as never:
                 unreachable(never)
+
+    def _write_clip(self, name: str, clip: Decoded, array: Array) -> None:
+        """The tensor of one clip: its frames share a placement."""
+        spec = self.plan.outputs[name].spec
+        places = range(len(clip.pixels))
+        placements = [clip.placed.placements[name]] * len(places)
+        if spec.layout != "cthw":
+            self._kernels[name].run(clip.pixels, placements, array, places)
+            return
+        frames = self._device.empty((spec.shape[1], spec.shape[0], *spec.shape[2:]), spec.dtype)
+        self._kernels[name].run(clip.pixels, placements, frames, places)
+        array[...] = frames.swapaxes(0, 1)
 
     def split(self, pixels: Any) -> list[Array]:
         """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views."""

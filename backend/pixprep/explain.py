@@ -8,7 +8,19 @@ from pixprep import draw
 from pixprep.compiler import Lowered, lower
 from pixprep.draw import RandomStep
 from pixprep.errors import ImageError, unreachable
-from pixprep.ops import Boxes, Decode, Normalize, OriginalSize, Pixels, Points, Tensor, Transform, is_on, op_name
+from pixprep.ops import (
+    Boxes,
+    Decode,
+    DecodeVideo,
+    Normalize,
+    OriginalSize,
+    Pixels,
+    Points,
+    Tensor,
+    Transform,
+    is_on,
+    op_name,
+)
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
 from pixprep.plan import (
@@ -121,13 +133,17 @@ def _plus(offset: float) -> str:
 def op_words(pipeline: Pipeline) -> list[str]:
     """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
-    assert isinstance(first, Decode | Pixels)
+    assert isinstance(first, Decode | DecodeVideo | Pixels)
     words = []
     for op, image in zip(pipeline.ops, pipeline.images, strict=True):
         match op:
             case Decode():
                 upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
                 words.append(f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}")
+            case DecodeVideo():
+                color = op.color if op.color == "gray" else op.color.upper()
+                turned = ", turned as the container says" if op.apply_rotation else ""
+                words.append(f"decode {op.sampling} to {color}{turned}")
             case Pixels():
                 words.append(_taken(op.order))
             case Tensor():

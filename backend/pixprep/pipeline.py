@@ -20,6 +20,7 @@ from pixprep.ops import (
     CenterCrop,
     Crop,
     Decode,
+    DecodeVideo,
     Letterbox,
     Op,
     OutputOp,
@@ -37,7 +38,7 @@ from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan
 from pixprep.spec import ImageSpec, Side, TensorSpec
 
 SIDES: tuple[Side, ...] = ("serving", "training")
-FIRST = (Decode, Pixels)
+FIRST = (Decode, DecodeVideo, Pixels)
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""

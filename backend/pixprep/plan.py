@@ -11,7 +11,7 @@ This module has one job, the plan, and is long because geometry, placement and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import ceil, floor, inf
 from types import MappingProxyType
@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from pixprep import draw, levels
 from pixprep.augment import Augment
-from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
+from pixprep.draw import EXAMPLE, F64, ClipFrames, Numbers, RandomStep, Words, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.levels import LevelStep, Take
 from pixprep.profiles import PROFILES, Method
+from pixprep.sampling import Sampling
 from pixprep.spec import Alpha, BoxFormat, Chroma, Color, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
 
 MAX_RESIZED_PIXELS = 1 << 28
@@ -310,7 +311,7 @@ class Drawing:
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep | Augment, rows: _Span, columns: _Span) -> Words:
+    def words(self, step: RandomStep | Augment | ClipFrames, rows: _Span, columns: _Span) -> Words:
         """What a step gets, whose canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
@@ -571,9 +572,10 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """How one image becomes one tensor.
+    """How one image becomes one tensor, or each frame of a clip its part of one.
 
     Attributes:
+        spec: of the tensor.
         geometry: where each pixel looks.
         fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
         channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
@@ -606,6 +608,16 @@ class TensorPlan:
                     f"normalize: black and white differ by {difference:.2g} in {dtype}, so that every pixel would "
                     'become the same value: choose a larger "scale", or a smaller "mean" or "std"'
                 )
+
+    @property
+    def frame(self) -> TensorPlan:
+        """The plan of one frame; of an image, the plan itself."""
+        layout = self.spec.layout
+        assert layout is not None
+        if "t" not in layout:
+            return self
+        shape = tuple(size for axis, size in zip(layout, self.spec.shape, strict=True) if axis != "t")
+        return replace(self, spec=replace(self.spec, shape=shape, layout="hwc" if layout == "thwc" else "chw"))
 
     @property
     def is_real(self) -> bool:
@@ -700,11 +712,27 @@ Raises:
 """
 
 
+@dataclass(frozen=True)
+class ClipPlan:
+    """Which frames of a clip are decoded, and how.
+
+    Attributes:
+        sampling: which.
+        drawn: the numbers that choose them; None: nothing is drawn.
+        apply_rotation: turn them as the container says.
+    """
+
+    sampling: Sampling
+    drawn: ClipFrames | None
+    apply_rotation: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A compiled pipeline.
 
     Attributes:
+        clip: of clips their frames; None: images come.
         is_gray: decode to one channel; else to RGB.
         takes: the order of the channels of the pixels that come, which nothing decodes; None: encoded images come.
         apply_exif_orientation: turn the image upright.
@@ -714,6 +742,7 @@ class Plan:
     """
 
     is_gray: bool
+    clip: ClipPlan | None = None
     takes: Color | None = None
     apply_exif_orientation: bool = False
     chroma: Chroma = "fancy"
@@ -724,9 +753,11 @@ class Plan:
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep | Augment, ...]:
+    def random_steps(self) -> tuple[RandomStep | Augment | ClipFrames, ...]:
         """The steps that differ from image to image, each once."""
-        return tuple({step.key: step for each in self._geometries for step in each.random_steps}.values())
+        steps = {step.key: step for each in self._geometries for step in each.random_steps}
+        first = (self.clip.drawn,) if self.clip is not None and self.clip.drawn is not None else ()
+        return (*first, *steps.values())
 
     @property
     def is_random(self) -> bool:
@@ -799,6 +830,8 @@ class Plan:
         return lambda height, width: self._place(height, width, Drawing(numbers, boxes))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
+        if self.clip is not None and self.clip.drawn is not None:
+            drawing.words(self.clip.drawn, _Span(height), _Span(width))
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
         for geometry, (names, has_tensor) in self._geometries.items():

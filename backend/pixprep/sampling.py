@@ -33,6 +33,23 @@ class Sampling:
     start: Start = "first"
     repeats: bool = False
 
+    def __str__(self) -> str:
+        which = {
+            "uniform": "from the first to the last, equally far apart",
+            "segments": "one of each equal part at random",
+            "step": "one after the other" if self.by == 1 else f"every {self.by}th",
+            "fps": f"at {float(self.by):g} a second",
+        }[self.rule]
+        begin = {"first": "", "middle": ", from the middle", "random": ", from a random one on"}[self.start]
+        return f"{self.frames} frames, {which}{begin}"
+
+    @property
+    def least(self) -> int:
+        """Frames of a clip of 25 a second that has enough of them."""
+        if self.rule == "step":
+            return int((self.frames - 1) * self.by) + 1
+        return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
+
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = ()) -> list[int]:
         """The wanted frames, rising; some more than once where the clip has too few.
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from clips import CODECS, clip, number, pixels
-from pixprep.decoders import video
+from pixprep.decoders import Limits, video
 from pixprep.errors import ImageError
 from pixprep.sampling import Sampling
 
 av = pytest.importorskip("av")
 av.logging.set_level(None)
-LIMITS = video.ClipLimits()
+LIMITS = Limits()
 COUNT = 70
 made = cache(clip)
 
@@ -126,17 +126,16 @@ def test_a_clip_that_ends_early_is_refused(name, share):
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        ({"max_clip_bytes": 1000}, "TOO_LARGE_BYTES"),
+        ({"max_image_bytes": 1000}, "TOO_LARGE_BYTES"),
         ({"max_clip_s": 2}, "TOO_MANY_PIXELS"),
         ({"max_clip_frames": 60}, "TOO_MANY_PIXELS"),
         ({"max_clip_pixels": 8 * 96 * 160}, "TOO_MANY_PIXELS"),
         ({"max_side": 100}, "BAD_DIMENSIONS"),
         ({"max_decode_s": 0}, "TOO_MANY_PIXELS"),
-        ({"containers": ("mkv",)}, "UNSUPPORTED"),
     ],
 )
 def test_what_is_over_a_limit_is_refused_by_its_name(limit, reason):
-    error = refused(made("h264.mp4"), video.ClipLimits(**limit))
+    error = refused(made("h264.mp4"), Limits(**limit))
     assert error.reason == reason
     assert next(iter(limit)) in error.detail
 

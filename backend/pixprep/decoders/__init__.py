@@ -86,6 +86,10 @@ class Limits:
             about 10.
         max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded; of an AVIF or HEIC, its still
             picture.
+        max_clip_s: of a clip, from its first frame to its last, in seconds.
+        max_clip_frames: in the file of a clip, wanted or not.
+        max_clip_pixels: height x width x the frames that are wanted.
+        max_decode_s: for the decode of a clip, looked at after every packet.
         max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
             image over it goes alone. A GPU has a budget of bytes of its own.
     """
@@ -97,6 +101,10 @@ class Limits:
     max_expansion: int = 0
     max_scans: int = 100
     max_frames: int = 0
+    max_clip_s: int = 600
+    max_clip_frames: int = 50_000
+    max_clip_pixels: int = 500_000_000
+    max_decode_s: int = 60
     max_pixels_in_flight: int = 256_000_000
 
     def check_bytes(self, n_bytes: int) -> None:
@@ -161,3 +169,6 @@ class Decoder(Protocol):
 
     def trim(self) -> None:
         """Give memory back that is kept for the next images; any thread may ask for it."""
+
+    def close(self) -> None:
+        """End its threads, if it has any; nothing can be decoded any more."""

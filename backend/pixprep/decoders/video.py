@@ -22,6 +22,7 @@ import av.error
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.decoders import Encoded, Limits
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
@@ -43,29 +44,6 @@ _OPTIONS = {
     "codec_whitelist": ",".join((*CODECS, "av1")),
     "max_streams": str(_MOST_STREAMS),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClipLimits:
-    """What is refused before anything is decoded; each is a parameter of the Triton model too.
-
-    Attributes:
-        containers: which may come.
-        max_clip_bytes: of one encoded clip.
-        max_clip_s: from its first frame to its last, in seconds.
-        max_clip_frames: in the file, wanted or not.
-        max_clip_pixels: height x width x wanted frames.
-        max_side: of a frame, in pixels.
-        max_decode_s: of the decode, in seconds; looked at after every packet.
-    """
-
-    containers: tuple[Container, ...] = ("mp4", "mkv", "avi")
-    max_clip_bytes: int = 200 << 20
-    max_clip_s: int = 600
-    max_clip_frames: int = 50_000
-    max_clip_pixels: int = 500_000_000
-    max_side: int = 8192
-    max_decode_s: int = 60
 
 
 class Clip(NamedTuple):
@@ -197,9 +175,9 @@ class _Deadline:
 
 
 def decode(
-    encoded: bytes | bytearray | memoryview,
+    encoded: Encoded,
     choose: Choose,
-    limits: ClipLimits,
+    limits: Limits,
     *,
     is_gray: bool = False,
     apply_rotation: bool = True,
@@ -219,18 +197,8 @@ def decode(
             CORRUPT, or what ``choose`` raises.
     """
     data = memoryview(encoded).cast("B")
-    if not len(data):
-        raise ImageError("EMPTY", "no bytes")
-    if len(data) > limits.max_clip_bytes:
-        raise ImageError(
-            "TOO_LARGE_BYTES",
-            f"{len(data):,} bytes; the limit is {limits.max_clip_bytes:,} (parameter max_clip_bytes)",
-        )
+    limits.check_bytes(len(data))
     kind = container(data)
-    if kind not in limits.containers:
-        raise ImageError(
-            "UNSUPPORTED", f"a clip in {kind}; only {', '.join(limits.containers)} may come here (parameter containers)"
-        )
     check_whole(kind, data)
     deadline = _Deadline(monotonic() + limits.max_decode_s, limits.max_decode_s)
     try:
@@ -247,7 +215,7 @@ def decode(
 class _Reader:
     """One open file."""
 
-    def __init__(self, file: Any, kind: Container, limits: ClipLimits, deadline: _Deadline) -> None:
+    def __init__(self, file: Any, kind: Container, limits: Limits, deadline: _Deadline) -> None:
         self._file = file
         self._limits = limits
         self._deadline = deadline
@@ -260,7 +228,7 @@ class _Reader:
         if self._codec is None or self._codec.name not in CODECS:
             names = ", ".join(dict.fromkeys(CODECS.values()))
             raise ImageError("UNSUPPORTED", f"a video codec that pixprep does not decode; it decodes {names}")
-        self._check_size(self._codec.height, self._codec.width)
+        self._limits.check_size(self._codec.height, self._codec.width)
         self._codec.thread_count = 1  # a lane decodes a clip of its own
         self._codec.options = {"err_detect": "explode"}
         self._packets = self._read()
@@ -272,38 +240,51 @@ class _Reader:
 
     def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool) -> Clip:
         """See ``decode``."""
-        if not self._is_stamped:
-            count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
-            rate = self._stream.average_rate or Fraction(25)
-            times = [index / rate for index in range(count)]
-        else:
-            unit = self._stream.time_base
-            stamps = sorted(packet.pts for packet in self._packets if not packet.is_discard)
-            times = [(stamp - stamps[0]) * unit for stamp in stamps]
-        if not times:
-            raise ImageError("CORRUPT", "no frame of the clip can be decoded")
-        self._check_times(times)
-        indices = list(choose(Frames(times, self._codec.height, self._codec.width)))
+        height, width, turn = self._first()
+        turn = turn if apply_rotation else 0
+        times, stamps = self._times()
+        length = times[-1] - times[0]
+        if length > self._limits.max_clip_s:
+            most = self._limits.max_clip_s
+            raise ImageError("TOO_MANY_PIXELS", f"{float(length):,.0f} s; the limit is {most:,} (parameter max_clip_s)")
+        shown = (width, height) if turn % 180 else (height, width)
+        indices = list(choose(Frames(times, *shown)))
         distinct = sorted({*indices})
-        self._check_pixels(len(distinct))
+        if len(distinct) * height * width > self._limits.max_clip_pixels:
+            raise ImageError(
+                "TOO_MANY_PIXELS",
+                f"{len(distinct)} frames of {height} x {width} pixels; "
+                f"the limit is {self._limits.max_clip_pixels:,} (parameter max_clip_pixels)",
+            )
         found: dict[int, U8] = {}
-        turn = 0
-        frames = (
-            self._stamped([(index, stamps[index]) for index in distinct])
-            if self._is_stamped
-            else self._counted(distinct)
-        )
-        for index, frame in frames:
-            if (frame.height, frame.width) != (self._codec.height, self._codec.width) and not found:
-                self._check_size(frame.height, frame.width)
-            turn = frame.rotation if apply_rotation else 0
-            found[index] = _pixels(frame, is_gray=is_gray, turn=turn)
-            if found[index].shape != next(iter(found.values())).shape:
+        wanted = self._stamped([(index, stamps[index]) for index in distinct]) if stamps else self._counted(distinct)
+        for index, frame in wanted:
+            if (frame.height, frame.width, frame.rotation if apply_rotation else 0) != (height, width, turn):
                 raise ImageError("UNSUPPORTED", "a clip whose frames differ in size")
+            found[index] = _pixels(frame, is_gray=is_gray, turn=turn)
         missing = [index for index in distinct if index not in found]
         if missing:
             raise ImageError("CORRUPT", f"frame {missing[0] + 1:,} of {len(times):,} does not decode")
         return Clip([found[index] for index in indices], indices, [float(times[index]) for index in indices])
+
+    def _first(self) -> tuple[int, int, int]:
+        """The height and width of the first frame that decodes alone, and how it is turned."""
+        for packet in (self._packets[0], None):
+            for frame in self._decoded(packet):
+                self._limits.check_size(frame.height, frame.width)
+                return frame.height, frame.width, frame.rotation
+        raise ImageError("CORRUPT", "the first frame of the clip does not decode")
+
+    def _times(self) -> tuple[list[Fraction], list[int]]:
+        """When each frame is shown, in seconds from the first; and its stamp, if the packets have them."""
+        if self._is_stamped:
+            stamps = sorted(packet.pts for packet in self._packets if not packet.is_discard)
+            return [(stamp - stamps[0]) * self._stream.time_base for stamp in stamps], stamps
+        count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
+        if not count:
+            raise ImageError("CORRUPT", "no frame of the clip can be decoded")
+        rate = self._stream.average_rate or Fraction(25)
+        return [index / rate for index in range(count)], []
 
     def _read(self) -> list[Any]:
         """Every packet of the stream, in the order of decoding."""
@@ -388,29 +369,6 @@ class _Reader:
             if frame.is_corrupt:
                 raise ImageError("CORRUPT", "FFmpeg could not decode a frame whole")
         return frames
-
-    def _check_size(self, height: int, width: int) -> None:
-        most = self._limits.max_side
-        if not (1 <= height <= most and 1 <= width <= most):
-            raise ImageError(
-                "BAD_DIMENSIONS", f"{height} x {width} pixels; a side has 1 to {most} (parameter max_side)"
-            )
-
-    def _check_times(self, times: Sequence[Fraction]) -> None:
-        length = times[-1] - times[0]
-        if length > self._limits.max_clip_s:
-            raise ImageError(
-                "TOO_MANY_PIXELS",
-                f"{float(length):,.0f} s; the limit is {self._limits.max_clip_s:,} (parameter max_clip_s)",
-            )
-
-    def _check_pixels(self, count: int) -> None:
-        height, width, most = self._codec.height, self._codec.width, self._limits.max_clip_pixels
-        if count * height * width > most:
-            raise ImageError(
-                "TOO_MANY_PIXELS",
-                f"{count} frames of {height} x {width} pixels; the limit is {most:,} (parameter max_clip_pixels)",
-            )
 
 
 def _pixels(frame: Any, *, is_gray: bool, turn: int) -> U8:

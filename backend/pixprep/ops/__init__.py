@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import get_args
 
 from pixprep.ops.color import Brightness, ColorJitter, Contrast, Saturation
-from pixprep.ops.decode import Decode, Pixels
+from pixprep.ops.decode import Decode, DecodeVideo, Pixels
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
@@ -21,7 +21,7 @@ LevelsOp = Brightness | Contrast | Saturation | ColorJitter
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
 OutputOp = Tensor | OriginalSize | Transform
 AnnotationOp = Boxes | Points
-FirstOp = Decode | Pixels
+FirstOp = Decode | DecodeVideo | Pixels
 AnyOp = FirstOp | ImageOp | OutputOp | AnnotationOp
 OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyOp)}
 """The class of each operator, by its name in the file."""
@@ -40,6 +40,7 @@ __all__ = [
     "Contrast",
     "Crop",
     "Decode",
+    "DecodeVideo",
     "FirstOp",
     "Flip",
     "ImageOp",

@@ -22,7 +22,8 @@ class Tensor(Op, frozen=True, tag="tensor"):
 
     Args:
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
-        layout: ``chw`` (channel, height, width) or ``hwc``.
+        layout: ``chw`` (channel, height, width) or ``hwc``; of a clip ``tchw`` (frame, channel, height, width),
+            ``thwc`` or ``cthw``.
     """
 
     dtype: TensorDType = "float32"
@@ -35,6 +36,9 @@ class Tensor(Op, frozen=True, tag="tensor"):
                 "the size differs from image to image, and a batch needs one: add center_crop or letterbox, "
                 "or give resize a height and a width"
             )
+        if (image.frames is None) != (self.layout in ("chw", "hwc")):
+            those = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
+            raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {those}')
         if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
         if self.dtype == "uint8" and image.values == "real":
@@ -42,8 +46,8 @@ class Tensor(Op, frozen=True, tag="tensor"):
         largest = max(abs(image.low), abs(image.high))
         if not largest <= LARGEST[self.dtype]:
             raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
-        planes, size = (image.channels,), (image.height, image.width)
-        shape = planes + size if self.layout == "chw" else size + planes
+        sizes = {"t": image.frames, "c": image.channels, "h": image.height, "w": image.width}
+        shape = tuple(sizes[axis] or 0 for axis in self.layout)
         return TensorSpec(shape=shape, dtype=self.dtype, layout=self.layout, low=image.low, high=image.high)
 
 

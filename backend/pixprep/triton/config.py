@@ -209,13 +209,16 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """The configuration with everything filled in that the pipeline implies.
 
-    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large.
+    A ``max_batch_size`` that is not written is 64, or of clips as many as 64 images are; or fewer where an answer would
+    be too large.
 
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
     """
     most = MAX_OUTPUT_BYTES // pipeline.n_bytes
-    max_batch_size = config.get("max_batch_size") or min(DEFAULT_MAX_BATCH_SIZE, most)
+    frames = pipeline.images[0].frames or 1
+    usual = max(1, DEFAULT_MAX_BATCH_SIZE // frames)
+    max_batch_size = config.get("max_batch_size") or min(usual, most)
     if max_batch_size < 0:
         raise PipelineError(f"config.pbtxt: max_batch_size: {max_batch_size} is less than 1")
     if max_batch_size > most:

@@ -134,6 +134,7 @@ class TritonPythonModel:
             damage=options.damage,
             decoder=options.decoder,
         )
+        self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
         if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
@@ -187,7 +188,7 @@ class TritonPythonModel:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
-        limit_s = BATCH_S + IMAGE_S * len(encoded)
+        limit_s = BATCH_S + self._each_s * len(encoded)
         try:
             with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
                 batch = self._engine.run_batch(encoded, outputs=[name for name in self._outputs if name in wanted])

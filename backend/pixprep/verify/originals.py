@@ -159,7 +159,15 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 raise AssertionError(f"{op!r} is not on the serving side")
             case ops.Brightness() | ops.Contrast() | ops.Saturation():
                 raise NotImplementedError(repr(op))
-            case ops.Decode() | ops.Pixels() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
+            case (
+                ops.Decode()
+                | ops.DecodeVideo()
+                | ops.Pixels()
+                | ops.Normalize()
+                | ops.Tensor()
+                | ops.OriginalSize()
+                | ops.Transform()
+            ):
                 pass  # these move none
             case _ as never:
                 unreachable(never)
