@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Flip as flip
     from pixprep.ops import Letterbox as letterbox
     from pixprep.ops import Normalize as normalize
+    from pixprep.ops import OpticalFlow as optical_flow
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
     from pixprep.ops import Pixels as pixels

@@ -17,6 +17,7 @@ from pixprep.plan import (
     ArithmeticStep,
     BoxesPlan,
     Float32,
+    FlowPlan,
     Geometry,
     GeometryStep,
     LevelsStep,
@@ -213,21 +214,34 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
     """
     match op:
         case ops.Tensor():
-            channels = _CHANNELS[before.first.color]
-            fill = before.fill or (0,)
-            return TensorPlan(
-                spec=spec,
-                geometry=before.geometry,
-                fill=fill * (len(channels) if len(fill) == 1 else 1),
-                channels=channels,
-                arithmetic=before.arithmetic,
+            return _tensor_plan(spec, before)
+        case ops.OpticalFlow():
+            count, _, height, width = spec.shape
+            channels = len(_CHANNELS[before.first.color])
+            shape = (count + 1, height, width, channels)
+            frames = TensorSpec(shape=shape, dtype="uint8", layout="thwc", low=0, high=255)
+            own = replace(
+                _tensor_plan(frames, before), channels=tuple(range(channels)), fill=before.colour(before.fill or 0)
             )
+            return FlowPlan(spec=spec, frames=own, preset=op.preset)
         case ops.OriginalSize():
             return SizePlan(spec=spec)
         case ops.Transform():
             return TransformPlan(spec=spec, geometry=before.geometry)
         case _ as never:
             return unreachable(never)
+
+
+def _tensor_plan(spec: TensorSpec, before: Lowered) -> TensorPlan:
+    channels = _CHANNELS[before.first.color]
+    fill = before.fill or (0,)
+    return TensorPlan(
+        spec=spec,
+        geometry=before.geometry,
+        fill=fill * (len(channels) if len(fill) == 1 else 1),
+        channels=channels,
+        arithmetic=before.arithmetic,
+    )
 
 
 def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:

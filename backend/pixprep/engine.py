@@ -14,10 +14,11 @@ import numpy as np
 
 from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
 from pixprep.devices import device_for
-from pixprep.errors import ImageError, PipelineError, unreachable
+from pixprep.errors import ImageError, PipelineError, SetupError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan import NEEDS_NUMBERS, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.spec import Preset, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -157,10 +158,11 @@ class Engine:
         self._device = device_for(device, threads=threads)
         self._decoder = self._device.decoder(self.plan, limits or Limits(), damage=damage, codec=decoder)
         self._kernels = {
-            name: self._device.kernel(output.frame)
+            name: self._device.kernel((output.frames if isinstance(output, FlowPlan) else output).frame)
             for name, output in self.plan.outputs.items()
-            if isinstance(output, TensorPlan)
+            if isinstance(output, TensorPlan | FlowPlan)
         }
+        self._flow = _flow() if any(isinstance(output, FlowPlan) for output in self.plan.outputs.values()) else None
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
 
     @property
@@ -171,7 +173,7 @@ class Engine:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The outputs that are on the device."""
-        return tuple(self._kernels)
+        return tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
 
     def run(self, encoded: Sequence[Encoded | Pixels]) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image.
@@ -187,7 +189,7 @@ class Engine:
         Raises:
             TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
         """
-        name = next(iter(self._kernels))
+        name = self.tensors[0]
         batch = self.run_batch(encoded, outputs=[name])
         return [error or batch.outputs[name][index] for index, error in enumerate(batch.errors)]
 
@@ -269,7 +271,7 @@ class Engine:
         """Room for one output of a batch; a few numbers an image stay where Python is."""
         spec = self.plan.outputs[name].spec
         shape = (count, *spec.shape)
-        return self._device.empty(shape, spec.dtype) if name in self._kernels else np.empty(shape, spec.dtype)
+        return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
     def _run_chunk(
         self, chunk: Chunk[Any], batch: Batch, rows: Sequence[int], keep: Callable[[int, Decoded], None] | None
@@ -311,7 +313,14 @@ class Engine:
                     array[index] = image.placed.placements[name].transform
             case TensorPlan() if self.plan.clip is not None:
                 for index, clip in images.items():
-                    self._write_clip(name, clip, array[index])
+                    self._write_clip(name, clip, output.spec, array[index])
+            case FlowPlan():
+                assert self._flow is not None
+                for index, clip in images.items():
+                    spec = output.frames.spec
+                    frames = self._device.empty(spec.shape, spec.dtype)
+                    self._write_clip(name, clip, spec, frames)
+                    self._flow(self._device.on_host(frames), output.preset, array[index])
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
@@ -319,9 +328,8 @@ class Engine:
             case _ as never:
                 unreachable(never)
 
-    def _write_clip(self, name: str, clip: Decoded, array: Array) -> None:
+    def _write_clip(self, name: str, clip: Decoded, spec: TensorSpec, array: Array) -> None:
         """The tensor of one clip: its frames share a placement."""
-        spec = self.plan.outputs[name].spec
         places = range(len(clip.pixels))
         placements = [clip.placed.placements[name]] * len(places)
         if spec.layout != "cthw":
@@ -354,6 +362,14 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _flow() -> Callable[[Any, Preset, Any], None]:
+    try:
+        from pixprep.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
+    except ImportError:
+        raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
+    return flow
 
 
 def _check_images(encoded: object) -> None:

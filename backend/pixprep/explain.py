@@ -13,6 +13,7 @@ from pixprep.ops import (
     Decode,
     DecodeVideo,
     Normalize,
+    OpticalFlow,
     OriginalSize,
     Pixels,
     Points,
@@ -152,6 +153,8 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 words.append("give the height and width of the decoded image")
             case Transform():
                 words.append("give where the image came from: here = decoded * scale + offset")
+            case OpticalFlow():
+                words.append(f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})")
             case Boxes():
                 words.append("give the boxes of the image here")
             case Points():

@@ -27,7 +27,20 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.levels import LevelStep, Take
 from pixprep.profiles import PROFILES, Method
 from pixprep.sampling import Sampling
-from pixprep.spec import Alpha, BoxFormat, Chroma, Color, Filter, Idct, Like, Rounding, TensorSpec, rounded, scaled
+from pixprep.spec import (
+    Alpha,
+    BoxFormat,
+    Chroma,
+    Color,
+    Filter,
+    Idct,
+    Like,
+    Preset,
+    Rounding,
+    TensorSpec,
+    rounded,
+    scaled,
+)
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -674,7 +687,27 @@ class SizePlan:
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-OutputPlan = TensorPlan | TransformPlan | SizePlan
+
+@dataclass(frozen=True, kw_only=True)
+class FlowPlan:
+    """An output that is the optical flow between the frames of a clip.
+
+    Attributes:
+        frames: the tensor of the frames: uint8, thwc.
+        preset: of OpenCV's DIS.
+    """
+
+    spec: TensorSpec
+    frames: TensorPlan
+    preset: Preset
+
+    @property
+    def geometry(self) -> Geometry:
+        """Of the frames."""
+        return self.frames.geometry
+
+
+OutputPlan = TensorPlan | TransformPlan | SizePlan | FlowPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -772,7 +805,7 @@ class Plan:
             if not isinstance(each, SizePlan):
                 names.setdefault(each.geometry, []).append(name)
         return {
-            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan) for name in those))
+            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in those))
             for geometry, those in names.items()
         }
 

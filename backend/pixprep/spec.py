@@ -19,6 +19,7 @@ ColorLike = Literal["pillow", "torchvision"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
+Preset = Literal["ultrafast", "fast", "medium"]
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 Side = Literal["training", "serving"]
 

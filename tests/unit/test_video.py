@@ -200,3 +200,40 @@ def test_uniform_frames_are_those_of_numpy():
             assert found == exact
             assert np.abs(np.linspace(0, count - 1, frames).astype(int) - found).max() <= 1
     assert pixels(5).shape == (96, 160, 3)
+
+
+@pytest.mark.parametrize("preset", ["ultrafast", "fast", "medium"])
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_flow_is_opencvs_by_hand(preset, color):
+    cv2 = pytest.importorskip("cv2")
+    ops = [pp.decode_video(frames=4, sample={"step": 2}, color=color), pp.resize(72), pp.center_crop(64)]
+    pipeline = pp.Pipeline([*ops, pp.optical_flow(preset=preset), pp.tensor(layout="thwc", dtype="uint8")])
+    assert pipeline.outputs["optical_flow"].spec.shape == (3, 2, 64, 64)
+    batch = pp.Engine(pipeline).run_batch([made("h264.mp4"), b"none", made("vp9.webm")])
+    code = {"rgb": cv2.COLOR_RGB2GRAY, "bgr": cv2.COLOR_BGR2GRAY}.get(color)
+    create = getattr(cv2, f"DISOPTICAL_FLOW_PRESET_{preset.upper()}")
+    for row in (0, 2):
+        frames = batch["tensor"][row]
+        grays = [frame if code is None else cv2.cvtColor(frame, code) for frame in frames]
+        dis = cv2.DISOpticalFlow_create(create)
+        for index in range(3):
+            by_hand = dis.calc(grays[index], grays[index + 1], None)
+            np.testing.assert_array_equal(batch["optical_flow"][row, index], by_hand.transpose(2, 0, 1))
+        assert np.abs(batch["optical_flow"][row]).max() > 0.1
+    assert batch.errors[1] is not None
+    assert not batch["optical_flow"][1].any()
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([pp.decode(), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
+        ([pp.decode_video(frames=1), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
+        ([pp.decode_video(frames=4), pp.resize(64)], "the size differs"),
+        ([pp.decode_video(frames=4), pp.resize(height=8, width=64)], "16 pixels a side"),
+        ([pp.decode_video(frames=4), *END], "must come before normalize"),
+    ],
+)
+def test_flow_wants_frames_of_levels_and_of_one_size(ops, message):
+    with pytest.raises(PipelineError, match=message):
+        pp.Pipeline([*ops, pp.optical_flow(), pp.tensor(layout="tchw")])

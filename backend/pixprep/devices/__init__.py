@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy.typing as npt
+
 from pixprep.decoders import Codec, Damage, Decoder, Limits, Pixels
 from pixprep.errors import SetupError
 from pixprep.kernels import Array, Kernel
@@ -42,6 +44,9 @@ class Device(Protocol):
         Raises:
             TypeError: it is none that can be read here.
         """
+
+    def on_host(self, array: Array) -> npt.NDArray[Any]:
+        """The values of an array of this device, once what was queued for it has been done."""
 
     def lane(self) -> AbstractContextManager[None]:
         """What a thread works inside; when it ends, everything that was queued inside has been done."""

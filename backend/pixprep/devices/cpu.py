@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.decoders.cpu import CpuDecoder
@@ -54,6 +55,11 @@ class Cpu:
     def array(self, value: Any) -> Array:
         """See ``Device``."""
         return host_array(value)
+
+    def on_host(self, array: Array) -> npt.NDArray[Any]:
+        """See ``Device``."""
+        host: npt.NDArray[Any] = array
+        return host
 
     def lane(self) -> AbstractContextManager[None]:
         """See ``Device``."""

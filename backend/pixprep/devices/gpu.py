@@ -139,6 +139,11 @@ class Gpu:
         with self._device:
             return _array_of(value)
 
+    def on_host(self, array: Array) -> npt.NDArray[Any]:
+        """See ``Device``."""
+        host: npt.NDArray[Any] = array.get()
+        return host
+
     @contextmanager
     def lane(self) -> Iterator[None]:
         """See ``Device``: a CUDA stream for each thread, which waits for what was queued before ``empty``."""

@@ -13,13 +13,13 @@ from pixprep.ops.decode import Decode, DecodeVideo, Pixels
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
 from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
-from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
+from pixprep.ops.outputs import Boxes, OpticalFlow, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
 RandomOp = RandomResizedCrop | RandomCrop | RandomFlip | RandomZoomOut | RandomIouCrop
 LevelsOp = Brightness | Contrast | Saturation | ColorJitter
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Normalize
-OutputOp = Tensor | OriginalSize | Transform
+OutputOp = Tensor | OriginalSize | Transform | OpticalFlow
 AnnotationOp = Boxes | Points
 FirstOp = Decode | DecodeVideo | Pixels
 AnyOp = FirstOp | ImageOp | OutputOp | AnnotationOp
@@ -49,6 +49,7 @@ __all__ = [
     "LevelsOp",
     "Normalize",
     "Op",
+    "OpticalFlow",
     "OriginalSize",
     "OutputOp",
     "Pad",

@@ -167,6 +167,7 @@ def geometry(chain: Sequence[ops.AnyOp], resize: Callable[[Array], Array], pixel
                 | ops.Tensor()
                 | ops.OriginalSize()
                 | ops.Transform()
+                | ops.OpticalFlow()
             ):
                 pass  # these move none
             case _ as never:
