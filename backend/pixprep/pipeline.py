@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from pixprep import pipeline_file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
@@ -23,6 +25,7 @@ from pixprep.ops import (
     DecodeVideo,
     Letterbox,
     Op,
+    OpticalFlow,
     OutputOp,
     Pad,
     Pixels,
@@ -172,12 +175,15 @@ class Pipeline:
         return self.at("serving")
 
     def for_files(self) -> Pipeline:
-        """This pipeline with ``decode`` in place of ``pixels``: what it makes of photos that are decoded before."""
-        first = self.definition[0]
-        if not isinstance(first, Pixels):
+        """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: what it makes of photos.
+
+        A photo is then what a frame of a clip is.
+        """
+        if isinstance(self.ops[0], Decode):
             return self
+        ops = [_for_photos(op) for op in self.definition if not isinstance(op, OpticalFlow)]
         other = Pipeline.__new__(Pipeline)
-        other._make([Decode(color=first.color, name=first.name), *self.definition[1:]], self.origin)
+        other._make(ops, self.origin)
         return other.at(self.side)
 
     @property
@@ -269,6 +275,15 @@ class Pipeline:
         from pixprep.notebook import pipeline_html  # noqa: PLC0415  (for a notebook only)
 
         return pipeline_html(self)
+
+
+def _for_photos(op: AnyOp) -> AnyOp:
+    """The op of an image in place of that of pixels or a clip."""
+    if isinstance(op, Pixels | DecodeVideo):
+        return Decode(color=op.color, name=op.name, only=op.only)
+    if isinstance(op, Tensor) and "t" in op.layout:
+        return replace(op, layout="hwc" if op.layout == "thwc" else "chw")
+    return op
 
 
 def _compiled_side(ops: Sequence[AnyOp], side: Side) -> _Chain:

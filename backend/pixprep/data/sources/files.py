@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ _MOST_FOLDERS = 64  # one in another
 
 
 class ImageFiles:
-    """Image files by their paths; see ``Source``. Made by ``files`` and ``table``.
+    """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
 
     A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
     ``label`` where there are labels, and the other columns of a table, as text.
@@ -38,8 +39,10 @@ class ImageFiles:
         columns: Mapping[str, Names] | None = None,
         broken: Mapping[int, ImageError] | None = None,
         notes: Sequence[str] = (),
+        holds: Literal["images", "clips"] = "images",
     ) -> None:
         self.classes = classes
+        self.holds = holds
         self.notes = noted(root, notes)
         self._root = root
         self._names = names
@@ -113,7 +116,9 @@ def videos(
     Raises:
         DataError: as ``files``.
     """
-    return _files(where, labels, classes, CLIP_SUFFIXES)
+    found = _files(where, labels, classes, CLIP_SUFFIXES)
+    found.holds = "clips"
+    return found
 
 
 def _files(
