@@ -141,7 +141,12 @@ class TritonPythonModel:
             self._stays_on_gpu = False
             pb_utils.Logger.log_warn(f"{args['model_name']}: tensors leave by way of the CPU: {danger}")
         warm_up(self._engine)
-        self._metrics = Metrics(pb_utils, model=args["model_name"], version=args["model_version"])
+        self._metrics = Metrics(
+            pb_utils,
+            model=args["model_name"],
+            version=args["model_version"],
+            frames=pipeline.images[0].frames or 0,
+        )
         self._watchdog = Watchdog(
             lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"), on_idle=self._engine.trim
         )
