@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from pixprep import pipeline_file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
@@ -33,6 +31,7 @@ from pixprep.ops import (
     RandomResizedCrop,
     Resize,
     Tensor,
+    changed,
     is_on,
     op_name,
 )
@@ -282,7 +281,7 @@ def _for_photos(op: AnyOp) -> AnyOp:
     if isinstance(op, Pixels | DecodeVideo):
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
-        return replace(op, layout="hwc" if op.layout == "thwc" else "chw")
+        return changed(op, layout="hwc" if op.layout == "thwc" else "chw")
     return op
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates spec wire
+coordinates sampling spec wire
 profiles.windows
 profiles.formula
 profiles.profile
@@ -28,7 +28,7 @@ augment
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header
+pipeline decoders.boxes decoders.header decoders.video
 presets doubts kernels kernels.structs
 data data.sources
 data.sources.checksum data.sources.storage
@@ -37,9 +37,10 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.structure_code kernels.llvm kernels.margins kernels.resampling
-kernels.resample kernels.compiled kernels.levels
+kernels.flow kernels.resample kernels.compiled kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
+decoders.clips
 decoders.gpu
 devices
 devices.cpu devices.gpu
@@ -89,6 +90,9 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
+    ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
+    ("engine", "kernels.flow"): "and OpenCV for their optical flow",
+    ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
@@ -103,6 +107,8 @@ ON_DEMAND = {
 }
 
 HOMES = {
+    "av": {"decoders.clips", "decoders.video"},
+    "cv2": {"kernels.flow", "verify.originals"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},

@@ -12,7 +12,7 @@ from pixprep.ops.color import Brightness, ColorJitter, Contrast, Saturation
 from pixprep.ops.decode import Decode, DecodeVideo, Pixels
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
+from pixprep.ops.op import MAX_SIDE, Levels, Op, Reals, as_tuple, changed, in_words, is_on, op_name
 from pixprep.ops.outputs import Boxes, OpticalFlow, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 
@@ -68,6 +68,7 @@ __all__ = [
     "TensorDType",
     "Transform",
     "as_tuple",
+    "changed",
     "in_words",
     "is_on",
     "op_name",
