@@ -50,8 +50,8 @@ class Clip(NamedTuple):
     """The wanted frames.
 
     Attributes:
-        frames: each uint8 (height, width, 4) RGB and one byte without meaning, or (height, width, 1) gray; a frame that
-            is wanted twice is one object.
+        frames: each uint8 (height, width, 3) RGB, or (height, width, 1) gray; a frame that is wanted twice is one
+            object.
         indices: of the frames in the file, in the order shown.
         times: of these, in seconds from the first frame of the file.
     """
@@ -372,9 +372,12 @@ class _Reader:
 
 
 def _pixels(frame: Any, *, is_gray: bool, turn: int) -> U8:
-    """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise."""
+    """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
+
+    Not ``rgba``: of that swscale leaves the last columns as they were in memory, where a width is 16 n + 2 or + 4.
+    """
     if turn % 90:
         raise ImageError("UNSUPPORTED", f"a clip that is turned by {turn} degrees")
-    pixels: npt.NDArray[Any] = frame.to_ndarray(format="gray" if is_gray else "rgba")
+    pixels: npt.NDArray[Any] = frame.to_ndarray(format="gray" if is_gray else "rgb24")
     pixels = pixels.reshape(frame.height, frame.width, -1)
     return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels
