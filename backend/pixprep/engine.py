@@ -15,12 +15,13 @@ import numpy as np
 
 from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
 from pixprep.devices import device_for
-from pixprep.errors import ImageError, PipelineError, unreachable
+from pixprep.errors import ImageError, PipelineError, SetupError, unreachable
 from pixprep.inputs import Given
 from pixprep.inputs import rows as input_rows
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan import NEEDS_NUMBERS, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.spec import Preset, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,11 @@ class Engine:
         self._device = device_for(device, threads=threads)
         self._decoder = self._device.decoder(self.plan, self._limits, damage=damage, codec=decoder)
         self._kernels = {
-            name: self._device.kernel(output)
+            name: self._device.kernel((output.frames if isinstance(output, FlowPlan) else output).frame)
             for name, output in self.plan.outputs.items()
-            if isinstance(output, TensorPlan)
+            if isinstance(output, TensorPlan | FlowPlan)
         }
+        self._flow = _flow() if any(isinstance(output, FlowPlan) for output in self.plan.outputs.values()) else None
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
 
     @property
@@ -179,7 +181,7 @@ class Engine:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The outputs that are on the device."""
-        return tuple(self._kernels)
+        return tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
 
     def run(
         self, encoded: Sequence[Encoded | Pixels], *, inputs: Mapping[str, Sequence[Any]] | None = None
@@ -201,7 +203,7 @@ class Engine:
             TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
             PipelineError: an input is missing, or is none of the pipeline's, or is not of as many images.
         """
-        name = next(iter(self._kernels))
+        name = self.tensors[0]
         batch = self.run_batch(encoded, outputs=[name], inputs=inputs)
         return [error or batch.outputs[name][index] for index, error in enumerate(batch.errors)]
 
@@ -291,7 +293,7 @@ class Engine:
         """Room for one output of a batch; a few numbers an image stay where Python is."""
         spec = self.pipeline.outputs[name].spec
         shape = (count, *spec.shape)
-        return self._device.empty(shape, spec.dtype) if name in self._kernels else np.empty(shape, spec.dtype)
+        return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
     def _run_chunk(
         self, chunk: Chunk[Any], batch: Batch, rows: Sequence[int], keep: Callable[[int, Decoded], None] | None
@@ -365,6 +367,12 @@ class Engine:
                 for index, image in images.items():
                     scale_x, _, offset_x, _, scale_y, offset_y = image.placed.placements[name].matrix
                     array[index] = scale_y, scale_x, offset_y, offset_x
+            case TensorPlan() if self.plan.clip is not None:
+                clips = {row: self._write_clip(name, clip, output.spec, array[row]) for row, clip in images.items()}
+                return {row: error for row, error in clips.items() if error is not None}
+            case FlowPlan():
+                flows = {row: self._write_flow(name, clip, output, array[row]) for row, clip in images.items()}
+                return {row: error for row, error in flows.items() if error is not None}
             case TensorPlan():
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
@@ -373,6 +381,27 @@ class Engine:
             case _ as never:
                 unreachable(never)
         return {}
+
+    def _write_clip(self, name: str, clip: Decoded, spec: TensorSpec, array: Array) -> ImageError | None:
+        """The tensor of one clip, whose frames share a placement; or why an operator failed on one of them."""
+        places = range(len(clip.pixels))
+        placements = [clip.placed.placements[name]] * len(places)
+        is_across = spec.layout == "cthw"
+        shape = (spec.shape[1], spec.shape[0], *spec.shape[2:])
+        frames = self._device.empty(shape, spec.dtype) if is_across else array
+        failed = self._kernels[name].run(clip.pixels, placements, frames, places)
+        if is_across:
+            array[...] = frames.swapaxes(0, 1)
+        return next(iter(failed.values()), None) if failed else None
+
+    def _write_flow(self, name: str, clip: Decoded, plan: FlowPlan, array: Array) -> ImageError | None:
+        """The optical flow of one clip; or why an operator failed on one of its frames."""
+        assert self._flow is not None
+        spec = plan.frames.spec
+        frames = self._device.empty(spec.shape, spec.dtype)
+        failed = self._write_clip(name, clip, spec, frames)
+        self._flow(self._device.on_host(frames), plan.preset, array)
+        return failed
 
     def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
         """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views.
@@ -420,6 +449,14 @@ def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | Image
     if isinstance(result, ImageError) or not result.placed.rows:
         return [result] * (span.stop - span.start)
     return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]
+
+
+def _flow() -> Callable[[Any, Preset, Any], None]:
+    try:
+        from pixprep.kernels.flow import flow  # noqa: PLC0415  (OpenCV, for optical flow only)
+    except ImportError:
+        raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
+    return flow
 
 
 def _check_images(encoded: object) -> None:

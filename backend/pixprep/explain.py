@@ -13,8 +13,10 @@ from pixprep.operators import find
 from pixprep.ops import (
     Boxes,
     Decode,
+    DecodeVideo,
     Extern,
     Normalize,
+    OpticalFlow,
     OriginalSize,
     Pixels,
     Points,
@@ -147,7 +149,7 @@ def _plus(offset: float) -> str:
 def op_words(pipeline: Pipeline) -> list[str]:
     """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
-    assert isinstance(first, Decode | Pixels)
+    assert isinstance(first, Decode | DecodeVideo | Pixels)
     before = Lowered(first)
     words = []
     for op, image in zip(pipeline.ops, pipeline.images, strict=True):
@@ -155,6 +157,10 @@ def op_words(pipeline: Pipeline) -> list[str]:
             case Decode():
                 upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
                 words.append(f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}")
+            case DecodeVideo():
+                color = op.color if op.color == "gray" else op.color.upper()
+                turned = ", turned as the container says" if op.apply_rotation else ""
+                words.append(f"decode {op.sampling} to {color}{turned}")
             case Pixels():
                 words.append(_taken(op.order))
             case Tensor():
@@ -163,6 +169,8 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 words.append("give the height and width of the decoded image")
             case Transform():
                 words.append("give where the image came from: here = decoded * scale + offset")
+            case OpticalFlow():
+                words.append(f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})")
             case Boxes():
                 words.append("give the boxes of the image here")
             case Points():

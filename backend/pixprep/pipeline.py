@@ -21,9 +21,11 @@ from pixprep.ops import (
     CenterCrop,
     Crop,
     Decode,
+    DecodeVideo,
     Extern,
     Letterbox,
     Op,
+    OpticalFlow,
     OutputOp,
     Pad,
     Pixels,
@@ -31,6 +33,7 @@ from pixprep.ops import (
     RandomResizedCrop,
     Resize,
     Tensor,
+    changed,
     is_on,
     op_name,
 )
@@ -39,7 +42,7 @@ from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 
 SIDES: tuple[Side, ...] = ("serving", "training")
-FIRST = (Decode, Pixels)
+FIRST = (Decode, DecodeVideo, Pixels)
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
@@ -198,12 +201,15 @@ class Pipeline:
         return self.at("serving")
 
     def for_files(self) -> Pipeline:
-        """This pipeline with ``decode`` in place of ``pixels``: what it makes of photos that are decoded before."""
-        first = self.definition[0]
-        if not isinstance(first, Pixels):
+        """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: what it makes of photos.
+
+        A photo is then what a frame of a clip is.
+        """
+        if isinstance(self.ops[0], Decode):
             return self
+        ops = [_for_photos(op) for op in self.definition if not isinstance(op, OpticalFlow)]
         other = Pipeline.__new__(Pipeline)
-        other._make([Decode(color=first.color, name=first.name), *self.definition[1:]], self.origin, self.operators)
+        other._make(ops, self.origin, self.operators)
         return other.at(self.side)
 
     @property
@@ -301,6 +307,15 @@ class Pipeline:
         from pixprep.notebook import pipeline_html  # noqa: PLC0415  (for a notebook only)
 
         return pipeline_html(self)
+
+
+def _for_photos(op: AnyOp) -> AnyOp:
+    """The op of an image in place of that of pixels or a clip."""
+    if isinstance(op, Pixels | DecodeVideo):
+        return Decode(color=op.color, name=op.name, only=op.only)
+    if isinstance(op, Tensor) and "t" in op.layout:
+        return changed(op, layout="hwc" if op.layout == "thwc" else "chw")
+    return op
 
 
 def _compiled_side(ops: Sequence[AnyOp], side: Side, operators: tuple[Operator | str, ...]) -> _Chain:

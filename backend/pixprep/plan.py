@@ -11,7 +11,7 @@ This module has one job, the plan, and is long because geometry, placement and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import ceil, floor, inf
 from types import MappingProxyType
@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from pixprep import draw, inputs, levels
 from pixprep.augment import Augment
-from pixprep.draw import EXAMPLE, F64, Numbers, RandomStep, Words, within
+from pixprep.draw import EXAMPLE, F64, ClipFrames, Numbers, RandomStep, Words, within
 from pixprep.erasing import Erasing
 from pixprep.errors import ImageError, PipelineError
 from pixprep.inputs import Given, InputStep
 from pixprep.levels import Erase, LevelStep, Matrix, Take, Warp
 from pixprep.operators import Extern
 from pixprep.profiles import PROFILES, Method
+from pixprep.sampling import Sampling
 from pixprep.spec import (
     Alpha,
     BoxFormat,
@@ -38,6 +39,7 @@ from pixprep.spec import (
     Idct,
     InputSpec,
     Like,
+    Preset,
     Rounding,
     TensorSpec,
     rounded,
@@ -354,7 +356,7 @@ class Drawing:
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep | InputStep | Augment, rows: _Span, columns: _Span) -> Words:
+    def words(self, step: RandomStep | InputStep | Augment | ClipFrames, rows: _Span, columns: _Span) -> Words:
         """What a step gets, whose canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
@@ -689,9 +691,10 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """How one image becomes one tensor.
+    """How one image becomes one tensor, or each frame of a clip its part of one.
 
     Attributes:
+        spec: of the tensor.
         geometry: where each pixel looks.
         fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
         channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
@@ -731,6 +734,16 @@ class TensorPlan:
     def operators(self) -> tuple[Extern, ...]:
         """Every use of an operator, in its order."""
         return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
+
+    @property
+    def frame(self) -> TensorPlan:
+        """The plan of one frame; of an image, the plan itself."""
+        layout = self.spec.layout
+        assert layout is not None
+        if "t" not in layout:
+            return self
+        shape = tuple(size for axis, size in zip(layout, self.spec.shape, strict=True) if axis != "t")
+        return replace(self, spec=replace(self.spec, shape=shape, layout="hwc" if layout == "thwc" else "chw"))
 
     @property
     def is_real(self) -> bool:
@@ -796,7 +809,27 @@ class SizePlan:
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-OutputPlan = TensorPlan | TransformPlan | SizePlan
+
+@dataclass(frozen=True, kw_only=True)
+class FlowPlan:
+    """An output that is the optical flow between the frames of a clip.
+
+    Attributes:
+        frames: the tensor of the frames: uint8, thwc.
+        preset: of OpenCV's DIS.
+    """
+
+    spec: TensorSpec
+    frames: TensorPlan
+    preset: Preset
+
+    @property
+    def geometry(self) -> Geometry:
+        """Of the frames."""
+        return self.frames.geometry
+
+
+OutputPlan = TensorPlan | TransformPlan | SizePlan | FlowPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -834,11 +867,27 @@ Raises:
 """
 
 
+@dataclass(frozen=True)
+class ClipPlan:
+    """Which frames of a clip are decoded, and how.
+
+    Attributes:
+        sampling: which.
+        drawn: the numbers that choose them; None: nothing is drawn.
+        apply_rotation: turn them as the container says.
+    """
+
+    sampling: Sampling
+    drawn: ClipFrames | None
+    apply_rotation: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A compiled pipeline.
 
     Attributes:
+        clip: of clips their frames; None: images come.
         is_gray: decode to one channel; else to RGB.
         takes: the order of the channels of the pixels that come, which nothing decodes; None: encoded images come.
         apply_exif_orientation: turn the image upright.
@@ -849,6 +898,7 @@ class Plan:
     """
 
     is_gray: bool
+    clip: ClipPlan | None = None
     takes: Color | None = None
     apply_exif_orientation: bool = False
     chroma: Chroma = "fancy"
@@ -865,9 +915,11 @@ class Plan:
         return any(spec.kind == "box" for spec in self.inputs.values())
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep | Augment, ...]:
+    def random_steps(self) -> tuple[RandomStep | Augment | ClipFrames, ...]:
         """The steps that differ from image to image, each once."""
-        return tuple({step.key: step for each in self._geometries for step in each.random_steps}.values())
+        steps = {step.key: step for each in self._geometries for step in each.random_steps}
+        first = (self.clip.drawn,) if self.clip is not None and self.clip.drawn is not None else ()
+        return (*first, *steps.values())
 
     @property
     def is_random(self) -> bool:
@@ -888,7 +940,7 @@ class Plan:
             if not isinstance(each, SizePlan):
                 names.setdefault(each.geometry, []).append(name)
         return {
-            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan) for name in those))
+            geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in those))
             for geometry, those in names.items()
         }
 
@@ -999,6 +1051,8 @@ class Plan:
         return Placed(height, width, _NOTHING, denominator, rows=tuple(rows))
 
     def _place(self, height: int, width: int, drawing: Drawing) -> Placed:
+        if self.clip is not None and self.clip.drawn is not None:
+            drawing.words(self.clip.drawn, _Span(height), _Span(width))
         placements: dict[str, Placement] = {}
         least = inf  # decoded pixels for each pixel of a tensor
         for geometry, (names, has_tensor) in self._geometries.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32"]
-Layout = Literal["chw", "hwc"]
+Layout = Literal["chw", "hwc", "tchw", "thwc", "cthw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white"]
@@ -19,6 +19,7 @@ ColorLike = Literal["pillow", "torchvision"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
+Preset = Literal["ultrafast", "fast", "medium"]
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 Side = Literal["training", "serving"]
 
@@ -53,6 +54,7 @@ class ImageSpec:
     """An image between two ops: ``channels`` planes of ``height`` x ``width`` values.
 
     Attributes:
+        frames: of a clip, which all have this size; None: an image.
         height, width: in pixels; None where they differ from image to image.
         min_height, min_width: what every image has at least.
         color: the order of the channels.
@@ -61,6 +63,7 @@ class ImageSpec:
             does not round; ``normalized``: whatever ``normalize`` made of them.
     """
 
+    frames: int | None = None
     height: int | None = None
     width: int | None = None
     min_height: int = 1
@@ -80,7 +83,7 @@ class ImageSpec:
         return replace(self, height=height, width=width, min_height=height, min_width=width)
 
     def __str__(self) -> str:
-        size = f"{self.height or '?'} x {self.width or '?'}"
+        size = f"{f'{self.frames} x ' if self.frames else ''}{self.height or '?'} x {self.width or '?'}"
         values = f"{self.low:g}..{self.high:g}" if self.values == "levels" else f"{self.low:.4g}..{self.high:.4g}"
         return f"{size} {self.color}, {'uint8' if self.values == 'levels' else 'real'} {values}"
 

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates spec wire
+coordinates sampling spec wire
 profiles.windows
 profiles.formula
 profiles.profile
@@ -31,7 +31,7 @@ augment policies
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header
+pipeline decoders.boxes decoders.header decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 data data.sources
 data.sources.checksum data.sources.storage
@@ -40,11 +40,12 @@ data.sources.voc
 data.read
 data.opening
 decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
-kernels.filters kernels.resample kernels.compiled kernels.warp_code
+kernels.filters kernels.flow kernels.resample kernels.compiled kernels.warp_code
 kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
+decoders.clips
 decoders.gpu
 kernels.staged
 devices
@@ -96,6 +97,9 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
+    ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
+    ("engine", "kernels.flow"): "and OpenCV for their optical flow",
+    ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
@@ -110,6 +114,8 @@ ON_DEMAND = {
 }
 
 HOMES = {
+    "av": {"decoders.clips", "decoders.video"},
+    "cv2": {"kernels.flow", "verify.originals"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},
@@ -122,7 +128,6 @@ HOMES = {
         "data.sources.tar",
         "operators",
         "ops.extern",
-        "importers.assembly",
         "ops.op",
         "pipeline_file",
         "preview",

@@ -8,7 +8,7 @@ from typing import Any
 from pixprep.data.loader import Loader
 from pixprep.data.making import Broken
 from pixprep.data.sources import Source
-from pixprep.ops import CenterCrop, Decode, Tensor
+from pixprep.ops import CenterCrop, Decode, DecodeVideo, Op, Tensor
 from pixprep.pipeline import Pipeline
 
 _BATCH = 64
@@ -26,7 +26,7 @@ def check(
 
     Args:
         source: from ``pixprep.read``.
-        pipeline: what the samples must go through; default: an upright decode.
+        pipeline: what the samples must go through; default: an upright decode; of clips, that of 16 frames.
         threads: as the Loader's.
         on_broken: is told of each broken sample as soon as it is met.
         on_progress: is told how many samples are done, and of how many.
@@ -34,7 +34,10 @@ def check(
     Returns:
         The broken samples in the source's order.
     """
-    ops = [Decode(), CenterCrop(height=1, width=1), Tensor(dtype="uint8")]
+    crop = CenterCrop(height=1, width=1)
+    ops: list[Op] = [Decode(), crop, Tensor(dtype="uint8")]
+    if getattr(source, "holds", "images") == "clips":
+        ops = [DecodeVideo(frames=16, short="repeat"), crop, Tensor(dtype="uint8", layout="tchw")]
     options: dict[str, Any] = {
         "batch_size": _BATCH,
         "shard": (0, 1),

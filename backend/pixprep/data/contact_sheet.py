@@ -16,10 +16,11 @@ from pixprep.engine import Batch
 from pixprep.errors import printable
 from pixprep.pictures import CROP, FAINT, INK, Panel, Picture, Sheet, fitted, levels_of
 from pixprep.pipeline import Pipeline
-from pixprep.plan import BoxesPlan, Placed, TensorPlan
+from pixprep.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
 
 U8 = npt.NDArray[np.uint8]
 _ROW = 3
+_EVERY = 16
 _MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
 
 
@@ -72,7 +73,12 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
     name, plan = next((name, each) for name, each in pipeline.plan.outputs.items() if isinstance(each, TensorPlan))
     placed = batch.placed[row]
     assert placed is not None
-    picture = Image.fromarray(np.ascontiguousarray(fitted(_levels(plan, batch[name][row]))))
+    tensor = batch[name][row]
+    if plan.spec.layout is not None and "t" in plan.spec.layout:
+        flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
+        picture = _film(plan, tensor, flows[0] if flows else None)
+    else:
+        picture = Image.fromarray(np.ascontiguousarray(fitted(_levels(plan, tensor))))
     factor = picture.width / placed.placements[name].size[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
@@ -83,6 +89,30 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
     title = batch["name"][row] if "name" in batch.fields else f"sample {batch['index'][row]}"
     line = f"{label}{placed.height} x {placed.width}, sample {int(batch['index'][row]):,}"
     return Panel(title, line, np.asarray(picture), words)
+
+
+def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> Picture:
+    """Four frames of a clip, from its first to its last, and how pixels move from each to the next, every 16 pixels."""
+    layout = plan.spec.layout
+    frames = np.moveaxis(np.asarray(clip), 1, 0) if layout == "cthw" else np.asarray(clip)
+    shown = [index * (len(frames) - 1) // 3 for index in range(4)]
+    pictures = []
+    for index in shown:
+        picture = Image.fromarray(np.ascontiguousarray(_levels(plan.frame, frames[index]))).convert("RGB")
+        if flow is not None and index < len(flow) and flow.shape[2:] == (picture.height, picture.width):
+            _draw_arrows(picture, flow[index])
+        pictures.append(np.asarray(picture))
+    rows = [np.concatenate(pictures[start : start + 2], axis=1) for start in (0, 2)]
+    return Image.fromarray(np.ascontiguousarray(fitted(np.concatenate(rows))))
+
+
+def _draw_arrows(picture: Picture, flow: Any) -> None:
+    draw = ImageDraw.Draw(picture)
+    for y in range(_EVERY // 2, picture.height, _EVERY):
+        for x in range(_EVERY // 2, picture.width, _EVERY):
+            right, down = (float(step) for step in flow[:, y, x])
+            draw.line((x, y, x + right, y + down), fill=CROP)
+            draw.ellipse((x + right - 1, y + down - 1, x + right + 1, y + down + 1), fill=CROP)
 
 
 def _levels(plan: TensorPlan, tensor: Any) -> U8:

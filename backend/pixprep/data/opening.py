@@ -18,6 +18,7 @@ KINDS: dict[str, Callable[..., Source]] = {
     "coco": lambda path, images, **options: read.coco(images, path, **options),
     "voc": read.voc,
     "tar": read.tar,
+    "videos": read.videos,
 }
 _SUFFIXES = {".csv": "table", ".tsv": "table", ".json": "coco", ".tar": "tar", ".tfrecord": "tfrecord"}
 _DEFAULTS: dict[str, dict[str, Any]] = {"tar": {"label": None}}  # an archive need not have labels to be looked at

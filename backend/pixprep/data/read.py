@@ -1,10 +1,10 @@
 """``pixprep.read``: every source, by a function. See ``pixprep.data.sources`` for what a source and a sample are."""
 
 from pixprep.data.sources.coco import coco
-from pixprep.data.sources.files import files, table
+from pixprep.data.sources.files import files, table, videos
 from pixprep.data.sources.rows import rows
 from pixprep.data.sources.tar import tar
 from pixprep.data.sources.tfrecord import tfrecord
 from pixprep.data.sources.voc import voc
 
-__all__ = ["coco", "files", "rows", "table", "tar", "tfrecord", "voc"]
+__all__ = ["coco", "files", "rows", "table", "tar", "tfrecord", "videos", "voc"]

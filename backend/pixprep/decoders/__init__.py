@@ -90,6 +90,10 @@ class Limits:
             as a classifier behind it takes in a batch.
         max_box_pixels: that all boxes of an image cover together, each as far as it is inside. Resizing 50 megapixels
             takes 0.05 s like Pillow, and 2 to 3 s like PyTorch and DALI.
+        max_clip_s: of a clip, from its first frame to its last, in seconds.
+        max_clip_frames: in the file of a clip, wanted or not.
+        max_clip_pixels: height x width x the frames that are wanted.
+        max_decode_s: for the decode of a clip, looked at after every packet.
         max_pixels_in_flight: of all images that an engine on the CPU works on at once; more wait for their turn. An
             image over it goes alone. A GPU has a budget of bytes of its own. Arrays of pixels do not count: they are
             there already.
@@ -104,6 +108,10 @@ class Limits:
     max_frames: int = 0
     max_boxes: int = 64
     max_box_pixels: int = 256_000_000
+    max_clip_s: int = 600
+    max_clip_frames: int = 50_000
+    max_clip_pixels: int = 500_000_000
+    max_decode_s: int = 60
     max_pixels_in_flight: int = 256_000_000
 
     def check_bytes(self, n_bytes: int) -> None:
@@ -168,3 +176,6 @@ class Decoder(Protocol):
 
     def trim(self) -> None:
         """Give memory back that is kept for the next images; any thread may ask for it."""
+
+    def close(self) -> None:
+        """End its threads, if it has any; nothing can be decoded any more."""

@@ -61,7 +61,7 @@ class CpuDecoder:
         self._is_fast_idct = plan.idct == "fast"
         self._is_lenient = damage == "lenient"
         self._limits = limits
-        self._budget = _Budget(limits.max_pixels_in_flight)
+        self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
 
     def chunks(
@@ -100,6 +100,9 @@ class CpuDecoder:
     def trim(self) -> None:
         """See ``Decoder``; an image that is being decoded keeps its buffer until it is done."""
         self._buffers.clear()
+
+    def close(self) -> None:
+        """See ``Decoder``: there is nothing to end."""
 
     def _decode(self, encoded: Encoded, place: Place, memory: _Memory) -> Decoded:
         data = memoryview(encoded).cast("B")
@@ -276,7 +279,7 @@ class _Memory:
     the decode.
     """
 
-    def __init__(self, budget: _Budget, buffers: deque[U8]) -> None:
+    def __init__(self, budget: Budget, buffers: deque[U8]) -> None:
         self._budget = budget
         self._buffers = buffers
         self._pixels = 0
@@ -305,7 +308,7 @@ class _Memory:
             self._buffers.appendleft(self._buffer)
 
 
-class _Budget:
+class Budget:
     """How many pixels may be in memory at once; a larger image waits until it is alone."""
 
     def __init__(self, limit: int) -> None:
@@ -313,12 +316,28 @@ class _Budget:
         self._used = 0
         self._changed = threading.Condition()
 
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """What takes a part of it, which is given back at the end."""
+        taken: list[int] = []
+
+        def take(pixels: int) -> None:
+            self.take(pixels)
+            taken.append(pixels)
+
+        try:
+            yield take
+        finally:
+            self.give(sum(taken))
+
     def take(self, pixels: int) -> None:
+        """Wait until there is room for so many pixels."""
         with self._changed:
             self._changed.wait_for(lambda: self._used == 0 or self._used + pixels <= self._limit)
             self._used += pixels
 
     def give(self, pixels: int) -> None:
+        """They are no longer in memory."""
         if pixels:
             with self._changed:
                 self._used -= pixels

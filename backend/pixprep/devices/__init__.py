@@ -6,12 +6,14 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pixprep.decoders import Codec, Damage, Decoder, Limits
+import numpy.typing as npt
+
+from pixprep.decoders import Codec, Damage, Decoder, Limits, Pixels
 from pixprep.errors import SetupError
 from pixprep.kernels import Array, Kernel
 from pixprep.plan import Plan, TensorPlan
@@ -42,6 +44,9 @@ class Device(Protocol):
         Raises:
             TypeError: it is none that can be read here.
         """
+
+    def on_host(self, array: Array) -> npt.NDArray[Any]:
+        """The values of an array of this device, once what was queued for it has been done."""
 
     def lane(self) -> AbstractContextManager[None]:
         """What a thread works inside; when it ends, everything that was queued inside has been done."""
@@ -87,6 +92,19 @@ def device_for(name: str, *, threads: int | None = None) -> Device:
             ) from None
         return Gpu(int(index or 0), threads)
     raise SetupError(f'device "{name}": there are "cpu", "gpu" and "gpu:1", "gpu:2", …')
+
+
+def clip_decoder(plan: Plan, limits: Limits, *, ready: Callable[[Pixels], Pixels]) -> Decoder:
+    """The decoder of clips, on the CPU; ``ready`` makes a frame what the kernels of a device read.
+
+    Raises:
+        SetupError: PyAV is not installed.
+    """
+    try:
+        from pixprep.decoders.clips import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
+    except ImportError:
+        raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
+    return ClipDecoder(plan, limits, ready)
 
 
 def _give_cupy_a_folder() -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.decoders import Codec, Damage, Limits
+from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
+from pixprep.devices import clip_decoder
 from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.resampling import forget
@@ -33,12 +34,14 @@ class Cpu:
 
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or len(os.sched_getaffinity(0))
-        self._decoder: CpuDecoder | PixelsDecoder | None = None
+        self._decoder: Decoder | None = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> CpuDecoder | PixelsDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
         """See ``Device``."""
         del codec  # there is one
-        if plan.takes:
+        if plan.clip:
+            self._decoder = clip_decoder(plan, limits, ready=lambda frame: frame)
+        elif plan.takes:
             self._decoder = PixelsDecoder(plan, limits, OfDevice(self.array, ready=lambda array: array, budget=None))
         else:
             self._decoder = CpuDecoder(plan, limits, damage=damage or "strict")

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 from nvidia import nvimgcodec
 
-from pixprep.decoders import Codec, Damage, Limits
+from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.decoders.gpu import GpuDecoder, Memory
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
+from pixprep.devices import clip_decoder
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, canvases, launch
 from pixprep.kernels.cpu import CpuKernel
@@ -100,16 +101,19 @@ class Gpu:
         self._device = cupy.cuda.Device(index)
         self._threads = threads
         self._local = threading.local()
-        self._decoder: GpuDecoder | PixelsDecoder | None = None
+        self._decoder: Decoder | None = None
         self._kernels: list[GpuKernel] = []
         self._queued: Any = None
 
-    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> GpuDecoder | PixelsDecoder:
+    def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
         """See ``Device``.
 
         Raises:
             SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
         """
+        if plan.clip:
+            self._decoder = clip_decoder(plan, limits, ready=cupy.asarray)
+            return self._decoder
         if plan.takes:
             self._decoder = PixelsDecoder(plan, limits, OfDevice(self.array, ready=_readable, budget=PIXEL_BYTES))
             return self._decoder

@@ -42,7 +42,7 @@ from pixprep.pipeline import Pipeline
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "torchvision": (),
     "timm": ("pretrained_cfg",),
-    "transformers": ("image_processor", "image_processor_type", "feature_extractor_type"),
+    "transformers": ("image_processor", "image_processor_type", "video_processor_type", "feature_extractor_type"),
     "keras": (".keras", "class_name"),
     "ultralytics": (".onnx", ".engine"),
     "dali": (".dali",),

@@ -7,11 +7,9 @@ from difflib import SequenceMatcher
 from importlib import import_module, metadata
 from typing import Any
 
-import msgspec
-
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
-from pixprep.ops import Letterbox, Op, RandomResizedCrop, Resize, Tensor
+from pixprep.ops import Letterbox, Op, RandomResizedCrop, Resize, Tensor, changed
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import Origin
 from pixprep.spec import Like, Side
@@ -71,11 +69,6 @@ def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
         made += [_only(op, "training") for op in training[begin:end]]
         made += [_only(op, "serving") for op in serving[first:last]]
     return made
-
-
-def changed(op: Op, **fields: Any) -> Op:
-    """The op with other values in some fields."""
-    return msgspec.structs.replace(op, **fields)
 
 
 def _only(op: Op, side: Side) -> Op:

@@ -16,7 +16,7 @@ from runpy import run_path
 from typing import Any, Literal
 
 from pixprep.errors import PipelineError, SetupError
-from pixprep.importers.assembly import assembled, changed, library_module, resize
+from pixprep.importers.assembly import assembled, library_module, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, reading, reals
 from pixprep.ops import (
     Anchor,
@@ -49,6 +49,7 @@ from pixprep.ops import (
     Tensor,
     TrivialAugment,
     as_tuple,
+    changed,
 )
 from pixprep.pipeline import Pipeline
 from pixprep.spec import ColorLike, Filter, Side

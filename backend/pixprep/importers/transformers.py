@@ -18,10 +18,10 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
-from pixprep.ops import MAX_SIDE, CenterCrop, Decode, Normalize, Op, Pad, Reals, Tensor
+from pixprep.ops import MAX_SIDE, CenterCrop, Decode, DecodeVideo, Normalize, Op, Pad, Reals, Tensor
 from pixprep.pipeline import Pipeline
 from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
-from pixprep.spec import Filter, Like
+from pixprep.spec import Filter, Layout, Like
 
 Backend = Literal["torchvision", "pil"]
 Sides = tuple[int, ...]
@@ -87,6 +87,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """The processors that are understood, each with the value of every field that its configuration may leave out."""
 
+VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
+    "TimesformerVideoProcessor": _class((224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False),
+    "VideoMAEVideoProcessor": _class((224,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False),
+    "VivitVideoProcessor": _class(
+        (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
+    ),
+}
+"""Those of clips, likewise."""
+
 UNUSED = {
     "LlavaImageProcessor": ("pad_size",),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
@@ -98,7 +107,14 @@ COMMON = ("data_format", "do_pad", "pad_size")
 """Fields of every class that are off by default."""
 
 HARMLESS = (
-    *("image_processor_type", "feature_extractor_type", "processor_class", "auto_map", "transformers_version"),
+    *(
+        "image_processor_type",
+        "video_processor_type",
+        "feature_extractor_type",
+        "processor_class",
+        "auto_map",
+        "transformers_version",
+    ),
     *("model_input_names", "use_fast", "return_tensors", "input_data_format", "device", "disable_grouping"),
     *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
     *("_valid_processor_keys", "_valid_kwargs_names"),
@@ -111,9 +127,10 @@ def from_transformers(
     *,
     backend: Backend = "torchvision",
     apply_exif_orientation: bool = True,
+    frames: int | None = None,
     name: str | None = None,
 ) -> Pipeline:
-    """The pipeline that an image processor of transformers 5 is.
+    """The pipeline that an image processor, or a video processor, of transformers 5 is.
 
     Args:
         config: what stands in a ``preprocessor_config.json`` or ``processor_config.json``, or such a file, or a
@@ -122,6 +139,8 @@ def from_transformers(
             ``pil``.
         apply_exif_orientation: turn images upright, as ``load_image`` of transformers does; False: as a processor
             that is given the image of ``PIL.Image.open``.
+        frames: of each clip, as far apart as each other, for a video processor: ``num_frames`` of the model's
+            ``config.json`` (VideoMAE 16, ViViT 32, TimeSformer 8). The processor takes what frames it is given.
         name: of the model, for the pipeline's origin; default: the folder's, or the class's.
 
     Raises:
@@ -132,24 +151,42 @@ def from_transformers(
     values, where, folder = _read(config)
     processor = _processor(values, where)
     unused = UNUSED.get(processor, ())
-    with reading(DEFAULTS[processor] | {key: values[key] for key in values if key not in unused}, where) as fields:
-        fields.ignore(*DEFAULTS[processor], *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
+    is_video = processor in VIDEO_DEFAULTS
+    defaults = VIDEO_DEFAULTS[processor] if is_video else DEFAULTS[processor]
+    if is_video and frames is None:
+        raise PipelineError(
+            f"{where}: a {processor} does not say how many frames a clip has: give the option frames, such as "
+            "frames=16 (num_frames of the model's config.json)"
+        )
+    if is_video and backend == "pil":
+        raise PipelineError(f"{where}: a {processor} has no backend pil")
+    if frames is not None and not is_video:
+        raise PipelineError(f"{where}: the option frames is for clips, and this is a {processor}")
+    with reading(defaults | {key: values[key] for key in values if key not in unused}, where) as fields:
+        fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # here: a field of another class would be read below
         pads = _pads(fields, processor)
         geometry = _geometry(fields, processor, backend)
-        arithmetic = _arithmetic(fields, backend)
+        arithmetic = _arithmetic(fields, processor, backend)
         why = 'is not supported; remove it, and give the pipeline\'s tensor "layout": "hwc"'
         fields.expect("data_format", "channels_first", why=why)
         if not pads and fields.flag("do_pad") and fields.has("pad_size"):
             fields.refuse("do_pad", "with a pad_size is not supported: it adds zeros to normalized values")
+        if is_video:
+            fields.off("do_sample_frames")
         decode = Decode(
             color="bgr" if fields.flag("do_flip_channel_order") else "rgb",
             apply_exif_orientation=apply_exif_orientation,
             alpha="white" if fields.flag("do_convert_rgb") else "drop",
         )
         version = fields.text("transformers_version", "")
+    first: Op = decode
+    layout: Layout = "chw"
+    if is_video:
+        assert frames is not None
+        first, layout = DecodeVideo(frames=frames), "tchw"
     return assembled(
-        [decode, *pads, *geometry, *arithmetic, Tensor(dtype="float32" if arithmetic else "uint8")],
+        [first, *pads, *geometry, *arithmetic, Tensor(dtype="float32" if arithmetic else "uint8", layout=layout)],
         library="transformers",
         version=version,
         name=name or folder or processor,
@@ -193,13 +230,15 @@ def _processor(values: Mapping[str, Any], where: str) -> str:
     code = fields.mapping("auto_map")
     if "AutoImageProcessor" in code or "AutoFeatureExtractor" in code:
         fields.refuse("auto_map", "names code of the model's own, which pixprep cannot read")
-    known_as = ("image_processor_type", "feature_extractor_type")
+    known_as = ("image_processor_type", "video_processor_type", "feature_extractor_type")
     field = next(filter(fields.has, known_as), known_as[0])
     name = fields.text(field).removesuffix("Fast").removesuffix("Pil")
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
-    if name not in DEFAULTS:
-        fields.refuse(field, f"is not supported; {', '.join(DEFAULTS)} are")
+    video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # AutoVideoProcessor reads those of before, too
+    name = video if video in VIDEO_DEFAULTS else name
+    if name not in DEFAULTS and name not in VIDEO_DEFAULTS:
+        fields.refuse(field, f"is not supported; {', '.join([*DEFAULTS, *VIDEO_DEFAULTS])} are")
     return name
 
 
@@ -286,11 +325,12 @@ def _center_crop(fields: Fields, field: str, window: Sides, now: Sides, backend:
     return CenterCrop(window[0], window[1], rounding="down")
 
 
-def _arithmetic(fields: Fields, backend: Backend) -> list[Op]:
+def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     """Rescale and normalize, step by step as the backend does them; nothing if the levels stay what they are."""
     ops: list[Op] = []
     is_rescaled, is_normalized = fields.flag("do_rescale"), fields.flag("do_normalize")
-    has_offset, has_top = fields.flag("rescale_offset"), fields.flag("include_top")
+    has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
+    has_top = fields.flag("include_top")
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or has_top else 1.0

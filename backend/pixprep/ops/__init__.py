@@ -28,14 +28,14 @@ from pixprep.ops.color import (
     Saturation,
     Solarize,
 )
-from pixprep.ops.decode import Decode, Pixels
+from pixprep.ops.decode import Decode, DecodeVideo, Pixels
 from pixprep.ops.erasing import RandomErasing
 from pixprep.ops.extern import Extern
 from pixprep.ops.filters import GaussianBlur, RandomGaussianBlur, RandomSharpness, Sharpness
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Fill, Levels, Op, Reals, as_tuple, in_words, is_on, op_name
-from pixprep.ops.outputs import Boxes, OriginalSize, Points, Tensor, TensorDType, Transform
+from pixprep.ops.op import MAX_SIDE, Fill, Levels, Op, Reals, as_tuple, changed, in_words, is_on, op_name
+from pixprep.ops.outputs import Boxes, OpticalFlow, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.policies import RandAugment, TrivialAugment
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
 from pixprep.ops.warp import Affine, RandomAffine, RandomRotate, Rotate
@@ -62,9 +62,9 @@ SteadyOp = ColorOp | Rotate | Affine | Sharpness | GaussianBlur
 """What is done to the levels of every image alike: no number is drawn."""
 LevelsOp = ColorOp | RandomColorOp | ColorJitter | WarpOp | FilterOp | RandomErasing | PolicyOp
 ImageOp = Resize | CenterCrop | Crop | Pad | Letterbox | Flip | RandomOp | LevelsOp | Extern | Normalize
-OutputOp = Tensor | OriginalSize | Transform
+OutputOp = Tensor | OriginalSize | Transform | OpticalFlow
 AnnotationOp = Boxes | Points
-FirstOp = Decode | Pixels
+FirstOp = Decode | DecodeVideo | Pixels
 AnyOp = FirstOp | ImageOp | OutputOp | AnnotationOp
 OPS: dict[str, type[Op]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyOp)}
 """The class of each operator, by its name in the file."""
@@ -86,6 +86,7 @@ __all__ = [
     "Contrast",
     "Crop",
     "Decode",
+    "DecodeVideo",
     "Equalize",
     "Extern",
     "Fill",
@@ -103,6 +104,7 @@ __all__ = [
     "LevelsOp",
     "Normalize",
     "Op",
+    "OpticalFlow",
     "OriginalSize",
     "OutputOp",
     "Pad",
@@ -142,6 +144,7 @@ __all__ = [
     "TrivialAugment",
     "WarpOp",
     "as_tuple",
+    "changed",
     "in_words",
     "is_on",
     "op_name",

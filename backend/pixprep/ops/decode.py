@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Literal
 
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Op
+from pixprep.sampling import Rule, Sampling, Start
 from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
+
+MAX_FRAMES = 4096
 
 
 class Decode(Op, frozen=True, tag="decode", kw_only=True):
@@ -89,3 +93,69 @@ class Pixels(Op, frozen=True, tag="pixels", kw_only=True):
     def infer(self) -> ImageSpec:
         """The spec of the image: any size."""
         return ImageSpec(color=self.color)
+
+
+class DecodeVideo(Op, frozen=True, tag="decode_video", kw_only=True):
+    """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
+
+    All frames share one geometry, and what a random op draws, it draws once for the clip. Sound is not read. FFmpeg
+    decodes, through PyAV (``pip install "pixprep[video]"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and
+    torchcodec. The matrix and the range of the colours are those that the stream names; BT.601 and limited range where
+    it names none, as in these. The shape of a pixel is not looked at.
+
+    Args:
+        frames: how many.
+        sample: which. ``uniform``: the first, the last, and as many between them as far apart as each other
+            (``i * (n - 1) // (frames - 1)`` of n). ``first``: the first ones. ``random``: one of each of ``frames``
+            equal parts, in training. ``{"step": n}``: every n-th. ``{"fps": f}``: what is seen at times 1 / f s apart.
+        start: where ``step`` and ``fps`` begin: with the ``first`` frame; so that as much is left out before as behind
+            (``middle``); or at ``random``, in training.
+        short: of a clip that has too few frames: ``refuse``, or ``repeat`` some of them: of ``step`` and ``fps`` the
+            last one.
+        color: order of the channels.
+        apply_rotation: turn the frames as the container says.
+    """
+
+    frames: int
+    sample: Literal["uniform", "first", "random"] | dict[str, float] = "uniform"
+    start: Start = "first"
+    short: Literal["refuse", "repeat"] = "refuse"
+    color: Color = "rgb"
+    apply_rotation: bool = True
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if not 1 <= self.frames <= MAX_FRAMES:
+            raise PipelineError(f'"frames" must be 1 to {MAX_FRAMES:,}, not {self.frames}')
+        if isinstance(self.sample, dict):
+            ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
+            if rule not in ("step", "fps") or not 0 < by <= MAX_FRAMES or (rule == "step" and by != int(by)):
+                raise PipelineError('"sample" must be a word, {"step": 2} in whole frames, or {"fps": 5}')
+        elif self.start != "first":
+            raise PipelineError('"start" goes with "sample": {"step": ...} and {"fps": ...}')
+        if self.is_random and self.only != "training":
+            raise PipelineError(
+                'random frames are for training: write "only": "training", and beside it another decode_video with '
+                '"only": "serving"'
+            )
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the frames are drawn."""
+        return self.sample == "random" or self.start == "random"
+
+    @property
+    def sampling(self) -> Sampling:
+        """Which frames, as ``Sampling`` has it."""
+        repeats = self.short == "repeat"
+        if isinstance(self.sample, dict):
+            ((rule, by),) = self.sample.items()
+            step = Fraction(by).limit_denominator(1_000_000)
+            kind: Rule = "fps" if rule == "fps" else "step"
+            return Sampling(frames=self.frames, rule=kind, by=step, start=self.start, repeats=repeats)
+        rules: dict[str, Rule] = {"uniform": "uniform", "first": "step", "random": "segments"}
+        return Sampling(frames=self.frames, rule=rules[self.sample], repeats=repeats)
+
+    def infer(self) -> ImageSpec:
+        """The spec of the frames: any size."""
+        return ImageSpec(frames=self.frames, color=self.color)

@@ -7,7 +7,7 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ Fill = Levels | str
 """A colour, or the name of the input that says it."""
 
 MAX_SIDE = 16384
+AnOp = TypeVar("AnOp", bound="Op")
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -99,6 +100,11 @@ def settle(op: Op, field: str, value: object) -> None:
     """Give a field that was left out the default that follows from other fields."""
     if getattr(op, field) is None:
         msgspec.structs.force_setattr(op, field, value)
+
+
+def changed(op: AnOp, **fields: object) -> AnOp:
+    """The same op with other values of some fields."""
+    return msgspec.structs.replace(op, **fields)
 
 
 def op_name(op: Op) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import MAX_SIDE, Op
-from pixprep.spec import BoxFormat, ImageSpec, Layout, Side, TensorSpec
+from pixprep.ops.op import MAX_SIDE, Op, need_whole_levels
+from pixprep.spec import BoxFormat, ImageSpec, Layout, Preset, Side, TensorSpec
 
 TensorDType = Literal["float32", "float16", "uint8"]
 
 MAX_ROWS = 100_000
+LEAST_FLOW_SIDE = 16
 LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
 
 
@@ -22,7 +23,8 @@ class Tensor(Op, frozen=True, tag="tensor"):
 
     Args:
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
-        layout: ``chw`` (channel, height, width) or ``hwc``.
+        layout: ``chw`` (channel, height, width) or ``hwc``; of a clip ``tchw`` (frame, channel, height, width),
+            ``thwc`` or ``cthw``.
     """
 
     dtype: TensorDType = "float32"
@@ -35,6 +37,9 @@ class Tensor(Op, frozen=True, tag="tensor"):
                 "the size differs from image to image, and a batch needs one: add center_crop or letterbox, "
                 "or give resize a height and a width"
             )
+        if (image.frames is None) != (self.layout in ("chw", "hwc")):
+            those = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
+            raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {those}')
         if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot hold normalized values: use float32 or float16, or drop normalize")
         if self.dtype == "uint8" and image.values == "real":
@@ -42,8 +47,8 @@ class Tensor(Op, frozen=True, tag="tensor"):
         largest = max(abs(image.low), abs(image.high))
         if not largest <= LARGEST[self.dtype]:
             raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
-        planes, size = (image.channels,), (image.height, image.width)
-        shape = planes + size if self.layout == "chw" else size + planes
+        sizes = {"t": image.frames, "c": image.channels, "h": image.height, "w": image.width}
+        shape = tuple(sizes[axis] or 0 for axis in self.layout)
         return TensorSpec(shape=shape, dtype=self.dtype, layout=self.layout, low=image.low, high=image.high)
 
 
@@ -54,6 +59,36 @@ class OriginalSize(Op, frozen=True, tag="original_size"):
         """Two numbers, whatever the image."""
         del image
         return TensorSpec(shape=(2,), dtype="int32", low=1, high=65535)
+
+
+class OpticalFlow(Op, frozen=True, tag="optical_flow"):
+    """An output: how the pixels of a clip move from each frame to the next, float32 ``[frames - 1, 2, height, width]``.
+
+    In pixels to the right, then down, of the frames as they are here. OpenCV's DIS of their gray (``cvtColor``) on the
+    CPU, also where the pipeline runs on a GPU: ``pip install "pixprep[flow]"``.
+
+    Args:
+        preset: OpenCV's: ``ultrafast``, ``fast`` or ``medium``.
+    """
+
+    preset: Preset = "fast"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """The spec of the output; refuses images, a clip of one frame, and frames whose size is not known."""
+        need_whole_levels(image)
+        if image.frames is None or image.frames < 2:
+            raise PipelineError("needs a clip of at least 2 frames: begin with decode_video")
+        if image.height is None or image.width is None:
+            raise PipelineError(
+                "the size differs from clip to clip: add center_crop, or give resize a height and a width"
+            )
+        if min(image.height, image.width) < LEAST_FLOW_SIDE:
+            raise PipelineError(
+                f"frames of {image.height} x {image.width}: OpenCV needs {LEAST_FLOW_SIDE} pixels a side"
+            )
+        shape = (image.frames - 1, 2, image.height, image.width)
+        far = float(max(image.height, image.width))
+        return TensorSpec(shape=shape, dtype="float32", low=-far, high=far)
 
 
 class Boxes(Op, frozen=True, tag="boxes"):

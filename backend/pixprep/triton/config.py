@@ -280,8 +280,8 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
 def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     """The configuration with everything filled in that the pipeline implies.
 
-    A ``max_batch_size`` that is not written is 64, or fewer where an answer would be too large; of a pipeline that
-    takes boxes it is 0.
+    A ``max_batch_size`` that is not written is 64, or of clips as many as 64 images are; or fewer where an answer would
+    be too large; of a pipeline that takes boxes it is 0.
 
     Raises:
         PipelineError: what is written contradicts the pipeline, or the outputs of a batch are too large.
@@ -289,7 +289,8 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     most = MAX_OUTPUT_BYTES // pipeline.n_bytes
     if pipeline.plan.takes_boxes:
         return _complete_with_boxes(config, pipeline, most)
-    max_batch_size = config.get("max_batch_size") or min(DEFAULT_MAX_BATCH_SIZE, most)
+    usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
+    max_batch_size = config.get("max_batch_size") or min(usual, most)
     if max_batch_size < 0:
         raise PipelineError(f"config.pbtxt: max_batch_size: {max_batch_size} is less than 1")
     if max_batch_size > most:

@@ -34,12 +34,13 @@ class Metrics:
     Args:
         pb_utils: Triton's module; a fake in tests.
         model, version: the labels.
+        frames: of each clip; 0: images come.
 
     Attributes:
         pause: who holds it keeps Triton from being told anything.
     """
 
-    def __init__(self, pb_utils: Any, *, model: str, version: str) -> None:
+    def __init__(self, pb_utils: Any, *, model: str, version: str, frames: int = 0) -> None:
         self._labels = {"model": model, "version": version}
         self._families: list[Any] = []  # Triton deletes a family, and its metrics with it, once nobody holds it
         families = pb_utils.MetricFamily
@@ -57,6 +58,8 @@ class Metrics:
         self._images = family(
             "pixprep_images_total", "Images by result: ok, or the reason why there is no tensor", families.COUNTER
         )
+        self._each = frames
+        self._frames = counter("pixprep_frames_total", "Frames of clips that became tensors") if frames else None
         self._by_result: dict[str, Any] = {}
         self._bytes = counter("pixprep_encoded_bytes_total", "Bytes of encoded images received")
         self._decode = histogram("pixprep_decode_seconds", "Time to decode one image", SECONDS)
@@ -120,6 +123,8 @@ class Metrics:
             if result not in self._by_result:
                 self._by_result[result] = self._images.Metric(labels={**self._labels, "result": result})
             self._by_result[result].increment(count)
+        if self._frames is not None and (whole := sum(error is None for error, _, _ in images)):
+            self._frames.increment(self._each * whole)
         self._bytes.increment(sum(record.n_bytes for record in records))
         for record in _sample(records):
             self._batch.observe(len(record.images))

@@ -138,13 +138,19 @@ class TritonPythonModel:
             damage=options.damage,
             decoder=options.decoder,
         )
+        self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
         if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
             self._stays_on_gpu = False
             pb_utils.Logger.log_warn(f"{args['model_name']}: tensors leave by way of the CPU: {danger}")
         warm_up(self._engine)
-        self._metrics = Metrics(pb_utils, model=args["model_name"], version=args["model_version"])
+        self._metrics = Metrics(
+            pb_utils,
+            model=args["model_name"],
+            version=args["model_version"],
+            frames=pipeline.images[0].frames or 0,
+        )
         self._watchdog = Watchdog(
             lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"), on_idle=self._engine.trim
         )
@@ -197,7 +203,7 @@ class TritonPythonModel:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
-        limit_s = BATCH_S + IMAGE_S * len(encoded) * (self._max_boxes if self._takes_boxes else 1)
+        limit_s = BATCH_S + self._each_s * len(encoded) * (self._max_boxes if self._takes_boxes else 1)
         try:
             with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
                 outputs = [name for name in self._outputs if name in wanted]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pixprep.decoders.cpu import sample_jpeg
@@ -14,8 +16,15 @@ LEAST = 16
 
 
 def warm_up(engine: Engine) -> None:
-    """Decode and transform a generated photo-sized JPEG, or as many pixels, on every thread of the engine."""
+    """Decode and transform a generated photo-sized JPEG, a clip, or as many pixels, on every thread of the engine."""
     most = MAX_OUTPUT_BYTES // engine.pipeline.n_bytes
-    plan, count = engine.plan, min(max(2 * engine.lanes, LEAST), most)
-    image = sample_jpeg(*_SIZE) if plan.takes is None else np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
+    plan, least = engine.plan, LEAST
+    image: Any = np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
+    if plan.clip is not None:
+        from pixprep.decoders.clips import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
+
+        image, least = sample_clip(plan.clip.sampling.least, *_SIZE), 1
+    elif plan.takes is None:
+        image = sample_jpeg(*_SIZE)
+    count = min(max(2 * engine.lanes, least), most)
     engine.run_batch([image] * count, inputs=engine.pipeline.example_inputs(count))

@@ -218,7 +218,16 @@ def geometry(
             case ops.Rotate() | ops.Affine():
                 assert recolour is not None
                 pixels = recolour(op, pixels)  # its fill is in the order of the channels
-            case ops.Decode() | ops.Pixels() | ops.Normalize() | ops.Tensor() | ops.OriginalSize() | ops.Transform():
+            case (
+                ops.Decode()
+                | ops.DecodeVideo()
+                | ops.Pixels()
+                | ops.Normalize()
+                | ops.Tensor()
+                | ops.OriginalSize()
+                | ops.Transform()
+                | ops.OpticalFlow()
+            ):
                 pass  # these move none
             case _ as never:
                 unreachable(never)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,12 @@ from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerpr
 from pixprep.errors import DataError, ImageError, printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 
 
 class ImageFiles:
-    """Image files by their paths; see ``Source``. Made by ``files`` and ``table``.
+    """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
 
     A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
     ``label`` where there are labels, and the other columns of a table, as text.
@@ -37,8 +39,10 @@ class ImageFiles:
         columns: Mapping[str, Names] | None = None,
         broken: Mapping[int, ImageError] | None = None,
         notes: Sequence[str] = (),
+        holds: Literal["images", "clips"] = "images",
     ) -> None:
         self.classes = classes
+        self.holds = holds
         self.notes = noted(root, notes)
         self._root = root
         self._names = names
@@ -94,12 +98,41 @@ def files(
     Raises:
         DataError: there is no such folder, or no image in it, or none in a class.
     """
+    return _files(where, labels, classes, SUFFIXES)
+
+
+def videos(
+    where: StrPath | Sequence[StrPath], *, labels: Sequence[int] | None = None, classes: Sequence[str] | None = None
+) -> ImageFiles:
+    """Read clips, for a pipeline that begins with ``decode_video``: those of a folder, or a list; as ``files`` does.
+
+    >>> train = videos("train/")                                           # doctest: +SKIP
+
+    Args:
+        where: a folder, of which each folder inside is a class, or paths of files.
+        labels: of a list, a whole number for each path.
+        classes: the names of the labels.
+
+    Raises:
+        DataError: as ``files``.
+    """
+    found = _files(where, labels, classes, CLIP_SUFFIXES)
+    found.holds = "clips"
+    return found
+
+
+def _files(
+    where: StrPath | Sequence[StrPath],
+    labels: Sequence[int] | None,
+    classes: Sequence[str] | None,
+    suffixes: tuple[str, ...],
+) -> ImageFiles:
     if isinstance(where, str | os.PathLike):
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
         if Path(where).is_file():
             raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
-        return _folder(folder_of(where), classes)
+        return _folder(folder_of(where), classes, suffixes)
     names = [absolute(path) for path in where]
     if not names:
         raise DataError("the list of files is empty")
@@ -118,16 +151,17 @@ def _checked(names: Sequence[str]) -> Names:
     return found
 
 
-def _folder(root: str, classes: Sequence[str] | None) -> ImageFiles:
-    folders, images, others = _listed(root)
+def _folder(root: str, classes: Sequence[str] | None, suffixes: tuple[str, ...]) -> ImageFiles:
+    folders, images, others = _listed(root, suffixes)
+    kind = "clip" if suffixes is CLIP_SUFFIXES else "image"
     notes = []
-    if not folders or (images and classes is None and not any(_images(root, name, ()) for name in folders)):
+    if not folders or (images and classes is None and not any(_images(root, name, suffixes) for name in folders)):
         if classes is not None:
             raise DataError(f"{root}: has no folders, which would be the classes")
         if not images:
-            raise DataError(f"{root}: no image in this folder ({' '.join(SUFFIXES)})")
+            raise DataError(f"{root}: no {kind} in this folder ({' '.join(suffixes)})")
         if others or folders:
-            notes.append(f"{_some([*folders, *others])} passed over, as no image by name")
+            notes.append(f"{_some([*folders, *others])} passed over, as no {kind} by name")
         return ImageFiles(root, Names([images]), None, (), notes=notes)
     if images:
         notes.append(f"{_some(images)} passed over, as in no class's folder")
@@ -140,36 +174,38 @@ def _folder(root: str, classes: Sequence[str] | None) -> ImageFiles:
     counts, parts, strange = [], [], []
     for name in names:
         part: list[str] = []
-        for found, left in _walk(root, name, ()):
+        for found, left in _walk(root, name, suffixes):
             part += found
             strange += left
         if not part:
-            raise DataError(f"{root}: no image in the folder of class {name!r} ({' '.join(SUFFIXES)}): remove it")
+            raise DataError(f"{root}: no {kind} in the folder of class {name!r} ({' '.join(suffixes)}): remove it")
         parts.append(part)
         counts.append(len(part))
     if strange:
-        notes.append(f"{_some(strange)} passed over, as no image by name")
+        notes.append(f"{_some(strange)} passed over, as no {kind} by name")
     labels = np.repeat(np.arange(len(names)), counts)
     return ImageFiles(root, Names(parts), labels, names, notes=notes)
 
 
-def _images(root: str, name: str, above: tuple[tuple[int, int], ...]) -> bool:
-    return any(found for found, _ in _walk(root, name, above))
+def _images(root: str, name: str, suffixes: tuple[str, ...]) -> bool:
+    return any(found for found, _ in _walk(root, name, suffixes))
 
 
-def _walk(root: str, folder: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[list[str], list[str]]]:
+def _walk(
+    root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[tuple[list[str], list[str]]]:
     """Of a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
     status = os.stat(f"{root}/{folder}")  # noqa: PTH116
     here = (status.st_dev, status.st_ino)
     if here in above or len(above) >= _MOST_FOLDERS:
         raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MOST_FOLDERS} deep")
-    folders, images, others = _listed(f"{root}/{folder}")
+    folders, images, others = _listed(f"{root}/{folder}", suffixes)
     yield [f"{folder}/{name}" for name in images], [f"{folder}/{name}" for name in others]
     for name in folders:
-        yield from _walk(root, f"{folder}/{name}", (*above, here))
+        yield from _walk(root, f"{folder}/{name}", suffixes, (*above, here))
 
 
-def _listed(path: str) -> tuple[list[str], list[str], list[str]]:
+def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
     """The sorted names of a folder: of folders, images by suffix, and other files. Links are followed."""
     folders, images, others = [], [], []
     try:
@@ -180,7 +216,7 @@ def _listed(path: str) -> tuple[list[str], list[str], list[str]]:
                     continue
                 if entry.is_dir():
                     folders.append(name)
-                elif name.lower().endswith(SUFFIXES):
+                elif name.lower().endswith(suffixes):
                     images.append(name)
                 else:
                     others.append(name)

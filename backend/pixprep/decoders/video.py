@@ -1,0 +1,383 @@
+"""Clips: MP4, MOV, Matroska, WebM and AVI, decoded by FFmpeg (PyAV) out of memory, to the frames that are wanted.
+
+The packets of the clip are read first, which decodes nothing: their times say which frames there are, and which key
+frame comes before a wanted one. From there on packets are decoded, to the last that is wanted. Pictures that no other
+picture needs, and nobody wants, are skipped (H.264, MPEG-4): x264's defaults leave 0.6 of the work.
+
+Nothing but the bytes is read: the container is named and not guessed, so that playlists and other demuxers are out of
+reach, no protocol may be opened, and codecs are those that are listed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from time import monotonic
+from typing import Any, Literal, NamedTuple
+
+import av
+import av.error
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.decoders import Encoded, Limits
+from pixprep.errors import ImageError
+
+U8 = npt.NDArray[np.uint8]
+Container = Literal["mp4", "mkv", "avi"]
+CODECS = {
+    "h264": "H.264",
+    "hevc": "H.265",
+    "vp8": "VP8",
+    "vp9": "VP9",
+    "av1": "AV1",
+    "libdav1d": "AV1",
+    "mpeg4": "MPEG-4",
+}
+_DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
+_SKIPPING = ("h264", "mpeg4")
+_MOST_STREAMS = 32
+_OPTIONS = {
+    "protocol_whitelist": "none",
+    "codec_whitelist": ",".join((*CODECS, "av1")),
+    "max_streams": str(_MOST_STREAMS),
+}
+
+
+class Clip(NamedTuple):
+    """The wanted frames.
+
+    Attributes:
+        frames: each uint8 (height, width, 3) RGB, or (height, width, 1) gray; a frame that is wanted twice is one
+            object.
+        indices: of the frames in the file, in the order shown.
+        times: of these, in seconds from the first frame of the file.
+    """
+
+    frames: list[U8]
+    indices: list[int]
+    times: list[float]
+
+
+class Frames(NamedTuple):
+    """What the packets say.
+
+    Attributes:
+        times: of the frames in the order shown, in seconds.
+        height, width: of a frame as it is shown, turned.
+    """
+
+    times: list[Fraction]
+    height: int
+    width: int
+
+
+Choose = Callable[[Frames], Sequence[int]]
+
+
+def container(encoded: memoryview) -> Container:
+    """What the first bytes say.
+
+    Raises:
+        ImageError: UNKNOWN_FORMAT.
+    """
+    head = bytes(encoded[:12])
+    if head[4:8] == b"ftyp":
+        return "mp4"
+    if head[:4] == b"\x1aE\xdf\xa3":
+        return "mkv"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "avi"
+    raise ImageError("UNKNOWN_FORMAT", "no MP4, MOV, Matroska, WebM or AVI")
+
+
+def check_whole(kind: Container, data: memoryview) -> None:
+    """Refuse a file that ends before its container says; a container that says nothing, as of a live stream, passes.
+
+    Raises:
+        ImageError: TRUNCATED.
+    """
+    end = {"mp4": _end_of_boxes, "mkv": _end_of_segment, "avi": _end_of_riff}[kind](data)
+    if end > len(data):
+        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes, and its container says {end:,}")
+
+
+def _end_of_boxes(data: memoryview) -> int:
+    """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2)."""
+    at = 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if size == 1:
+            size = int.from_bytes(data[at + 8 : at + 16], "big")
+        if size < 8:  # 0: to the end of the file; else damage, which the demuxer meets
+            return at
+        at += size
+    return at
+
+
+def _end_of_segment(data: memoryview) -> int:
+    """Where the last element of a Matroska file ends (RFC 8794, 4 to 6)."""
+    at = 0
+    while at < len(data):
+        _, begin = _vint(data, at)
+        size, begin = _vint(data, begin)
+        if size is None:  # unknown, as it is while it is recorded
+            return at
+        at = begin + size
+    return at
+
+
+def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
+    """A number of variable length, None if all its bits are set, and where it ends."""
+    length = 9 - data[at].bit_length() if at < len(data) else 9
+    if length > 8:
+        return None, at
+    value = int.from_bytes(data[at : at + length], "big") & ((1 << 7 * length) - 1)
+    return None if value == (1 << 7 * length) - 1 else value, at + length
+
+
+def _end_of_riff(data: memoryview) -> int:
+    """Where the last chunk of an AVI ends."""
+    at = 0
+    while at + 8 <= len(data) and bytes(data[at : at + 4]) == b"RIFF":
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    return at
+
+
+class _Wanted(NamedTuple):
+    """A frame that is wanted.
+
+    Attributes:
+        stamp: the presentation time of its packet, in units of the stream.
+        key: the position, among the packets, of the key frame to begin with.
+        position: of its own packet.
+    """
+
+    stamp: int
+    key: int
+    position: int
+
+
+@dataclass
+class _Deadline:
+    """Of one clip's decode."""
+
+    at: float
+    limit_s: int
+
+    def check(self) -> None:
+        """Raise ImageError TOO_MANY_PIXELS once it has passed."""
+        if monotonic() > self.at:
+            raise ImageError("TOO_MANY_PIXELS", f"its decode took more than {self.limit_s} s (parameter max_decode_s)")
+
+
+def decode(
+    encoded: Encoded,
+    choose: Choose,
+    limits: Limits,
+    *,
+    is_gray: bool = False,
+    apply_rotation: bool = True,
+) -> Clip:
+    """The frames of a clip that ``choose`` names, by their places in the order shown.
+
+    Args:
+        encoded: the file.
+        choose: given what the packets say, the wanted frames, rising; it may raise ImageError.
+        limits: see there.
+        is_gray: to one channel, the luma in full range; else to RGB by the matrix and range that the stream names;
+            BT.601 and limited range where it names none, as FFmpeg has it.
+        apply_rotation: turn frames as the container says.
+
+    Raises:
+        ImageError: EMPTY, TOO_LARGE_BYTES, UNKNOWN_FORMAT, UNSUPPORTED, BAD_DIMENSIONS, TOO_MANY_PIXELS, TRUNCATED,
+            CORRUPT, or what ``choose`` raises.
+    """
+    data = memoryview(encoded).cast("B")
+    limits.check_bytes(len(data))
+    kind = container(data)
+    check_whole(kind, data)
+    deadline = _Deadline(monotonic() + limits.max_decode_s, limits.max_decode_s)
+    try:
+        with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
+            return _Reader(file, kind, limits, deadline).clip(choose, is_gray=is_gray, apply_rotation=apply_rotation)
+    except av.error.EOFError:
+        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes") from None
+    except (av.error.FFmpegError, ValueError, OSError, MemoryError) as error:
+        raise ImageError(
+            "CORRUPT", f"a damaged clip, or a kind that FFmpeg does not read: {type(error).__name__}"
+        ) from None
+
+
+class _Reader:
+    """One open file."""
+
+    def __init__(self, file: Any, kind: Container, limits: Limits, deadline: _Deadline) -> None:
+        self._file = file
+        self._limits = limits
+        self._deadline = deadline
+        if not file.streams.video:
+            raise ImageError("UNSUPPORTED", "the file has no video stream")
+        if len(file.streams) > _MOST_STREAMS:
+            raise ImageError("UNSUPPORTED", f"{len(file.streams)} streams; at most {_MOST_STREAMS}")
+        self._stream = file.streams.video[0]
+        self._codec = self._stream.codec_context
+        if self._codec is None or self._codec.name not in CODECS:
+            names = ", ".join(dict.fromkeys(CODECS.values()))
+            raise ImageError("UNSUPPORTED", f"a video codec that pixprep does not decode; it decodes {names}")
+        self._limits.check_size(self._codec.height, self._codec.width)
+        self._codec.thread_count = 1  # a lane decodes a clip of its own
+        self._codec.options = {"err_detect": "explode"}
+        self._packets = self._read()
+        shown = [packet for packet in self._packets if not packet.is_discard]
+        stamps = {packet.pts for packet in shown}
+        self._is_stamped = kind != "avi" and None not in stamps and len(stamps) == len(shown)
+        if not shown:
+            raise ImageError("TRUNCATED", "the clip has no frame")
+
+    def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool) -> Clip:
+        """See ``decode``."""
+        height, width, turn = self._first()
+        turn = turn if apply_rotation else 0
+        times, stamps = self._times()
+        length = times[-1] - times[0]
+        if length > self._limits.max_clip_s:
+            most = self._limits.max_clip_s
+            raise ImageError("TOO_MANY_PIXELS", f"{float(length):,.0f} s; the limit is {most:,} (parameter max_clip_s)")
+        shown = (width, height) if turn % 180 else (height, width)
+        indices = list(choose(Frames(times, *shown)))
+        distinct = sorted({*indices})
+        if len(distinct) * height * width > self._limits.max_clip_pixels:
+            raise ImageError(
+                "TOO_MANY_PIXELS",
+                f"{len(distinct)} frames of {height} x {width} pixels; "
+                f"the limit is {self._limits.max_clip_pixels:,} (parameter max_clip_pixels)",
+            )
+        found: dict[int, U8] = {}
+        wanted = self._stamped([(index, stamps[index]) for index in distinct]) if stamps else self._counted(distinct)
+        for index, frame in wanted:
+            if (frame.height, frame.width, frame.rotation if apply_rotation else 0) != (height, width, turn):
+                raise ImageError("UNSUPPORTED", "a clip whose frames differ in size")
+            found[index] = _pixels(frame, is_gray=is_gray, turn=turn)
+        missing = [index for index in distinct if index not in found]
+        if missing:
+            raise ImageError("CORRUPT", f"frame {missing[0] + 1:,} of {len(times):,} does not decode")
+        return Clip([found[index] for index in indices], indices, [float(times[index]) for index in indices])
+
+    def _first(self) -> tuple[int, int, int]:
+        """The height and width of the first frame that decodes alone, and how it is turned."""
+        for packet in (self._packets[0], None):
+            for frame in self._decoded(packet):
+                self._limits.check_size(frame.height, frame.width)
+                return frame.height, frame.width, frame.rotation
+        raise ImageError("CORRUPT", "the first frame of the clip does not decode")
+
+    def _times(self) -> tuple[list[Fraction], list[int]]:
+        """When each frame is shown, in seconds from the first; and its stamp, if the packets have them."""
+        if self._is_stamped:
+            stamps = sorted(packet.pts for packet in self._packets if not packet.is_discard)
+            return [(stamp - stamps[0]) * self._stream.time_base for stamp in stamps], stamps
+        count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
+        if not count:
+            raise ImageError("CORRUPT", "no frame of the clip can be decoded")
+        rate = self._stream.average_rate or Fraction(25)
+        return [index / rate for index in range(count)], []
+
+    def _read(self) -> list[Any]:
+        """Every packet of the stream, in the order of decoding."""
+        packets = []
+        for packet in self._file.demux(self._stream):
+            if not packet.size:
+                continue
+            if packet.is_corrupt:
+                raise ImageError("TRUNCATED", "the clip ends before its last packet")
+            packets.append(packet)
+            if len(packets) > self._limits.max_clip_frames:
+                raise ImageError(
+                    "TOO_MANY_PIXELS",
+                    f"over {self._limits.max_clip_frames:,} frames in the clip (parameter max_clip_frames)",
+                )
+        return packets
+
+    def _stamped(self, wanted: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
+        """(index, frame) of the wanted, by their (index, stamp)."""
+        index_of = {stamp: index for index, stamp in wanted}
+        segments: dict[int, list[_Wanted]] = {}
+        for each in self._located([*index_of]):
+            segments.setdefault(each.key, []).append(each)
+        try:
+            for key, those in sorted(segments.items()):
+                for frame in self._segment(key, those):
+                    yield index_of.pop(frame.pts), frame
+        except av.error.InvalidDataError:
+            if [*segments] == [0]:
+                raise
+            # Some key frames of H.264 are not the first that is needed: from the first of all there is no doubt.
+            for frame in self._segment(0, list(self._located([*index_of]))):
+                yield index_of.pop(frame.pts), frame
+
+    def _segment(self, key: int, those: Sequence[_Wanted]) -> Iterator[Any]:
+        """The wanted frames, from a key frame before them to the last."""
+        self._codec.flush_buffers()
+        left = {each.stamp for each in those}
+        packets = self._packets[key : max(each.position for each in those) + 1]
+        first = packets[0].pts if key else None
+        for packet in (*packets, None):
+            if packet is not None:
+                if first is not None and packet.pts < first:
+                    continue  # shown before the key frame, it may need pictures from before the key frame
+                if self._codec.name in _SKIPPING:
+                    self._codec.skip_frame = "DEFAULT" if packet.pts in left else "NONREF"
+            for frame in self._decoded(packet):
+                if frame.pts in left:
+                    left.remove(frame.pts)
+                    yield frame
+            if not left:
+                return
+
+    def _located(self, stamps: Sequence[int]) -> Iterator[_Wanted]:
+        """Each wanted frame's packet, and the last key frame before it, in the order shown and in that of decoding."""
+        position = {packet.pts: place for place, packet in enumerate(self._packets)}
+        keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if packet.is_keyframe]
+        for stamp in stamps:
+            own = position[stamp]
+            before = [place for place, key in keys if place <= own and key <= stamp]
+            yield _Wanted(stamp, before[-1] if before else 0, own)
+
+    def _counted(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """(index, frame) of the wanted, counted from the first."""
+        those, last = {*wanted}, max(wanted)
+        for index, frame in enumerate(self._all()):
+            if index in those:
+                yield index, frame
+            if index == last:
+                return
+
+    def _all(self) -> Iterator[Any]:
+        """Every frame that the decoder shows."""
+        self._codec.flush_buffers()
+        for packet in (*self._packets, None):
+            yield from self._decoded(packet)
+
+    def _decoded(self, packet: Any) -> Sequence[Any]:
+        self._deadline.check()
+        frames: list[Any] = self._codec.decode(packet)
+        for frame in frames:
+            if frame.is_corrupt:
+                raise ImageError("CORRUPT", "FFmpeg could not decode a frame whole")
+        return frames
+
+
+def _pixels(frame: Any, *, is_gray: bool, turn: int) -> U8:
+    """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
+
+    Not ``rgba``: of that swscale leaves the last columns as they were in memory, where a width is 16 n + 2 or + 4.
+    """
+    if turn % 90:
+        raise ImageError("UNSUPPORTED", f"a clip that is turned by {turn} degrees")
+    pixels: npt.NDArray[Any] = frame.to_ndarray(format="gray" if is_gray else "rgb24")
+    pixels = pixels.reshape(frame.height, frame.width, -1)
+    return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels

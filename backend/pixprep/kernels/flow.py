@@ -1,0 +1,31 @@
+"""Optical flow between frames, by OpenCV on the CPU."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.spec import Preset
+
+_PRESETS: dict[Preset, int] = {
+    "ultrafast": cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST,
+    "fast": cv2.DISOPTICAL_FLOW_PRESET_FAST,
+    "medium": cv2.DISOPTICAL_FLOW_PRESET_MEDIUM,
+}
+
+
+def flow(frames: npt.NDArray[np.uint8], preset: Preset, out: npt.NDArray[np.float32]) -> None:
+    """Write the flow from each frame to the next.
+
+    Args:
+        frames: uint8 (frames, height, width, 3) RGB, or (frames, height, width, 1) gray.
+        preset: of DIS.
+        out: float32 (frames - 1, 2, height, width): to the right, down, in pixels.
+    """
+    dis = cv2.DISOpticalFlow_create(  # type: ignore[attr-defined]
+        _PRESETS[preset]
+    )  # one call after the other: it is no thread's but ours
+    grays = [frame if frame.shape[2] == 1 else cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
+    for before, after, target in zip(grays, grays[1:], out, strict=False):
+        target[...] = dis.calc(before, after, None).transpose(2, 0, 1)

@@ -1,0 +1,96 @@
+"""Which frames of a clip are wanted: of their times alone, in exact numbers."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+Rule = Literal["uniform", "segments", "step", "fps"]
+Start = Literal["first", "middle", "random"]
+HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Which frames.
+
+    Attributes:
+        frames: how many.
+        rule: ``uniform``: ``i (n - 1) / (frames - 1)``, cut off, of n frames: the first, the last, and as many between
+            them. ``segments``: one of each of ``frames`` equal parts, at random. ``step``: every ``by``-th.
+            ``fps``: those that are seen at times ``1 / by`` seconds apart.
+        by: see above.
+        start: where a step or a rate begins: so that what is left lies behind, on both sides, or at random.
+        repeats: a clip that is too short shows its last frame for the rest; else it is refused.
+    """
+
+    frames: int
+    rule: Rule
+    by: Fraction = Fraction(1)
+    start: Start = "first"
+    repeats: bool = False
+
+    def __str__(self) -> str:
+        which = {
+            "uniform": "from the first to the last, equally far apart",
+            "segments": "one of each equal part at random",
+            "step": "one after the other" if self.by == 1 else f"every {self.by}th",
+            "fps": f"at {float(self.by):g} a second",
+        }[self.rule]
+        begin = {"first": "", "middle": ", from the middle", "random": ", from a random one on"}[self.start]
+        return f"{self.frames} frames, {which}{begin}"
+
+    @property
+    def least(self) -> int:
+        """Frames of a clip of 25 a second that has enough of them."""
+        if self.rule == "step":
+            return int((self.frames - 1) * self.by) + 1
+        return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
+
+    def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = ()) -> list[int]:
+        """The wanted frames, rising; some more than once where the clip has too few.
+
+        Args:
+            times: of every frame in the order shown, in seconds, rising; at least one.
+            drawn: uniform numbers in [0, 1): one a segment for ``segments``, one for a ``random`` start; those that are
+                missing count as a half.
+
+        Raises:
+            ValueError: the clip is too short; it says how many frames or seconds there are.
+        """
+        count = len(times)
+        if self.rule == "uniform":
+            if count < self.frames and not self.repeats:
+                raise ValueError(f"{count} frames")
+            return [index * (count - 1) // max(self.frames - 1, 1) for index in range(self.frames)]
+        if self.rule == "segments":
+            if count < self.frames and not self.repeats:
+                raise ValueError(f"{count} frames")
+            uniforms = [*drawn, *[HALF] * self.frames]
+            return [
+                min(int((index + uniforms[index]) * count / self.frames), count - 1) for index in range(self.frames)
+            ]
+        if self.rule == "step":
+            span = int((self.frames - 1) * self.by) + 1
+            begin = self._begin(Fraction(count - span), drawn)
+            if span > count and not self.repeats:
+                raise ValueError(f"{count} frames")
+            return [min(int(begin) + int(index * self.by), count - 1) for index in range(self.frames)]
+        last = times[-1] - times[0]
+        length = (self.frames - 1) / self.by
+        if length > last and not self.repeats:
+            raise ValueError(f"{float(last):.3f} s from the first frame to the last")
+        begin = times[0] + self._begin(last - length, drawn)
+        return [max(bisect_right(times, begin + index / self.by) - 1, 0) for index in range(self.frames)]
+
+    def _begin(self, left: Fraction, drawn: Sequence[float]) -> Fraction:
+        """How far from the first frame, where ``left`` is what a clip has too much."""
+        if left <= 0 or self.start == "first":
+            return Fraction(0)
+        if self.start == "middle":
+            return left / 2
+        uniform = Fraction(drawn[0] if drawn else HALF)
+        return uniform * (left + 1) if self.rule == "step" else uniform * left

@@ -1,0 +1,73 @@
+"""Clips whose frames carry their numbers, made by PyAV's encoders."""
+
+import io
+from fractions import Fraction
+
+import av
+import numpy as np
+
+BITS, BLOCK = 9, 16
+CODECS = {
+    "h264.mp4": ("libx264", "mp4", {"g": "30", "bf": "3"}),
+    "h264-one-key.mp4": ("libx264", "mp4", {"g": "500", "bf": "2"}),
+    "h264-open.mkv": ("libx264", "matroska", {"g": "20", "bf": "3", "x264-params": "open-gop=1"}),
+    "h264.mov": ("libx264", "mov", {"g": "25"}),
+    "h264.avi": ("libx264", "avi", {"bf": "0"}),
+    "h264-b.avi": ("libx264", "avi", {"bf": "2"}),
+    "h265.mp4": ("libx265", "mp4", {"x265-params": "log-level=none:keyint=24"}),
+    "h265.mkv": ("libx265", "matroska", {"x265-params": "log-level=none:keyint=24:open-gop=0"}),
+    "vp9.webm": ("libvpx-vp9", "webm", {"g": "20", "cpu-used": "8"}),
+    "av1.mp4": ("libsvtav1", "mp4", {"preset": "12", "g": "20", "svtav1-params": "lp=1"}),
+    "av1.webm": ("libsvtav1", "webm", {"preset": "12", "g": "20", "svtav1-params": "lp=1"}),
+    "mpeg4.mp4": ("mpeg4", "mp4", {"g": "12", "bf": "2"}),
+    "mpeg4.avi": ("mpeg4", "avi", {"g": "12"}),
+}
+"""Name of a clip: encoder, container, options."""
+
+
+def pixels(number, height=96, width=160):
+    """An RGB frame: its number in ``BITS`` blocks, above a pattern that moves."""
+    y, x = np.mgrid[:height, :width]
+    frame = np.stack([x + 3 * number, y + 2 * number, x + y - number], axis=-1) % 256
+    frame = (64 + frame // 2).astype(np.uint8)
+    for bit in range(BITS):
+        frame[:BLOCK, bit * BLOCK : (bit + 1) * BLOCK] = 235 if number >> bit & 1 else 20
+    return frame
+
+
+def number(frame):
+    """What ``pixels`` wrote."""
+    return sum(int(frame[BLOCK // 2, bit * BLOCK + BLOCK // 2, 0] > 127) << bit for bit in range(BITS))
+
+
+def clip(name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=30, pixel_format="yuv420p", **stream):
+    """The bytes of a clip.
+
+    Args:
+        name: of ``CODECS``.
+        count: of frames.
+        height: in pixels.
+        width: in pixels.
+        stamps: of each frame in milliseconds; default: at a constant rate.
+        rate: frames a second.
+        pixel_format: of the encoder.
+        stream: attributes of the codec's context, as ``colorspace``.
+    """
+    encoder, container, options = CODECS[name]
+    memory = io.BytesIO()
+    with av.open(memory, "w", format=container) as file:
+        track = file.add_stream(encoder, rate=rate, options=options)
+        track.width, track.height, track.pix_fmt = width, height, pixel_format
+        if stamps is not None:
+            track.codec_context.time_base = track.time_base = Fraction(1, 1000)
+        for key, value in stream.items():
+            setattr(track.codec_context, key, value)
+        for index in range(count):
+            frame = av.VideoFrame.from_ndarray(pixels(index, height, width), format="rgb24")
+            if stamps is not None:
+                frame.pts, frame.time_base = stamps[index], Fraction(1, 1000)
+            for packet in track.encode(frame):
+                file.mux(packet)
+        for packet in track.encode():
+            file.mux(packet)
+    return memory.getvalue()

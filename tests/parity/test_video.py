@@ -1,0 +1,89 @@
+"""The same frames as torchcodec and decord: their numbers and their pixels."""
+
+import io
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from clips import CODECS, clip
+from pixprep.decoders import Limits, video
+from pixprep.importers.transformers import VIDEO_DEFAULTS, from_transformers
+
+av = pytest.importorskip("av")
+COUNT, WANTED = 70, [0, 1, 19, 20, 21, 33, 34, 68, 69]
+
+
+def ours(encoded):
+    found = video.decode(encoded, lambda _: WANTED, Limits(max_image_bytes=1 << 28))
+    return np.stack([frame[:, :, :3] for frame in found.frames])
+
+
+@pytest.fixture(scope="module", params=[name for name in CODECS if "avi" not in name])
+def encoded(request):
+    return clip(request.param, COUNT)
+
+
+def test_torchcodec(encoded):
+    try:
+        from torchcodec.decoders import VideoDecoder  # noqa: PLC0415
+    except (ImportError, OSError, RuntimeError) as error:  # it looks for FFmpeg's libraries of the system
+        pytest.skip(f"torchcodec: {str(error)[:200]}")
+    theirs = VideoDecoder(encoded, dimension_order="NHWC", seek_mode="exact").get_frames_at(WANTED).data.numpy()
+    np.testing.assert_array_equal(ours(encoded), theirs)
+
+
+def test_decord(encoded):
+    decord = pytest.importorskip("decord")
+    if av.open(io.BytesIO(encoded)).streams.video[0].codec_context.name == "libdav1d":
+        pytest.skip("decord's FFmpeg knows no AV1")
+    reader = decord.VideoReader(io.BytesIO(encoded))
+    np.testing.assert_array_equal(ours(encoded), reader.get_batch(WANTED).asnumpy())
+
+
+def test_a_neighbour_or_another_matrix_would_be_seen(encoded):
+    frames = ours(encoded)
+    neighbours = video.decode(encoded, lambda _: [index + (index < COUNT - 1) for index in WANTED], Limits()).frames
+    assert all((frame != other[:, :, :3]).any() for frame, other in zip(frames[:-1], neighbours, strict=False))
+
+
+SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
+
+
+@pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_import_of_a_video_processor_equals_it(kind, size):
+    transformers = pytest.importorskip("transformers")
+    encoded = clip("h264.mp4", 20, height=size[0], width=size[1])
+    pipeline = from_transformers({"video_processor_type": kind}, frames=4)
+    (tensor,) = pp.Engine(pipeline).run([encoded])
+    frames = [frame[:, :, :3] for frame in video.decode(encoded, lambda _: [0, 6, 12, 19], Limits()).frames]
+    processor = getattr(transformers, kind)()
+    wanted = np.asarray(processor(np.stack(frames), return_tensors="np")["pixel_values"][0])
+    np.testing.assert_array_equal(tensor, wanted)
+    other = processor(np.stack(frames), do_center_crop=False, return_tensors="np", size={"shortest_edge": 255})
+    assert np.asarray(other["pixel_values"][0]).shape != wanted.shape
+
+
+@pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
+def test_the_defaults_are_those_of_the_class(kind):
+    transformers = pytest.importorskip("transformers")
+    processor = getattr(transformers, kind)()
+    for field, value in VIDEO_DEFAULTS[kind].items():
+        theirs = getattr(processor, field)
+        theirs = {key: side for key, side in dict(theirs).items() if side} if hasattr(theirs, "keys") else theirs
+        assert theirs == (pytest.approx(value) if isinstance(value, float) else value), field
+
+
+def test_what_a_video_processor_is_refused_for():
+    for config, options, message in (
+        ({"video_processor_type": "VideoMAEVideoProcessor"}, {}, "frames=16"),
+        ({"video_processor_type": "VideoMAEVideoProcessor"}, {"frames": 8, "backend": "pil"}, "no backend pil"),
+        ({"video_processor_type": "VideoMAEVideoProcessor", "do_sample_frames": True}, {"frames": 8}, "sample"),
+        ({"video_processor_type": "Qwen2VLVideoProcessor"}, {"frames": 8}, "is not supported"),
+        ({"image_processor_type": "ViTImageProcessor"}, {"frames": 8}, "is for clips"),
+    ):
+        with pytest.raises(pp.PipelineError, match=message):
+            from_transformers(config, **options)
+    old = {"feature_extractor_type": "VideoMAEFeatureExtractor", "image_mean": [0.485, 0.456, 0.406]}
+    assert from_transformers(old, frames=16).ops[0].frames == 16

@@ -1,0 +1,216 @@
+"""Clips: the frames that are wanted, whole and in order, and what is refused."""
+
+import io
+import struct
+from functools import cache
+
+import numpy as np
+import pytest
+
+from clips import CODECS, clip, number, pixels
+from pixprep.decoders import Limits, video
+from pixprep.errors import ImageError
+from pixprep.sampling import Sampling
+
+av = pytest.importorskip("av")
+av.logging.set_level(None)
+LIMITS = Limits()
+COUNT = 70
+made = cache(clip)
+
+
+def chosen(*indices):
+    return lambda _: list(indices)
+
+
+def uniform(frames, count=9):
+    return Sampling(frames=count, rule="uniform", repeats=True).indices(frames.times)
+
+
+def every_frame(encoded, form="rgb24"):
+    with av.open(io.BytesIO(encoded)) as file:
+        return [frame.to_ndarray(format=form) for frame in file.decode(video=0)]
+
+
+def refused(encoded, limits=LIMITS, choose=uniform):
+    with pytest.raises(ImageError) as caught:
+        video.decode(encoded, choose, limits)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_the_number_of_each_frame_is_the_one_that_is_wanted(name):
+    encoded = made(name)
+    whole = every_frame(encoded)
+    assert len(whole) == COUNT
+    for wanted in ([0], [COUNT - 1], [33], [0, 1, 2, 35, 36, 68, 69], [5, 19, 20, 21, 24, 25, 41, 60], [*range(COUNT)]):
+        found = video.decode(encoded, chosen(*wanted), LIMITS)
+        assert [number(frame) for frame in found.frames] == wanted == found.indices
+        for index, frame in zip(wanted, found.frames, strict=True):
+            np.testing.assert_array_equal(frame[:, :, :3], whole[index])
+            assert frame.shape == (96, 160, 3)
+            assert frame.flags.c_contiguous
+
+
+def test_a_frame_that_is_off_by_one_would_be_seen():
+    found = video.decode(made("h264.mp4"), chosen(34), LIMITS)
+    assert number(found.frames[0]) != 33
+
+
+def test_times_are_those_of_a_variable_rate():
+    stamps = [0, 10, 20, 400, 410, 420, 1000, 1500, 1501, 3000]
+    encoded = clip("h264.mp4", len(stamps), stamps=stamps)
+    seen = []
+    found = video.decode(encoded, lambda frames: seen.extend(frames.times) or [*range(10)], LIMITS)
+    assert [round(1000 * time) for time in seen] == stamps
+    assert [number(frame) for frame in found.frames] == [*range(10)]
+    rate = Sampling(frames=7, rule="fps", by=2)  # at 0, 0.5, ... 3 s the frame that is seen then
+    found = video.decode(encoded, lambda frames: rate.indices(frames.times), LIMITS)
+    assert [number(frame) for frame in found.frames] == [0, 5, 6, 7, 8, 8, 9]
+    assert found.frames[4] is found.frames[5]
+
+
+@pytest.mark.parametrize("width", [160, 162, 164, 166, 174, 226, 228])
+def test_every_column_is_decoded(width):
+    encoded = clip("h264.mp4", 4, width=width)
+    (frame,) = video.decode(encoded, chosen(2), LIMITS).frames
+    error = np.abs(frame.astype(int) - pixels(2, 96, width))[20:, -4:]
+    np.testing.assert_array_equal(frame, every_frame(encoded)[2])
+    assert np.median(error) < 5
+
+
+def test_odd_sides_and_gray():
+    encoded = clip("vp9.webm", 12, height=97, width=161)
+    found = video.decode(encoded, chosen(3, 9), LIMITS)
+    assert [number(frame) for frame in found.frames] == [3, 9]
+    assert found.frames[0].shape == (97, 161, 3)
+    gray = video.decode(encoded, chosen(9), LIMITS, is_gray=True)
+    assert gray.frames[0].shape == (97, 161, 1)
+    np.testing.assert_array_equal(gray.frames[0][:, :, 0], every_frame(encoded, "gray")[9])
+
+
+@pytest.mark.parametrize(("matrix", "other"), [(1, 5), (5, 1)])
+def test_colours_by_the_matrix_that_the_stream_names(matrix, other):
+    """1: BT.709; 5: BT.601 of 625 lines."""
+    encoded = clip("h264.mp4", 3, colorspace=matrix)
+    (frame,) = video.decode(encoded, chosen(1), LIMITS).frames
+    with av.open(io.BytesIO(encoded)) as file:
+        source = [*file.decode(video=0)][1]
+    assert source.colorspace == matrix
+    right = source.to_ndarray(format="rgb24", src_colorspace=matrix).astype(int)
+    wrong = source.to_ndarray(format="rgb24", src_colorspace=other).astype(int)
+    np.testing.assert_array_equal(frame[:, :, :3], right)
+    assert np.abs(right - wrong).max() > 5
+
+
+def test_full_range_is_not_limited_range():
+    full, limited = (clip("h264.mp4", 2, pixel_format=form) for form in ("yuvj420p", "yuv420p"))
+    wanted = pixels(1).astype(int)
+    for encoded in (full, limited):
+        (frame,) = video.decode(encoded, chosen(1), LIMITS).frames
+        assert np.abs(frame[:, :, :3].astype(int) - wanted)[20:].mean() < 4
+
+
+def test_a_clip_is_turned_as_its_container_says():
+    plain = made("h264.mp4")
+    matrix = plain.index(b"tkhd") + 44  # of a track's header of version 0: nine numbers of 16.16 and 2.30
+    assert struct.unpack(">9i", plain[matrix : matrix + 36])[:5] == (65536, 0, 0, 0, 65536)
+    turned = bytearray(plain)
+    turned[matrix : matrix + 36] = struct.pack(">9i", 0, 65536, 0, -65536, 0, 0, 96 << 16, 0, 1 << 30)  # clockwise
+    (upright,) = video.decode(plain, chosen(7), LIMITS).frames
+    (clockwise,) = video.decode(bytes(turned), chosen(7), LIMITS).frames
+    np.testing.assert_array_equal(clockwise, np.rot90(upright, -1))
+    (stored,) = video.decode(bytes(turned), chosen(7), LIMITS, apply_rotation=False).frames
+    np.testing.assert_array_equal(stored, upright)
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_clip_that_ends_early_is_refused(name, share):
+    encoded = made(name)
+    error = refused(encoded[: int(share * len(encoded))])
+    assert error.reason in ("TRUNCATED", "CORRUPT")
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"max_image_bytes": 1000}, "TOO_LARGE_BYTES"),
+        ({"max_clip_s": 2}, "TOO_MANY_PIXELS"),
+        ({"max_clip_frames": 60}, "TOO_MANY_PIXELS"),
+        ({"max_clip_pixels": 8 * 96 * 160}, "TOO_MANY_PIXELS"),
+        ({"max_side": 100}, "BAD_DIMENSIONS"),
+        ({"max_decode_s": 0}, "TOO_MANY_PIXELS"),
+    ],
+)
+def test_what_is_over_a_limit_is_refused_by_its_name(limit, reason):
+    error = refused(made("h264.mp4"), Limits(**limit))
+    assert error.reason == reason
+    assert next(iter(limit)) in error.detail
+
+
+PLAYLISTS = {
+    "hls": b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
+    "concat": b"ffconcat version 1.0\nfile /etc/passwd\n",
+    "dash": b'<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011"></MPD>',
+    "sdp": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 1234 RTP/AVP 96\n",
+    "path": b"/etc/passwd",
+    "address": b"http://127.0.0.1:1/a.mp4",
+}
+
+
+@pytest.mark.parametrize("name", PLAYLISTS)
+def test_what_names_other_files_is_no_clip(name):
+    assert refused(PLAYLISTS[name]).reason == "UNKNOWN_FORMAT"
+    assert refused(b"\0\0\0\x10ftypisom" + PLAYLISTS[name]).reason in ("CORRUPT", "TRUNCATED")
+    assert refused(b"\x1aE\xdf\xa3" + PLAYLISTS[name]).reason in ("CORRUPT", "TRUNCATED")
+
+
+def test_a_movie_whose_samples_lie_in_another_file_does_not_get_them(tmp_path):
+    whole = clip("h264.mov", 5)
+    target = tmp_path / "secret.mov"
+    target.write_bytes(whole)
+    at = whole.index(b"dref") + 4 + 8  # past the version and the count: an entry of 12 bytes, "in this file"
+    assert whole[at + 4 : at + 8] in (b"url ", b"alis")
+    for flags in (b"\0\0\0\0", b"\0\0\0\1"):
+        path = str(target).encode()
+        entry = struct.pack(">I4s", 12 + len(path) + 1, b"url ") + flags + path + b"\0"
+        outside = whole[:at] + entry + whole[at + 12 :]
+        error = refused(outside, choose=chosen(0))
+        assert error.reason in ("CORRUPT", "TRUNCATED")
+
+
+def test_a_file_with_sound_alone_or_an_unlisted_codec_is_refused():
+    memory = io.BytesIO()
+    with av.open(memory, "w", format="mp4") as file:
+        track = file.add_stream("aac", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 8000
+        for packet in (*track.encode(frame), *track.encode()):
+            file.mux(packet)
+    assert refused(memory.getvalue()).reason == "UNSUPPORTED"
+    memory = io.BytesIO()
+    with av.open(memory, "w", format="avi") as file:
+        track = file.add_stream("mjpeg", rate=5)
+        track.width, track.height, track.pix_fmt = 64, 64, "yuvj420p"
+        frame = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="rgb24")
+        for packet in (*track.encode(frame), *track.encode()):
+            file.mux(packet)
+    assert "H.264" in refused(memory.getvalue()).detail
+
+
+def test_damage_is_an_error_and_never_a_frame_of_noise():
+    """FFmpeg hides lost parts by default. What it cannot see, as one pixel's wrong colour, nobody can."""
+    encoded = made("h264.mp4")
+    (whole,) = video.decode(encoded, chosen(40), LIMITS).frames
+    rng = np.random.default_rng(1)
+    begin, end = encoded.index(b"mdat") + 4, encoded.index(b"moov")
+    for _ in range(40):
+        bad = bytearray(encoded)
+        at = int(rng.integers(begin, end - 200))
+        bad[at : at + 200] = rng.integers(0, 256, 200, np.uint8).tobytes()
+        try:
+            (frame,) = video.decode(bytes(bad), chosen(40), LIMITS).frames
+        except ImageError:
+            continue
+        np.testing.assert_array_equal(frame, whole)  # the damage lies in what this frame does not need
