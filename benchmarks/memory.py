@@ -38,7 +38,7 @@ def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT
     paths = sorted((folder / "files").glob("*/*.jpg")) * again
     source = pp.read.files(paths, labels=[index % 2 for index in range(len(paths))])
     found: dict[str, Any] = {"batch_mib": round(BATCH * 3 * 224 * 224 * 4 / (1 << 20), 1)}
-    with pp.Loader(source, pixprep_loader.PIPELINE, batch_size=BATCH, shuffle=True) as loader:
+    with pp.Loader(source, pixprep_loader.pipeline(), batch_size=BATCH, shuffle=True) as loader:
         found["before_mib"] = round(resident_mib(), 1)
         samples: list[float] = []
         while len(samples) * BATCH < images:

@@ -246,7 +246,7 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        into, spans = into or {}, _one_each(len(encoded))
+        into, spans = into or {}, _one_each(len(encoded) if hasattr(encoded, "__len__") else 0)
         if places is None and (inputs or self.plan.inputs):
             given = self._given(len(encoded), inputs or {})
             places, spans = [place for place, _ in given], _spans([count for _, count in given])

@@ -66,6 +66,7 @@ def test_a_model_of_large_outputs_is_warmed_up_with_as_few_images_as_an_answer_h
     class Engine:
         lanes = 64
         pipeline = pp.Pipeline(square(8192))
+        plan = pipeline.plan
 
         def run_batch(self, encoded, *, inputs):
             assert inputs == {}

@@ -20,6 +20,8 @@ FIELDS = {
     "random_crop": {"height": 20},
     "random_flip": {"p": 0.5},
     "random_zoom_out": {"p": 1.0},
+    "hue": {"factor": 0.2},
+    "gamma": {"gamma": 1.5},
 }
 USUAL = {"factor": 0.7, "bits": 4, "threshold": 100, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1}
 """Of fields that ops of any name require."""

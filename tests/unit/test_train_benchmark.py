@@ -71,8 +71,6 @@ def test_every_contender_has_a_name_in_the_report(benchmark):
 
 
 @pytest.mark.skipif(not list((FOLDER / "results").glob("train-*.json")), reason="NOT MEASURED: make benchmark-training")
-def test_the_page_is_made_of_the_newest_result(benchmark):
-    report = benchmark("train_report")
-    assert report.PAGE.read_text() == report.page(report.newest())
+def test_every_committed_result_has_its_cells():
     for path in (FOLDER / "results").glob("train-*.json"):
         assert json.loads(path.read_text())["cells"]

@@ -75,8 +75,10 @@ class CpuKernel:
     def _write_at_once(self, pixels: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> bool:
         """The usual image in one call of machine code; False where a step is missing, or there is one more."""
         formula, resize = self._formula, self._resize
-        if self._compiled is None or formula is None or resize is None or pixels.shape[2] not in (1, 4):
+        if self._compiled is None or formula is None or resize is None:
             return False
+        if pixels.shape[2] not in (1, 4) or pixels.strides[1:] != (pixels.shape[2], 1) or pixels.strides[0] < 0:
+            return False  # pixels of the user's, which may lie in any way
         if placement.margins != NO_MARGINS or True in placement.mirrors:
             return False
         rows, columns = axes(resize, placement)
