@@ -56,6 +56,7 @@ def smallest():
     """Every op with the fewest fields, and each group of fields that others get their defaults from."""
     yield from (
         {"op": "decode"},
+        {"op": "decode_video", "frames": 16},
         {"op": "pixels"},
         {"op": "resize", "height": 224, "width": 224, "mode": "fit"},
         {"op": "resize", "height": 224, "width": 224, "mode": "cover"},
@@ -103,6 +104,7 @@ def smallest():
         {"op": "normalize"},
         {"op": "tensor"},
         {"op": "original_size"},
+        {"op": "optical_flow"},
         {"op": "transform"},
         {"op": "boxes"},
         {"op": "points"},

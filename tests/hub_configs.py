@@ -225,7 +225,6 @@ REFUSED = {
     | IMAGENET,
     "Intel/dpt-large": {"feature_extractor_type": "DPTFeatureExtractor", "ensure_multiple_of": 1},
     "facebook/sam-vit-base": {"image_processor_type": "SamImageProcessor", "size": {"longest_edge": 1024}},
-    "MCG-NJU/videomae-base": {"feature_extractor_type": "VideoMAEFeatureExtractor", "size": 224},
     "dandelin/vilt-b32-mlm": {"image_processor_type": "ViltImageProcessor", "size_divisor": 32},
     "deepmind/vision-perceiver-conv": {"feature_extractor_type": "PerceiverFeatureExtractor", "size": 224},
     "microsoft/Phi-3-vision-128k-instruct": {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3V"}}

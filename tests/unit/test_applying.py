@@ -7,7 +7,7 @@ from PIL import Image
 
 import pixprep as pp
 from images import scene
-from pixprep.ops import OPS, AnnotationOp, Decode, Extern, OutputOp, Pixels, Tensor
+from pixprep.ops import OPS, AnnotationOp, Decode, DecodeVideo, Extern, OutputOp, Pixels, Tensor
 
 PHOTO = scene(48, 64)
 FIELDS = {
@@ -25,7 +25,7 @@ FIELDS = {
 }
 USUAL = {"factor": 0.7, "bits": 4, "threshold": 100, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1}
 """Of fields that ops of any name require."""
-NOT_ALONE = Extern | Decode | Pixels | OutputOp | AnnotationOp
+NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
 BOXES = [[10, 10, 30, 40]]
 

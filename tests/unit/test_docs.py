@@ -128,6 +128,20 @@ def accepted(op, **fields):
         match op:
             case "decode" | "pixels":
                 ops = [entry, geometry, {"op": "tensor"}]
+            case "decode_video":
+                entry = {"op": op, "frames": 4, **fields}
+                step = {"sample": {"step": 2}} if "start" in fields else {}
+                drawn = {"only": "training"} if "random" in fields.values() else {}
+                entry = entry | step | drawn
+                other = [{"op": op, "frames": 4, "only": "serving"}] * bool(drawn)
+                ops = [entry, *other, geometry, {"op": "tensor", "layout": "tchw"}]
+            case "optical_flow":
+                entry = {"op": op, **fields}
+                ops = [{"op": "decode_video", "frames": 4}, {"op": "resize", "height": 16, "width": 16}, entry]
+                ops += [{"op": "tensor", "layout": "tchw"}]
+            case "tensor" if "t" in fields.get("layout", ""):
+                entry = {"op": op, **fields}
+                ops = [{"op": "decode_video", "frames": 4}, geometry, entry]
             case "normalize" | "tensor":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
             case _:
