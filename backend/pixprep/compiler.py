@@ -232,7 +232,11 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
         case ops.TrivialAugment():
             return before.do(_policy(op, before, key, table="trivial", count=1, magnitude=None))
         case ops.Rotate():
-            return before.do(motion.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=_look(op, before)))
+            look = _look(op, before)
+            if isinstance(op.angle, str):
+                given = motion.Rotation(key=key, input=op.angle, degrees=(0.0, 0.0), expand=op.expand, look=look)
+                return before.do(given)
+            return before.do(motion.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=look))
         case ops.RandomRotate():
             return before.do(motion.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
         case ops.Affine():

@@ -156,12 +156,14 @@ class Rotation:
 
     Attributes:
         key: names its numbers; empty: nothing is drawn, and both ``degrees`` are the angle.
+        input: whose number is the angle; None: none is.
         degrees: the angle, from and to.
         expand: see ``rotated``.
         look: how.
     """
 
     key: str
+    input: str | None = None
     degrees: Pair
     expand: bool
     look: Look
@@ -175,7 +177,8 @@ class Rotation:
         return {"angle": _between(self.degrees, float(numbers.blocks(self.key, 0, 1)[0, 0]))}
 
     def __str__(self) -> str:
-        return f"rotate by {_span(self.degrees, ' degrees')}{', expanding' if self.expand else ''}{self.look}"
+        angle = _span(self.degrees, " degrees") if self.input is None else f'the angle that "{self.input}" says'
+        return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look}"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """One step, or none."""

@@ -27,6 +27,7 @@ from pixprep.erasing import Erasing
 from pixprep.errors import ImageError, PipelineError
 from pixprep.inputs import Given, InputStep
 from pixprep.levels import Erase, LevelStep, Matrix, Take, Warp
+from pixprep.motion import Rotation
 from pixprep.operators import Extern
 from pixprep.profiles import PROFILES, Method
 from pixprep.sampling import Sampling
@@ -365,7 +366,7 @@ class Drawing:
             boxes = _on_canvas(_as_boxes(self._boxes), rows, columns)
         if not isinstance(self._numbers, Numbers):
             words = self._earlier(step.key)
-        elif isinstance(step, InputStep):
+        elif isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None):
             words = self._given_words(step, rows, columns)
         else:
             words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
@@ -383,9 +384,12 @@ class Drawing:
         self.draws[step.key] = words
         return tuple(words["fill"])
 
-    def _given_words(self, step: InputStep, rows: _Span, columns: _Span) -> Words:
+    def _given_words(self, step: InputStep | Rotation, rows: _Span, columns: _Span) -> Words:
         """What an input says of a step."""
+        assert step.input is not None
         numbers = None if self._given is None else self._given[step.input]
+        if isinstance(step, Rotation):
+            return {"angle": 0.0 if numbers is None else float(numbers[0])}
         if isinstance(step, inputs.Flip):
             return {"flip": numbers is not None and bool(numbers[0])}
         box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]
@@ -397,6 +401,11 @@ class Drawing:
         if key not in self._numbers:
             raise PipelineError(f'no draw for "{key}"; there are {", ".join(self._numbers) or "none"}')
         return self._numbers[key]
+
+
+def _is_given(step: object) -> bool:
+    """Whether the numbers of a step come with the image."""
+    return isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None)
 
 
 def _on_canvas(boxes: F64, rows: _Span, columns: _Span) -> F64:
@@ -443,13 +452,14 @@ class Geometry:
     @property
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image by what is drawn."""
-        given = Window | Flip | InputStep | LevelStep
-        return (*(step for step in self._steps if not isinstance(step, given) and step.key), *self.erasures)
+        still = Window | Flip | LevelStep
+        drawn = (step for step in self._steps if not isinstance(step, still) and not _is_given(step) and step.key)
+        return (*drawn, *self.erasures)  # type: ignore[arg-type]
 
     @property
     def takes_inputs(self) -> bool:
         """Whether a step's numbers come with the image."""
-        return self.fill is not None or any(isinstance(step, InputStep) for step in self._steps)
+        return self.fill is not None or any(_is_given(step) for step in self._steps)
 
     @property
     def may_warp(self) -> bool:

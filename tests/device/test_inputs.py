@@ -375,3 +375,32 @@ def test_many_boxes_of_many_photos_stay_with_their_own():
     assert [span.stop - span.start for span in batch.rows] == [len(those) for those in boxes]
     for level, span in zip(range(0, 250, 5), batch.rows, strict=True):
         assert (batch["tensor"][span] == level).all()
+
+
+@pytest.mark.parametrize("like", ["pillow", "torchvision"])
+@pytest.mark.parametrize("expand", [False, True])
+def test_an_angle_that_comes_with_the_image_turns_it_as_a_fixed_one_does(like, expand):
+    def pipeline(angle):
+        turn = pp.rotate(angle, filter="bilinear", like=like, expand=expand, fill=(9, 80, 200))
+        ops = [pp.decode(), pp.resize(**SMALL), turn, pp.center_crop(20), pp.tensor(dtype="uint8")]
+        return pp.Pipeline(ops)
+
+    angles = [0.0, 33.5, -90.0, 180.0, 1234.5]
+    assert str(pipeline("degrees").inputs["degrees"]) == "float32 [n, 1]"
+    ours = run(pipeline("degrees"), [photo()] * len(angles), degrees=angles)
+    for angle, tensor in zip(angles, ours, strict=True):
+        (theirs,) = run(pipeline(angle), [photo()])
+        assert np.array_equal(tensor, theirs), angle
+    with pp.Engine(pipeline("degrees")) as engine:
+        batch = engine.run_batch([photo()] * 2, inputs={"degrees": [12.0, float("nan")]})
+    assert batch.draws[0] == {"rotate#0": {"angle": 12.0}}
+    assert batch.errors[0] is None
+    assert batch.errors[1].reason == "BAD_INPUT"
+
+
+def test_an_angle_for_each_box():
+    ops = [pp.decode(), pp.crop(box="boxes"), pp.resize(**SMALL), pp.rotate("degrees"), pp.tensor(dtype="uint8")]
+    first, second = run(pp.Pipeline(ops), [photo()], boxes=[BOXES[:2]], degrees=[[0.0, 180.0]])
+    for box, tensor, turn in ((BOXES[0], first, 0), (BOXES[1], second, 2)):
+        (whole,) = run(fixed(box), [photo()])
+        assert np.array_equal(tensor.transpose(1, 2, 0), np.rot90(whole, turn))

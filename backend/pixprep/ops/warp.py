@@ -24,7 +24,7 @@ from pixprep.ops.op import (
     need_whole_levels,
     shown,
 )
-from pixprep.spec import ColorLike, ImageSpec, Side
+from pixprep.spec import ColorLike, ImageSpec, InputSpec, Side
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0
@@ -59,7 +59,7 @@ class Rotate(_Warping, frozen=True, tag="rotate"):
     image that is not square and does not expand.
 
     Args:
-        angle: in degrees.
+        angle: in degrees; or the name of an input that says it for each image.
         filter: ``nearest`` or ``bilinear``; neither is antialiased.
         expand: make the result as large as the rotated image, which is then of its own size; else the size stays, and
             corners are cut off.
@@ -68,20 +68,26 @@ class Rotate(_Warping, frozen=True, tag="rotate"):
         like: whose formulas.
     """
 
-    angle: float
+    angle: float | str
     expand: bool = False
 
     def check(self) -> None:
         """See ``Op.check``."""
         super().check()
-        check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
+        if not isinstance(self.angle, str):
+            check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """See ``Op.inputs``."""
+        del image
+        return (InputSpec(name=self.angle, kind="number"),) if isinstance(self.angle, str) else ()
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the result; refuses values that are no levels."""
         image = super().infer(image)
         if not self.expand:
             return image
-        if image.height is not None and image.width is not None:
+        if image.height is not None and image.width is not None and not isinstance(self.angle, str):
             look = Look(center=self.center, like=self.like)
             steps = rotated(image.height, image.width, self.angle, look, expand=True)
             return image.sized(*size_after(steps, image.height, image.width))

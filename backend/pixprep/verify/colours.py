@@ -64,6 +64,7 @@ def _recoloured(image: Image.Image, op: ops.SteadyOp) -> Image.Image:
         case ops.Sharpness():
             return ImageEnhance.Sharpness(image).enhance(op.factor)
         case ops.Rotate():
+            assert not isinstance(op.angle, str)  # a pipeline with inputs is refused before
             resample = Image.Resampling[op.filter.upper()]
             return image.rotate(op.angle, resample, op.expand, op.center, fillcolor=_fill(op, len(image.getbands())))
         case ops.Affine():
