@@ -54,6 +54,42 @@ class Mutant:
 
 
 MUTANTS = (
+    # clips
+    Mutant(
+        "the frames of a clip are one off",
+        "sampling.py",
+        "index * (count - 1) // max(self.frames - 1, 1) for index",
+        "min(index * count // max(self.frames - 1, 1), count - 1) for index",
+        "unit/test_video.py::test_which_frames",
+    ),
+    Mutant(
+        "a clip is turned the other way",
+        "decoders/video.py",
+        "np.rot90(pixels, turn // 90)",
+        "np.rot90(pixels, -turn // 90)",
+        "unit/test_video_decoder.py::test_a_clip_is_turned_as_its_container_says",
+    ),
+    Mutant(
+        "what FFmpeg paints over counts as decoded",
+        "decoders/video.py",
+        '{"err_detect": "explode"}',
+        "{}",
+        "unit/test_video_decoder.py::test_damage_is_an_error_and_never_a_frame_of_noise",
+    ),
+    Mutant(
+        "every frame of a variable rate lasts as long",
+        "decoders/video.py",
+        "(stamp - stamps[0]) * self._stream.time_base for stamp in stamps",
+        "Fraction(index, 30) for index, stamp in enumerate(stamps)",
+        "unit/test_video_decoder.py::test_times_are_those_of_a_variable_rate",
+    ),
+    Mutant(
+        "an angle of the request is forgotten",
+        "plan.py",
+        '{"angle": 0.0 if numbers is None else float(numbers[0])}',
+        '{"angle": 0.0}',
+        "device/test_inputs.py::test_an_angle_that_comes_with_the_image_turns_it_as_a_fixed_one_does",
+    ),
     # policies and the training side of imports
     Mutant(
         "a policy shears about the middle",
@@ -868,8 +904,8 @@ MUTANTS = (
     Mutant(
         "the margins of every image have the first one's colour",
         "kernels/cpu.py",
-        "placement.fill or self._plan.fill",
-        "self._plan.fill",
+        "zip(planes, self._table, placement.fill or self._plan.fill, strict=True)",
+        "zip(planes, self._table, self._plan.fill, strict=True)",
         "device/test_inputs.py::test_a_colour_is_as_the_input_says",
     ),
     Mutant(
@@ -1059,8 +1095,8 @@ MUTANTS = (
     Mutant(
         "a margin before the resize counts no pixels in the transform",
         "plan.py",
-        "beside = (self.margins[axis + 2] - self.margins[axis]) / 2",
-        "beside = 0.0",
+        "1 / ratio, (box[0] + box[1]) / 2, (margins[1] - margins[0]) / 2",
+        "1 / ratio, (box[0] + box[1]) / 2, 0.0",
         "unit/test_plan.py::test_the_transform_brings_a_point_where_the_ops_one_by_one_bring_it",
     ),
     Mutant(
@@ -1619,8 +1655,8 @@ MUTANTS = (
     Mutant(
         "an array is used again while a view of it lives",
         "data/recycling.py",
-        "== _UNUSED",
-        "!= 0",
+        "sys.getrefcount(self._memories[place]) == _UNUSED",
+        "sys.getrefcount(self._memories[place]) != 0",
         "unit/test_loader.py::test_arrays_are_used_again_only_when_the_consumer_has_let_go",
     ),
     Mutant(
