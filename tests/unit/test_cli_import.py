@@ -86,7 +86,7 @@ def test_options_reach_the_importer(pixprep):
         ),
         (
             ("vit", "p.json", "--option", "backnd=pil"),
-            'the importer of transformers has no option "backnd"; it has backend, apply_exif_orientation, name',
+            'the importer of transformers has no option "backnd"; it has backend, apply_exif_orientation, frames, name',
         ),
         (("vit", "no/folder/p.json"), "no/folder/p.json: cannot be written: there is no folder no/folder"),
     ],
