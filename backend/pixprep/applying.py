@@ -114,9 +114,12 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
             known.append(each.operator)
         given = extern(each) if isinstance(each, OperatorCall) else each
         if not isinstance(given, Op):
-            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {given!r}")
+            kind = type(given).__name__
+            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not of type {kind}")
         with _named(index, given):
             op = pipeline_file.convert(given)
+            if op.inputs(ImageSpec()):
+                raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
             if op.from_ is not None or op.only is not None:
                 raise PipelineError('"from" and "only" are for pipelines: apply does one op after the other')
             if tensor is not None:

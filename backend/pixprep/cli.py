@@ -138,7 +138,7 @@ _IMAGES: dict[str, Any] = {**_FILE, "nargs": "+", "help": "an image, or a folder
 _SOURCE: dict[str, Any] = {
     "metavar": "SOURCE",
     "help": "KIND:PATH, or a folder, a pattern such as train-*.tar, a .csv, .json (COCO), .tfrecord; "
-    "kinds: files, table, tfrecord, coco, voc, tar",
+    "kinds: files, table, tfrecord, coco, voc, tar, videos",
 }
 _SOURCE_OPTION: dict[str, Any] = {
     "type": _option,

@@ -335,14 +335,20 @@ class Engine:
     def _given(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[Place, int]]:
         """For each image its place, by the numbers that came with it, and how many rows it has."""
         specs = self.plan.inputs
+        if not isinstance(inputs, Mapping):
+            raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
         for name in inputs:
             if name not in specs:
                 raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
         if missing := [name for name in specs if name not in inputs]:
             raise PipelineError(f'inputs: no "{missing[0]}": {self.plan.needs_inputs}')
         for name, each in inputs.items():
-            if len(each) != count:
-                raise PipelineError(f'inputs: "{name}" is of {len(each)} images, and there are {count}')
+            if isinstance(each, str | bytes) or not hasattr(each, "__len__") or len(each) != count:
+                images = f"{len(each)} images" if hasattr(each, "__len__") else "no list"
+                raise PipelineError(
+                    f'inputs: "{name}" is of {images}, and there are {count}: give for each image its row, or the list '
+                    "of its rows"
+                )
         most = self._limits.max_boxes if self.plan.takes_boxes else None
         found: list[tuple[Place, int]] = []
         for index in range(count):

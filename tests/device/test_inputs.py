@@ -183,7 +183,8 @@ WRONG = [
     ({}, 'inputs: no "boxes": the pipeline takes "boxes" as float32 [n, 4] (left, top, right, bottom) with each image: '
      'give inputs={"boxes": [...]}'),
     ({"box": [[]]}, 'inputs: the pipeline has no "box"; it has boxes'),
-    ({"boxes": [[], []]}, 'inputs: "boxes" is of 2 images, and there are 1'),
+    ({"boxes": [[], []]}, 'inputs: "boxes" is of 2 images, and there are 1: give for each image its row, or the list '
+     "of its rows"),
 ]  # fmt: skip
 
 

@@ -226,8 +226,10 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "bytes", "zero"):
-        assert server.infer(model, photo(), timeout_s=20) == 200
-    assert server.infer("crops.pixprep", b"not an image", timeout_s=20) == 400
+        assert server.infer(model, server.sample(model), timeout_s=20) == 200
+    broken = server.sample("crops.pixprep")
+    broken = broken._replace(body=broken.body.replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
+    assert server.infer("crops.pixprep", broken, timeout_s=20) == 400
 
 
 @pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep"])

@@ -103,7 +103,7 @@ def test_random_ops_draw_what_a_loader_draws():
         ([pp.tensor(), pp.flip()], 'ops[1] "flip": nothing but an operator on tensors comes after tensor'),
         ([pp.flip(from_="x")], 'ops[0] "flip": "from" and "only" are for pipelines'),
         ([pp.resize(9, only="serving")], 'ops[0] "resize": "from" and "only" are for pipelines'),
-        (["resize"], "ops[0]: an op is made by a call such as resize(256), not 'resize'"),
+        (["resize"], "ops[0]: an op is made by a call such as resize(256), not of type str"),
         ([pp.random_iou_crop()], "random_iou_crop needs the "),
     ],
 )

@@ -182,6 +182,7 @@ def test_a_layout_has_the_axes_of_what_comes(ops, message):
         ({"frames": 4, "sample": {"stride": 2}}, '"sample" must be a word'),
         ({"frames": 4, "sample": {"step": 1.5}}, '"sample" must be a word'),
         ({"frames": 4, "sample": {"step": 1, "fps": 2}}, '"sample" must be a word'),
+        ({"frames": 4, "sample": {"fps": 1e-7}}, '"sample" must be a word'),
         ({"frames": 4, "start": "middle"}, '"start" goes with'),
         ({"frames": 4, "sample": "random"}, "random frames are for training"),
     ],
@@ -230,10 +231,24 @@ def test_flow_is_opencvs_by_hand(preset, color):
         ([pp.decode(), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
         ([pp.decode_video(frames=1), pp.resize(64), pp.center_crop(64)], "at least 2 frames"),
         ([pp.decode_video(frames=4), pp.resize(64)], "the size differs"),
-        ([pp.decode_video(frames=4), pp.resize(height=8, width=64)], "16 pixels a side"),
+        ([pp.decode_video(frames=4), pp.resize(height=8, width=64)], "32 pixels a side"),
         ([pp.decode_video(frames=4), *END], "must come before normalize"),
     ],
 )
 def test_flow_wants_frames_of_levels_and_of_one_size(ops, message):
     with pytest.raises(PipelineError, match=message):
         pp.Pipeline([*ops, pp.optical_flow(), pp.tensor(layout="tchw")])
+
+
+def test_a_cache_of_pixels_is_for_images():
+    pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=32), pp.tensor(layout="tchw")])
+    with pytest.raises(PipelineError, match="takes clips"):
+        pp.Loader([{"image": made("h264.mp4")}], pipeline, batch_size=1, cache="pixels")
+
+
+@pytest.mark.parametrize("size", [(32, 32), (32, 700), (32, 1500), (700, 32)])
+def test_flow_of_small_and_of_long_frames(size):
+    pytest.importorskip("cv2")
+    ops = [pp.decode_video(frames=3), pp.resize(height=size[0], width=size[1]), pp.optical_flow()]
+    batch = pp.Engine(pp.Pipeline([*ops, pp.tensor(layout="tchw")])).run_batch([made("h264.mp4")])
+    assert np.isfinite(batch["optical_flow"]).all()

@@ -177,7 +177,7 @@ def test_a_movie_whose_samples_lie_in_another_file_does_not_get_them(tmp_path):
         entry = struct.pack(">I4s", 12 + len(path) + 1, b"url ") + flags + path + b"\0"
         outside = whole[:at] + entry + whole[at + 12 :]
         error = refused(outside, choose=chosen(0))
-        assert error.reason in ("CORRUPT", "TRUNCATED")
+        assert error.reason in ("CORRUPT", "TRUNCATED", "UNSUPPORTED")
 
 
 def test_a_file_with_sound_alone_or_an_unlisted_codec_is_refused():
@@ -214,3 +214,98 @@ def test_damage_is_an_error_and_never_a_frame_of_noise():
         except ImageError:
             continue
         np.testing.assert_array_equal(frame, whole)  # the damage lies in what this frame does not need
+
+
+@pytest.mark.parametrize("cut", [1, 5, 8, 31, 35, 65])
+def test_a_clip_that_was_trimmed_without_a_decode_begins_where_its_edit_list_says(cut):
+    trimmed = bytearray(made("h264.mp4"))
+    at = trimmed.index(b"elst") + 4 + 8 + 4  # version and flags, count, duration: then the media time
+    (begin,) = struct.unpack(">i", trimmed[at : at + 4])
+    trimmed[at : at + 4] = struct.pack(">i", begin + 512 * cut)
+    whole = every_frame(bytes(trimmed))
+    assert len(whole) == COUNT - cut
+    found = video.decode(bytes(trimmed), lambda frames: [*range(len(frames.times))], LIMITS)
+    assert len(found.frames) == len(whole)
+    for ours, theirs in zip(found.frames, whole, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_frame_of_vp8_that_is_never_shown_is_not_counted():
+    encoded = bytearray(made("vp8.webm"))
+    with av.open(io.BytesIO(bytes(encoded))) as file:
+        packet = [packet for packet in file.demux(video=0) if packet.size][10]
+    at = bytes(encoded).index(bytes(packet))
+    encoded[at] &= ~video._VP8_SHOWN
+    whole = every_frame(bytes(encoded))
+    assert len(whole) == COUNT - 1
+    found = video.decode(bytes(encoded), lambda frames: [*range(len(frames.times))], LIMITS)
+    assert len(found.frames) == len(whole)
+    np.testing.assert_array_equal(found.frames[11], whole[11])
+
+
+def matrix(*numbers):
+    """A clip whose track has another display matrix."""
+    clip_ = bytearray(made("h264.mp4"))
+    at = clip_.index(b"tkhd") + 44
+    clip_[at : at + 36] = struct.pack(">9i", *numbers)
+    return bytes(clip_)
+
+
+@pytest.mark.parametrize("numbers", [(-1, 1), (1, -1)])
+def test_a_mirrored_clip_is_refused_and_one_that_is_upside_down_is_turned(numbers):
+    across, down = numbers
+    mirrored = matrix(across << 16, 0, 0, 0, down << 16, 0, 0, 0, 1 << 30)
+    assert refused(mirrored, choose=chosen(0)).detail == "a clip that its container mirrors"
+    turned = matrix(-1 << 16, 0, 0, 0, -1 << 16, 0, 0, 0, 1 << 30)
+    (frame,) = video.decode(turned, chosen(3), LIMITS).frames
+    np.testing.assert_array_equal(frame, every_frame(made("h264.mp4"))[3][::-1, ::-1])
+
+
+def test_packets_that_name_the_same_bytes_again_and_again_are_counted():
+    encoded = made("mpeg4.mp4")
+    offsets = bytearray(encoded)
+    at = offsets.index(b"stsz") + 4 + 8
+    (count,) = struct.unpack(">I", offsets[at : at + 4])
+    for index in range(count):  # each sample has the size of all of them
+        place = at + 4 + 4 * index
+        offsets[place : place + 4] = struct.pack(">I", len(encoded) // 2)
+    assert refused(bytes(offsets), Limits(max_image_bytes=len(encoded)), choose=chosen(0)).reason in (
+        "TOO_LARGE_BYTES",
+        "TRUNCATED",
+        "CORRUPT",
+    )
+
+
+@pytest.mark.parametrize("table", ["stsz", "trun"])
+def test_tables_that_name_millions_of_samples_are_refused_before_ffmpeg_sees_them(table):
+    def box(kind, *parts):
+        content = b"".join(parts)
+        return struct.pack(">I4s", 8 + len(content), kind) + content
+
+    millions = 60_000_000
+    if table == "stsz":
+        stbl = box(b"stbl", box(b"stsz", struct.pack(">III", 0, 1, millions)))
+        movie = box(b"moov", box(b"trak", box(b"mdia", box(b"minf", stbl))))
+    else:
+        movie = box(b"moof", box(b"traf", box(b"trun", struct.pack(">II", 0, millions))))
+    error = refused(box(b"ftyp", b"isom", bytes(4)) + movie)
+    assert (error.reason, f"{millions:,}" in error.detail) == ("UNSUPPORTED", True)
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        (b"\x1aE\xdf\xa3\x80", b"\xec\x80"),
+        (b"\0\0\0\x08ftyp", b"\0\0\0\x08free"),
+        (b"RIFF\x04\0\0\0AVI ", b"RIFF\0\0\0\0"),
+    ],
+)
+def test_a_container_of_many_empty_parts_is_refused_soon(begin, part):
+    assert refused(begin + part * 200_000).reason in ("UNSUPPORTED", "UNKNOWN_FORMAT")
+
+
+def test_what_lies_behind_a_whole_clip_is_not_looked_at():
+    for name in ("h264.mp4", "h264-open.mkv", "h264.avi"):
+        for behind in (b"junkjunk", bytes(1000), b"\xff" * 77):
+            found = video.decode(made(name) + behind, chosen(5), LIMITS)
+            assert number(found.frames[0]) == 5

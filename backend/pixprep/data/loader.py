@@ -482,6 +482,8 @@ def _cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) 
         raise PipelineError(f'cache is "pixels" or None, not {cache!r}')
     if device != "cpu":
         raise PipelineError(f'cache="pixels" is for device="cpu", not for "{device}"')
+    if pipeline.plan.clip is not None:
+        raise PipelineError('cache="pixels" keeps images, and this pipeline takes clips: leave it out')
     if pipeline.plan.takes:
         raise PipelineError('cache="pixels" keeps what was decoded, and this pipeline takes pixels: leave it out')
     if pipeline.plan.reduced:

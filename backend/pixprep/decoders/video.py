@@ -11,6 +11,7 @@ reach, no protocol may be opened, and codecs are those that are listed.
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,6 +40,10 @@ CODECS = {
 _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
 _SKIPPING = ("h264", "mpeg4")
 _MOST_STREAMS = 32
+_MOST_PARTS = 10_000
+_MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
+_SEGMENT = b"\x18\x53\x80\x67"
+_VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
 _OPTIONS = {
     "protocol_whitelist": "none",
     "codec_whitelist": ",".join((*CODECS, "av1")),
@@ -97,7 +102,7 @@ def check_whole(kind: Container, data: memoryview) -> None:
     """Refuse a file that ends before its container says; a container that says nothing, as of a live stream, passes.
 
     Raises:
-        ImageError: TRUNCATED.
+        ImageError: TRUNCATED; UNSUPPORTED: a container of more parts than any clip has.
     """
     end = {"mp4": _end_of_boxes, "mkv": _end_of_segment, "avi": _end_of_riff}[kind](data)
     if end > len(data):
@@ -105,28 +110,69 @@ def check_whole(kind: Container, data: memoryview) -> None:
 
 
 def _end_of_boxes(data: memoryview) -> int:
-    """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2)."""
-    at = 0
-    while at + 8 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
+    """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2); what comes behind a whole movie is no box."""
+    end, found = 0, set()
+    for kind, _, end in _boxes(data, 0, len(data)):
+        if kind not in _TOP and b"moov" in found and b"mdat" in found:
+            return len(data)
+        found.add(kind)
+    return end
+
+
+def _boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Kind, beginning of the content, and end of each box; the end of the last may lie outside.
+
+    Raises:
+        ImageError: UNSUPPORTED: more than ``_MOST_PARTS``.
+    """
+    for _ in range(_MOST_PARTS):
+        if begin + 8 > end:
+            return
+        size, kind, head = int.from_bytes(data[begin : begin + 4], "big"), bytes(data[begin + 4 : begin + 8]), 8
         if size == 1:
-            size = int.from_bytes(data[at + 8 : at + 16], "big")
-        if size < 8:  # 0: to the end of the file; else damage, which the demuxer meets
-            return at
-        at += size
-    return at
+            size, head = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
+        if size < head:  # 0: to the end of the file; else damage, which the demuxer meets
+            yield kind, begin + head, end
+            return
+        yield kind, begin + head, begin + size
+        begin += size
+    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} boxes, one behind the other")
+
+
+_TOP = {
+    *(b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide", b"uuid", b"meta", b"sidx", b"ssix"),
+    *(b"mfra", b"udta", b"prft", b"emsg", b"pdin", b"pnot"),
+}
+_NESTED = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"}
+
+
+def _samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int:
+    """How many samples the tables of an MP4 name: a few bytes may name millions, and FFmpeg makes an entry of each."""
+    count = 0
+    for kind, inner, last in _boxes(data, begin, end):
+        if kind in _NESTED and depth < len(_NESTED):
+            count += _samples(data, inner, min(last, end), depth + 1)
+        elif kind in (b"stsz", b"stz2"):  # version and flags, size, count
+            count += int.from_bytes(data[inner + 8 : inner + 12], "big")
+        elif kind == b"trun":  # version and flags, count
+            count += int.from_bytes(data[inner + 4 : inner + 8], "big")
+    return count
 
 
 def _end_of_segment(data: memoryview) -> int:
-    """Where the last element of a Matroska file ends (RFC 8794, 4 to 6)."""
+    """Where the segment of a Matroska file ends (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
     at = 0
-    while at < len(data):
+    for _ in range(_MOST_PARTS):
+        if at >= len(data):
+            return at
         _, begin = _vint(data, at)
         size, begin = _vint(data, begin)
         if size is None:  # unknown, as it is while it is recorded
             return at
+        if bytes(data[at : at + 4]) == _SEGMENT:
+            return begin + size
         at = begin + size
-    return at
+    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} elements before its segment")
 
 
 def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
@@ -141,10 +187,12 @@ def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
 def _end_of_riff(data: memoryview) -> int:
     """Where the last chunk of an AVI ends."""
     at = 0
-    while at + 8 <= len(data) and bytes(data[at : at + 4]) == b"RIFF":
+    for _ in range(_MOST_PARTS):
+        if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":
+            return at
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         at += 8 + size + size % 2
-    return at
+    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} chunks, one behind the other")
 
 
 class _Wanted(NamedTuple):
@@ -200,6 +248,8 @@ def decode(
     limits.check_bytes(len(data))
     kind = container(data)
     check_whole(kind, data)
+    if kind == "mp4" and (count := _samples(data, 0, len(data))) > _MOST_SAMPLES:
+        raise ImageError("UNSUPPORTED", f"{count:,} samples of sound and pictures; at most {_MOST_SAMPLES:,} in a clip")
     deadline = _Deadline(monotonic() + limits.max_decode_s, limits.max_decode_s)
     try:
         with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
@@ -230,12 +280,12 @@ class _Reader:
             raise ImageError("UNSUPPORTED", f"a video codec that pixprep does not decode; it decodes {names}")
         self._limits.check_size(self._codec.height, self._codec.width)
         self._codec.thread_count = 1  # a lane decodes a clip of its own
-        self._codec.options = {"err_detect": "explode"}
+        self._codec.options = {"err_detect": "explode", "max_pixels": str(limits.max_pixels)}
         self._packets = self._read()
-        shown = [packet for packet in self._packets if not packet.is_discard]
-        stamps = {packet.pts for packet in shown}
-        self._is_stamped = kind != "avi" and None not in stamps and len(stamps) == len(shown)
-        if not shown:
+        self._stamps = [packet.pts for packet in self._packets if self._is_shown(packet)]
+        is_whole = None not in self._stamps and len({*self._stamps}) == len(self._stamps)
+        self._is_stamped = kind != "avi" and is_whole
+        if not self._stamps:
             raise ImageError("TRUNCATED", "the clip has no frame")
 
     def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool) -> Clip:
@@ -268,17 +318,18 @@ class _Reader:
         return Clip([found[index] for index in indices], indices, [float(times[index]) for index in indices])
 
     def _first(self) -> tuple[int, int, int]:
-        """The height and width of the first frame that decodes alone, and how it is turned."""
-        for packet in (self._packets[0], None):
+        """The height and width of the first frame that is shown, and how it is turned."""
+        for packet in (*self._packets, None):
             for frame in self._decoded(packet):
                 self._limits.check_size(frame.height, frame.width)
+                _check_unmirrored(frame)
                 return frame.height, frame.width, frame.rotation
         raise ImageError("CORRUPT", "the first frame of the clip does not decode")
 
     def _times(self) -> tuple[list[Fraction], list[int]]:
         """When each frame is shown, in seconds from the first; and its stamp, if the packets have them."""
         if self._is_stamped:
-            stamps = sorted(packet.pts for packet in self._packets if not packet.is_discard)
+            stamps = sorted(self._stamps)
             return [(stamp - stamps[0]) * self._stream.time_base for stamp in stamps], stamps
         count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
         if not count:
@@ -288,13 +339,21 @@ class _Reader:
 
     def _read(self) -> list[Any]:
         """Every packet of the stream, in the order of decoding."""
-        packets = []
+        packets, n_bytes = [], 0
         for packet in self._file.demux(self._stream):
             if not packet.size:
                 continue
             if packet.is_corrupt:
                 raise ImageError("TRUNCATED", "the clip ends before its last packet")
             packets.append(packet)
+            n_bytes += packet.size  # many may name the same bytes
+            if n_bytes > 2 * self._limits.max_image_bytes:
+                raise ImageError(
+                    "TOO_LARGE_BYTES",
+                    f"its packets have {n_bytes:,} bytes and more, which no file of its size has "
+                    "(parameter max_image_bytes)",
+                )
+            self._deadline.check()
             if len(packets) > self._limits.max_clip_frames:
                 raise ImageError(
                     "TOO_MANY_PIXELS",
@@ -315,6 +374,7 @@ class _Reader:
         except av.error.InvalidDataError:
             if [*segments] == [0]:
                 raise
+        if index_of and [*segments] != [0]:
             # Some key frames of H.264 are not the first that is needed: from the first of all there is no doubt.
             for frame in self._segment(0, list(self._located([*index_of]))):
                 yield index_of.pop(frame.pts), frame
@@ -347,6 +407,11 @@ class _Reader:
             before = [place for place, key in keys if place <= own and key <= stamp]
             yield _Wanted(stamp, before[-1] if before else 0, own)
 
+    def _is_shown(self, packet: Any) -> bool:
+        """Whether a packet is a frame that is shown: not one that an edit list leaves out, nor a reference alone."""
+        is_hidden = self._codec.name == "vp8" and not bytes(packet)[0] & _VP8_SHOWN
+        return not packet.is_discard and not is_hidden
+
     def _counted(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """(index, frame) of the wanted, counted from the first."""
         those, last = {*wanted}, max(wanted)
@@ -369,6 +434,15 @@ class _Reader:
             if frame.is_corrupt:
                 raise ImageError("CORRUPT", "FFmpeg could not decode a frame whole")
         return frames
+
+
+def _check_unmirrored(frame: Any) -> None:
+    """Refuse a display matrix that mirrors: PyAV says its angle alone."""
+    for each in frame.side_data:
+        if "DISPLAYMATRIX" in str(each.type):
+            a, b, _, c, d = struct.unpack("<5i", bytes(each)[:20])
+            if a * d - b * c < 0:
+                raise ImageError("UNSUPPORTED", "a clip that its container mirrors")
 
 
 def _pixels(frame: Any, *, is_gray: bool, turn: int) -> U8:

@@ -11,6 +11,7 @@ from pixprep.sampling import Rule, Sampling, Start
 from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
 
 MAX_FRAMES = 4096
+LEAST_RATE = 0.001  # frames a second
 
 
 class Decode(Op, frozen=True, tag="decode", kw_only=True):
@@ -129,7 +130,7 @@ class DecodeVideo(Op, frozen=True, tag="decode_video", kw_only=True):
             raise PipelineError(f'"frames" must be 1 to {MAX_FRAMES:,}, not {self.frames}')
         if isinstance(self.sample, dict):
             ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
-            if rule not in ("step", "fps") or not 0 < by <= MAX_FRAMES or (rule == "step" and by != int(by)):
+            if rule not in ("step", "fps") or not LEAST_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
                 raise PipelineError('"sample" must be a word, {"step": 2} in whole frames, or {"fps": 5}')
         elif self.start != "first":
             raise PipelineError('"start" goes with "sample": {"step": ...} and {"fps": ...}')

@@ -11,7 +11,7 @@ from pixprep.spec import BoxFormat, ImageSpec, Layout, Preset, Side, TensorSpec
 TensorDType = Literal["float32", "float16", "uint8"]
 
 MAX_ROWS = 100_000
-LEAST_FLOW_SIDE = 16
+LEAST_FLOW_SIDE = 32
 LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
 
 
