@@ -112,10 +112,11 @@ def check_whole(kind: Container, data: memoryview) -> None:
 def _end_of_boxes(data: memoryview) -> int:
     """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2); what comes behind a whole movie is no box."""
     end, found = 0, set()
-    for kind, _, end in _boxes(data, 0, len(data)):
+    for kind, _, last in _boxes(data, 0, len(data)):
         if kind not in _TOP and b"moov" in found and b"mdat" in found:
             return len(data)
         found.add(kind)
+        end = last
     return end
 
 
