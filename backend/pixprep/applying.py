@@ -125,7 +125,10 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
             if tensor is not None:
                 if not isinstance(op, Extern):
                     raise PipelineError("nothing but an operator on tensors comes after tensor")
-                calls.append(find(op.operator, op.version, known).use(op.fields))
+                call = find(op.operator, op.version, known).use(op.fields)
+                if call.operator.place != "tensor":
+                    raise PipelineError(f"{call.operator} changes levels: it comes before tensor")
+                calls.append(call)
             elif isinstance(op, Pixels) and index == 0:
                 first = op
             elif isinstance(op, Tensor):

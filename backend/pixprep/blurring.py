@@ -38,7 +38,7 @@ class Blur:
     sigma: tuple[Span, Span]
     blocks: ClassVar[int] = 1  # whether, sigma
     is_pointwise: ClassVar[bool] = False
-    keeps_places: ClassVar[bool] = True
+    keeps_places: ClassVar[bool] = False  # its float32 sum has an order
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
         """``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}``: not this one."""

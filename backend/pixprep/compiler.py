@@ -283,6 +283,10 @@ def output_plan(op: ops.OutputOp, spec: TensorSpec, before: Lowered) -> OutputPl
         case ops.Tensor():
             return _tensor_plan(spec, before)
         case ops.OpticalFlow():
+            if isinstance(before.fill, inputs.Fill) and before.decode.color == "bgr":
+                raise PipelineError(
+                    'not of margins whose colour comes with the clip, with "color": "bgr" of decode_video'
+                )
             count, _, height, width = spec.shape
             channels = len(_CHANNELS[before.decode.color])
             shape = (count + 1, height, width, channels)

@@ -340,7 +340,8 @@ def is_pointwise(step: LevelStep) -> bool:
 
 def keeps_places(step: LevelStep) -> bool:
     """Whether a pixel stays where it is, so that a mirror may come before or after."""
-    return not isinstance(step, Warp | Take | Erase | Extern)
+    is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
+    return not isinstance(step, Warp | Take | Erase | Extern) and not is_summed
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:

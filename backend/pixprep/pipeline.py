@@ -374,6 +374,8 @@ def _compiled(
             elif isinstance(op, Extern) and taken in tensors and _of_tensors(op, operators):
                 node = nodes[taken]
                 old = outputs.pop(tensors.pop(taken))
+                if "t" in (old.spec.layout or ""):
+                    raise PipelineError("takes the tensor of an image, and this is that of a clip")
                 before = plans.pop(old.name)
                 step = find(op.operator, op.version, operators).use(op.fields)
                 output = Output(op.name or old.name, step.result(old.spec), (*old.chain, op))

@@ -277,3 +277,17 @@ def test_clients_are_told_no_other_order_than_the_pipelines(pipeline, what):
     with pytest.raises(pp.PipelineError) as caught:
         model_config.complete({"parameters": {"pixels": {"string_value": "rgb"}}}, pipeline)
     assert str(caught.value) == (f'config.pbtxt: parameters: pixels is "rgb", but the pipeline {what}: leave it out')
+
+
+@pytest.mark.parametrize(
+    ("line", "is_allowed"),
+    [
+        ('parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', True),
+        ('# parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', False),
+        ('max_batch_size: 4 # parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', False),
+        ('name: "a#b" parameters { key: "allow_operators" value { string_value: "acme.denoise" } }', True),
+    ],
+)
+def test_an_operator_in_a_comment_is_not_allowed(line, is_allowed):
+    text = f'backend: "pixprep"\n{line}\n'
+    assert model_config.allowed(text) == (("acme.denoise",) if is_allowed else ())

@@ -449,3 +449,77 @@ def test_a_signature_that_no_file_could_fill_is_refused(function, message):
 def test_options_that_mean_nothing_are_refused(options, message):
     with pytest.raises(TypeError, match=message):
         pp.operator("a.b", **options)
+
+
+@pp.operator("acme.same", version=1)
+def same(pixels):
+    """What it gets."""
+    return pixels
+
+
+KEPT = np.full((8, 8, 3), 10, np.uint8)
+
+
+@pp.operator("acme.kept", version=1, place="tensor")
+def kept(tensor):
+    """An array that it keeps."""
+    assert tensor.shape == KEPT.shape
+    return KEPT
+
+
+@pp.operator("acme.written", version=1, place="tensor")
+def written(tensor):
+    """What it gets, written into."""
+    tensor += 1
+    return tensor
+
+
+def test_an_erasure_of_the_tensor_is_of_the_tensor_with_an_operator_too():
+    end = [pp.normalize(mean=0.5, std=0.5), pp.random_erasing(p=1.0, value=0.75), pp.tensor()]
+    results = []
+    for ops in (end, [same(), *end]):
+        pipeline = pp.Pipeline([*HEAD, *ops[:-1], pp.tensor(only="training")])
+        with pp.Engine(pipeline) as engine:
+            (numbers,) = engine.plan.draw(seed=1, epoch=0, indices=[3])
+            results.append(engine.run_batch([PHOTO], places=[engine.plan.placing(numbers)])["tensor"])
+    assert (results[0] == 0.75).any()
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_a_colour_that_comes_with_the_image_is_the_same_before_an_operator(color):
+    ops = [pp.pixels(color=color), pp.pad(60, 60, fill="c")]
+    first, second = (
+        pp.Engine(pp.Pipeline([*ops, *extra, pp.tensor(dtype="uint8", layout="hwc")])).run(
+            [PHOTO], inputs={"c": [[10, 20, 30]]}
+        )[0]
+        for extra in ([], [same()])
+    )
+    assert first[0, 0].tolist() == [10, 20, 30]
+    assert np.array_equal(first, second)
+
+
+def test_an_operator_may_write_into_what_the_one_before_it_keeps():
+    tensors = run(pp.tensor(dtype="uint8", layout="hwc"), kept(), written(), images=[PHOTO] * 4)
+    assert [int(tensor.max()) for tensor in tensors] == [11] * 4
+    assert KEPT.max() == 10
+
+
+def test_a_flip_behind_a_blur_comes_after_it():
+    blur = pp.gaussian_blur(5, sigma=1.1)
+    tensor = pp.tensor(dtype="uint8", layout="hwc")
+    for seed in range(5):
+        noise = np.random.default_rng(seed).integers(0, 256, (64, 80, 3), np.uint8)
+        (blurred,) = pp.Engine(pp.Pipeline([pp.pixels(), pp.center_crop(64), blur, tensor])).run([noise])
+        (flipped,) = pp.Engine(pp.Pipeline([pp.pixels(), pp.center_crop(64), blur, pp.flip(), tensor])).run([noise])
+        assert np.array_equal(flipped, blurred[:, ::-1])
+
+
+def test_an_operator_on_levels_does_not_come_after_tensor_in_apply():
+    with pytest.raises(pp.PipelineError, match="it comes before tensor"):
+        pp.apply([pp.tensor(), same()], PHOTO)
+
+
+def test_apply_takes_no_numbers_beside_arrays():
+    with pytest.raises(pp.PipelineError, match="use an Engine"):
+        pp.apply([pp.crop(box="boxes")], PHOTO)

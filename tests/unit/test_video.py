@@ -252,3 +252,26 @@ def test_flow_of_small_and_of_long_frames(size):
     ops = [pp.decode_video(frames=3), pp.resize(height=size[0], width=size[1]), pp.optical_flow()]
     batch = pp.Engine(pp.Pipeline([*ops, pp.tensor(layout="tchw")])).run_batch([made("h264.mp4")])
     assert np.isfinite(batch["optical_flow"]).all()
+
+
+@pp.operator("acme.halved", version=1, place="tensor")
+def halved(tensor):
+    """Half of it."""
+    return tensor / 2
+
+
+@pp.operator("acme.inverted", version=1)
+def inverted(pixels):
+    """The complement."""
+    return 255 - pixels
+
+
+def test_operators_are_given_frames_and_no_clips():
+    ops = [pp.decode_video(frames=3), pp.resize(height=32, width=32)]
+    with pytest.raises(PipelineError, match="this is that of a clip"):
+        pp.Pipeline([*ops, pp.tensor(layout="tchw"), halved()])
+    plain, changed = (
+        pp.Engine(pp.Pipeline([*ops, *extra, pp.tensor(layout="tchw", dtype="uint8")])).run([made("h264.mp4")])[0]
+        for extra in ([], [inverted()])
+    )
+    np.testing.assert_array_equal(changed, 255 - plain)

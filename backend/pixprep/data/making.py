@@ -213,6 +213,7 @@ class Maker:
             outputs={name: array[kept] for name, array in made.outputs.items()},
             errors=made.errors[kept],
             placed=made.placed[kept],
+            rows=made.rows[kept],
             decode_s=made.decode_s[kept],
             transform_s=made.transform_s[kept],
         )

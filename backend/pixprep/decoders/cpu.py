@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from tokenize import TokenError
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Kep
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.decoders.pixels import checked, shaped
-from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.errors import ImageError, PixprepError, SetupError, printable
 from pixprep.plan import Place, Placed, Plan, Reduction
 from pixprep.spec import Color
 
@@ -491,11 +492,19 @@ def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> U
     limits = limits or Limits()
     if bytes(content[:6]) == _NPY:
         try:
-            return np.ascontiguousarray(shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order))
+            array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order)
+            limits.check_size(*array.shape[:2])
+            return np.ascontiguousarray(array)
         except TypeError as error:
             raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
-        except (ValueError, EOFError) as error:
-            raise ImageError("CORRUPT", f"an .npy file: {error}") from None
+        except (
+            ValueError,
+            EOFError,
+            SyntaxError,
+            MemoryError,
+            TokenError,
+        ) as error:  # of a header that NumPy evaluates
+            raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
     plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
     with CpuDecoder(plan, limits).decoded(content) as image:
         if isinstance(image, ImageError):

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
+from weakref import WeakSet
 
 import cupy
 import numpy as np
@@ -102,7 +103,7 @@ class Gpu:
         self._threads = threads
         self._local = threading.local()
         self._decoder: Decoder | None = None
-        self._kernels: list[GpuKernel] = []
+        self._kernels: WeakSet[GpuKernel] = WeakSet()  # parts of plans with operators come and go
         self._queued: Any = None
 
     def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
@@ -146,8 +147,9 @@ class Gpu:
         if needs_stages(plan):
             return StagedKernel(plan, self)
         with self._device:
-            self._kernels.append(_checked_kernel(plan))
-        return self._kernels[-1]
+            kernel = _checked_kernel(plan)
+        self._kernels.add(kernel)
+        return kernel
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``; memory that the caller has given back, and that its queued work may still read."""

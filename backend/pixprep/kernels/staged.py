@@ -63,8 +63,8 @@ class StagedKernel:
                 raise SetupError(f'the operator {each.operator} takes CuPy arrays: take device="gpu"')
         self._plan = plan
         self._device = device
-        order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
-        self._fill = tuple(plan.fill[place] for place in order)  # of decoded channels
+        self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
+        self._fill = tuple(plan.fill[place] for place in self._order)  # of decoded channels
         self._levels = [steps for steps, _ in _cut(plan.geometry.levels)]
         self._part = lru_cache(RECENT)(self._part_of)
 
@@ -81,8 +81,11 @@ class StagedKernel:
         return failed
 
     def _run(self, pixels: Pixels, placement: Placement, out: Array) -> None:
+        erasures = placement.erasures  # of the tensor
         for part, (steps, call) in enumerate(_cut(placement.levels)):
-            placed = placement._replace(levels=steps)
+            placed = placement._replace(levels=steps, erasures=erasures if call is None else ())
+            if call is not None and placed.fill is not None:
+                placed = placed._replace(fill=tuple(placed.fill[place] for place in self._order))
             size = levels.size_after(steps, *placed.canvas)
             kernel = self._part(part, size)
             if call is not None:
@@ -102,7 +105,11 @@ class StagedKernel:
         tensor = self._device.empty((1, *spec.shape), spec.dtype)
         kernel.run([pixels], [placed], tensor, [0])
         value = tensor[0]
-        for call in self._plan.calls:
+        for index, call in enumerate(self._plan.calls):
+            if index:  # an operator may write into what it gets, and keep what it gave
+                own = self._device.empty(spec.shape, spec.dtype)
+                self._device.copy(value, own)
+                value = own
             spec = call.result(spec)
             value = self._called(call, value, spec.shape, spec.dtype)
         return value
@@ -119,8 +126,10 @@ class StagedKernel:
         """The kernel of what comes before, between or after operators on levels, for a canvas of this size."""
         plan = replace(self._plan, calls=())
         geometry = plan.geometry if part == 0 else Geometry((), None, ())
-        plan = replace(plan, geometry=replace(geometry, levels=self._levels[part]))
-        if part < len(self._levels) - 1:
+        is_last = part == len(self._levels) - 1
+        erasures = self._plan.geometry.erasures if is_last else ()
+        plan = replace(plan, geometry=replace(geometry, levels=self._levels[part], erasures=erasures))
+        if not is_last:
             channels = tuple(range(len(plan.channels)))
             spec = TensorSpec(shape=(*size, len(channels)), dtype="uint8", layout="hwc", low=0, high=255)
             plan = replace(plan, spec=spec, fill=self._fill, channels=channels, arithmetic=())

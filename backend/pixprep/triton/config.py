@@ -59,6 +59,7 @@ _PARAMETERS = (
 )
 _OFF_AT_ZERO = ("max_expansion", "max_frames")
 _ALLOWED = re.compile(r'key\s*:\s*"allow_operators"\s*,?\s*value\s*:?\s*\{\s*string_value\s*:\s*"([^"]*)"')
+_COMMENT = re.compile(r'(?m)^((?:[^"#\n]|"[^"\n]*")*)#.*$')
 _MAX_CONFIG_BYTES = 256 << 10
 _MOST_THREADS, _MOST = 1024, 999_999_999
 
@@ -135,8 +136,13 @@ def read_pipeline(file: Path) -> Pipeline:
         text = read_bytes(file.parents[1] / "config.pbtxt", most=_MAX_CONFIG_BYTES).decode(errors="replace")
     except OSError:  # it is optional
         text = ""
-    found = _ALLOWED.search(text)
-    return Pipeline.load(file, operators=_names(found[1]) if found else ())
+    return Pipeline.load(file, operators=allowed(text))
+
+
+def allowed(text: str) -> tuple[str, ...]:
+    """The operators that the text of a ``config.pbtxt`` allows, outside its comments."""
+    found = _ALLOWED.search(_COMMENT.sub(r"\1", text))
+    return _names(found[1]) if found else ()
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -173,13 +173,16 @@ class TritonPythonModel:
             if n_bytes > self._max_request_bytes:
                 refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
                 refusal += f"{self._max_request_bytes:,} (parameter max_request_bytes)"
+            tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in self._numbers}
+            if away := [name for name, tensor in tensors.items() if not tensor.is_cpu()]:
+                refusal = f'[BAD_INPUT] "{away[0]}" lies on a GPU: send the numbers from host memory'
             if refusal:
                 parts.append(_Part(refusal=_error(refusal, pb_utils.TritonError.INVALID_ARG)))
                 continue
             start = len(encoded)
             encoded.extend(images)
             for name, those in numbers.items():
-                array = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+                array = tensors[name].as_numpy()
                 those.extend([array] if self._takes_boxes else array)
             parts.append(_Part(start, len(encoded), tuple(request.requested_output_names()), is_probe(request)))
         return parts, encoded, numbers
