@@ -137,7 +137,7 @@ def accepted(op, **fields):
                 ops = [entry, *other, geometry, {"op": "tensor", "layout": "tchw"}]
             case "optical_flow":
                 entry = {"op": op, **fields}
-                ops = [{"op": "decode_video", "frames": 4}, {"op": "resize", "height": 16, "width": 16}, entry]
+                ops = [{"op": "decode_video", "frames": 4}, {"op": "resize", "height": 32, "width": 32}, entry]
                 ops += [{"op": "tensor", "layout": "tchw"}]
             case "tensor" if "t" in fields.get("layout", ""):
                 entry = {"op": op, **fields}
