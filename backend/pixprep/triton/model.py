@@ -173,7 +173,8 @@ class TritonPythonModel:
             if n_bytes > self._max_request_bytes:
                 refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
                 refusal += f"{self._max_request_bytes:,} (parameter max_request_bytes)"
-            tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in self._numbers}
+            names = () if refusal else self._numbers
+            tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
             if away := [name for name, tensor in tensors.items() if not tensor.is_cpu()]:
                 refusal = f'[BAD_INPUT] "{away[0]}" lies on a GPU: send the numbers from host memory'
             if refusal:
