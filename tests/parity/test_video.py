@@ -37,6 +37,8 @@ def test_decord(encoded):
     decord = pytest.importorskip("decord")
     if av.open(io.BytesIO(encoded)).streams.video[0].codec_context.name == "libdav1d":
         pytest.skip("decord's FFmpeg knows no AV1")
+    if encoded == clip("h264-refresh.mp4", COUNT):
+        pytest.skip("decord gives frame 69 for 68 where no key frame is one; torchcodec gives the right one")
     reader = decord.VideoReader(io.BytesIO(encoded))
     np.testing.assert_array_equal(ours(encoded), reader.get_batch(WANTED).asnumpy())
 

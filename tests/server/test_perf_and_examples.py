@@ -336,9 +336,9 @@ def test_an_example_is_short_and_needs_only_tritonclient_and_numpy(path):
     text = path.read_text()
     imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
     others = {
+        "pytriton_server.py": {"numpy", "pytriton", "pixprep"},
+        "detect.py": {"numpy", "tritonclient", "PIL", "cv2", "pixprep"},
         "spark_batch.py": {"pandas", "pixprep", "pyspark"},
-        "pytriton_server.py": {"pytriton", "pixprep"},
-        "detect.py": {"tritonclient", "PIL", "cv2", "pixprep"},
     }
-    assert imported - sys.stdlib_module_names == {"numpy"} | others.get(path.name, {"tritonclient"})
+    assert imported - sys.stdlib_module_names == others.get(path.name, {"numpy", "tritonclient"})
     assert len(text.splitlines()) <= (85 if path.name == "detect.py" else 60)  # that one draws boxes
