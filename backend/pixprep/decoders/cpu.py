@@ -497,13 +497,7 @@ def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> U
             return np.ascontiguousarray(array)
         except TypeError as error:
             raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
-        except (
-            ValueError,
-            EOFError,
-            SyntaxError,
-            MemoryError,
-            TokenError,
-        ) as error:  # of a header that NumPy evaluates
+        except (ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # NumPy evaluates the header
             raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
     plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
     with CpuDecoder(plan, limits).decoded(content) as image:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, as_tuple, check_range, need_whole_levels, shown
+from pixprep.ops.op import Op, Sometimes, as_tuple, check_range, need_whole_levels, shown
 from pixprep.spec import ColorLike, ImageSpec, Side
 
 MAX_FACTOR = 1000.0
@@ -177,7 +177,7 @@ class Invert(_Levels, frozen=True, tag="invert"):
     """
 
 
-class RandomGray(Grayscale, frozen=True, tag="random_gray"):
+class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
     """Make some of the images gray.
 
     torchvision v2's ``RandomGrayscale``.
@@ -187,16 +187,10 @@ class RandomGray(Grayscale, frozen=True, tag="random_gray"):
         like: as of ``grayscale``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.1
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
 
-
-class RandomPosterize(Posterize, frozen=True, tag="random_posterize"):
+class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
     """Keep the upper bits of each level in some of the images.
 
     torchvision v2's ``RandomPosterize``.
@@ -206,17 +200,10 @@ class RandomPosterize(Posterize, frozen=True, tag="random_posterize"):
         p: how often.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.5
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        check_range("p", self.p, 0, 1)
 
-
-class RandomSolarize(Solarize, frozen=True, tag="random_solarize"):
+class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
     """Invert the levels from a threshold on in some of the images.
 
     torchvision v2's ``RandomSolarize``.
@@ -226,17 +213,10 @@ class RandomSolarize(Solarize, frozen=True, tag="random_solarize"):
         p: how often.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.5
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        check_range("p", self.p, 0, 1)
 
-
-class RandomAutocontrast(Autocontrast, frozen=True, tag="random_autocontrast"):
+class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
     """Stretch the levels of each channel in some of the images.
 
     torchvision v2's ``RandomAutocontrast``.
@@ -246,16 +226,10 @@ class RandomAutocontrast(Autocontrast, frozen=True, tag="random_autocontrast"):
         like: as of ``autocontrast``.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.5
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
 
-
-class RandomEqualize(Equalize, frozen=True, tag="random_equalize"):
+class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
     """Spread the levels of each channel in some of the images.
 
     torchvision v2's ``RandomEqualize``.
@@ -264,16 +238,10 @@ class RandomEqualize(Equalize, frozen=True, tag="random_equalize"):
         p: how often.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.5
 
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
 
-
-class RandomInvert(Invert, frozen=True, tag="random_invert"):
+class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
     """Invert some of the images.
 
     torchvision v2's ``RandomInvert``.
@@ -282,13 +250,7 @@ class RandomInvert(Invert, frozen=True, tag="random_invert"):
         p: how often.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.5
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
 
 
 class ColorJitter(_Levels, frozen=True, tag="color_jitter"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, as_tuple, check_range, need_whole_levels, shown
+from pixprep.ops.op import Op, Sometimes, as_tuple, check_range, need_whole_levels, shown
 from pixprep.spec import ColorLike, ImageSpec, Side
 
 MAX_FACTOR = 1000.0
@@ -36,7 +36,7 @@ class Sharpness(Op, frozen=True, tag="sharpness"):
         return image
 
 
-class RandomSharpness(Sharpness, frozen=True, tag="random_sharpness"):
+class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness"):
     """Sharpen or smooth some of the images.
 
     torchvision v2's ``RandomAdjustSharpness``.
@@ -46,14 +46,7 @@ class RandomSharpness(Sharpness, frozen=True, tag="random_sharpness"):
         p: how often.
     """
 
-    home: ClassVar[Side | None] = "training"
-
     p: float = 0.5
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        super().check()
-        check_range("p", self.p, 0, 1)
 
 
 class _Blur(Op, frozen=True):

@@ -65,6 +65,19 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         return ()
 
 
+class Sometimes:
+    """A mixin of ops that do to some of the images, at random, what their other base does to all; they have a ``p``."""
+
+    __slots__ = ()
+
+    home: ClassVar[Side | None] = "training"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()  # type: ignore[misc]
+        check_range("p", self.p, 0, 1)  # type: ignore[attr-defined]
+
+
 def is_on(op: Op, side: Side) -> bool:
     """Whether a side of the pipeline has this op."""
     return side == (op.only or op.home or side)
