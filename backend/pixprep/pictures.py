@@ -199,7 +199,7 @@ def photo_of(
     damage: Damage | None = None,
 ) -> U8:
     """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
-    decode = pipeline.for_files().ops[0]
+    decode = pipeline.for_photos().ops[0]
     assert isinstance(decode, Decode)
     whole = Decode(
         color="gray" if pipeline.plan.is_gray else "rgb",
@@ -227,7 +227,7 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
     dimmed = (pixels * _DIMMED).astype(np.uint8)
     dimmed[top:bottom, left:right] = pixels[top:bottom, left:right]
     color = "gray" if pipeline.plan.is_gray else "RGB"
-    turned = "applied" if pipeline.for_files().plan.apply_exif_orientation else "ignored"
+    turned = "applied" if pipeline.for_photos().plan.apply_exif_orientation else "ignored"
     if shown.is_empty:
         words = ["The model sees nothing of it."]
     elif _is_whole(found, shown):

@@ -201,10 +201,11 @@ class Pipeline:
         return self.at("serving")
 
     def for_files(self) -> Pipeline:
-        """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: what it makes of photos.
+        """This pipeline with ``decode`` in place of ``pixels``: what it makes of files that are decoded before."""
+        return self.for_photos() if isinstance(self.ops[0], Pixels) else self
 
-        A photo is then what a frame of a clip is.
-        """
+    def for_photos(self) -> Pipeline:
+        """This pipeline with ``decode`` in place of ``pixels`` or ``decode_video``: a photo is what a frame is."""
         if isinstance(self.ops[0], Decode):
             return self
         ops = [_for_photos(op) for op in self.definition if not isinstance(op, OpticalFlow)]

@@ -180,7 +180,7 @@ def preview(
     Raises:
         ImageError: it cannot be decoded, or does not fit.
     """
-    pipeline = pipeline.for_files()
+    pipeline = pipeline.for_photos()
     decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
     ops: list[AnyOp] = [decode, OriginalSize(name="size")]
     tensors = [output for output in pipeline.outputs.values() if isinstance(output.chain[-1], Tensor)]

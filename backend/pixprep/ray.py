@@ -57,9 +57,7 @@ class _Rows:
     """
 
     def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
-        pipeline = Pipeline.from_json(text)
-        files = pipeline if pipeline.plan.clip else pipeline.for_files()
-        self._engine = Engine(files, device=device, threads=threads)
+        self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
         self._column, self._outputs = column, outputs
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:

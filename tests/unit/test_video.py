@@ -10,6 +10,7 @@ from PIL import Image
 
 import pixprep as pp
 from clips import clip, number, pixels
+from pixprep.cli import main
 from pixprep.errors import ImageError, PipelineError
 from pixprep.explain import op_words
 from pixprep.sampling import Sampling
@@ -275,3 +276,16 @@ def test_operators_are_given_frames_and_no_clips():
         for extra in ([], [inverted()])
     )
     np.testing.assert_array_equal(changed, 255 - plain)
+
+
+def test_run_takes_clips_and_no_photos(tmp_path, capsys):
+    pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=48), pp.tensor(layout="tchw")])
+    pipeline.save(tmp_path / "clip.json")
+    (tmp_path / "a.mp4").write_bytes(made("h264.mp4"))
+    (tmp_path / "b.png").write_bytes(png(pixels(1)))
+    assert main(["run", str(tmp_path / "clip.json"), str(tmp_path / "a.mp4")]) == 0
+    assert "float32 [2, 3, 32, 48]" in capsys.readouterr().out
+    assert main(["run", str(tmp_path / "clip.json"), str(tmp_path / "b.png")]) == 1
+    assert "UNKNOWN_FORMAT" in "".join(capsys.readouterr())
+    frame = pipeline.for_photos()
+    assert (pipeline.for_files(), frame.outputs["tensor"].spec.shape) == (pipeline, (3, 32, 48))

@@ -336,7 +336,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     Raises:
         ImageError: it is refused, by the limits of the model that serves the pipeline.
     """
-    with Engine(pipeline.for_files(), threads=1, limits=given.limits, damage=given.damage) as engine:
+    with Engine(pipeline.for_photos(), threads=1, limits=given.limits, damage=given.damage) as engine:
         for _ in range(2):
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             if batch.errors[0] is not None:

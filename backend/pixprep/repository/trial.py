@@ -97,7 +97,7 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
 
 
 def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
-    with Engine(pipeline.for_files(), threads=1) as engine:
+    with Engine(pipeline.for_photos(), threads=1) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]

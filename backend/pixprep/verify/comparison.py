@@ -51,7 +51,7 @@ def verify(
         PipelineError: its decode has ``"reduced": true``, or it has an operator of the user's, or inputs.
         PixprepError: a file cannot be read, or no image was compared.
     """
-    pipeline = pipeline.for_serving().for_files()
+    pipeline = pipeline.for_serving().for_photos()
     decode = pipeline.ops[0]
     assert isinstance(decode, ops.Decode)
     if any(isinstance(op, ops.Extern) for op in pipeline.ops):
