@@ -111,7 +111,7 @@ class Cluster:
         return pod
 
     def wait(self, pod):
-        wait_until(lambda: pod.is_ready, lambda: f"not ready: {pod.events}", within_s=60)
+        wait_until(lambda: pod.is_ready, lambda: f"not ready: {pod.events}", within_s=180)
         return pod
 
     def __enter__(self):
