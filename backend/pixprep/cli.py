@@ -155,7 +155,10 @@ _NUMBERS: dict[str, Any] = {
     "help": "numbers that go with each image, such as boxes=[[0,0,99,99]], or a JSON file of them, which may have the "
     "rows of each file by its name; may be repeated",
 }
-_PHOTO: dict[str, Any] = {**_FILE, "help": "the photo of the preview; default: a small one that pixprep brings along"}
+_PHOTO: dict[str, Any] = {
+    **_FILE,
+    "help": "the photo, or clip, of the preview; default: a small photo that pixprep brings along",
+}
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
 _FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}

@@ -194,10 +194,11 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.preview import preview
+    from pixprep.preview import preview, still
 
     name, encoded = _photo(image)
     try:
+        encoded = bytes(still(loaded, encoded))
         found = preview(loaded, encoded)
         say_text(explain(loaded, height=found.height, width=found.width))
         for line in found.lines():
