@@ -425,7 +425,7 @@ def serve_models(
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.relay import Relay
-    from pixprep.serve.server import Server
+    from pixprep.serve.server import CLIP, Server
 
     if allow_operators:  # Triton's processes have our environment
         names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
@@ -448,9 +448,11 @@ def serve_models(
         models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
+        model_input = server.model_input(model)
+        file = CLIP if model_input and model_input.frames else photos
         of_model = ["--model", model] if model != "ensemble" else []
-        of_model += _example_inputs(server.model_input(model))
-        send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
+        of_model += _example_inputs(model_input)
+        send = f"{called()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
         say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
         say(f"files  {models}")
         if shown:

@@ -220,7 +220,7 @@ def preview(
 
 
 def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) -> Encoded:
-    """What a preview of a pipeline shows: the photo itself; of a clip, for a pipeline of clips, its middle frame as PNG.
+    """What a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
 
     Raises:
         ImageError: the clip cannot be decoded.
@@ -246,7 +246,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
 
 def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
     """Whether a file is a clip that the pipeline takes, and no photo in the place of a frame."""
-    return pipeline.plan.clip is not None and sniff(encoded) is None
+    return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
 
 
 def _branch(chain: Sequence[AnyOp], end: AnyOp) -> list[AnyOp]:

@@ -206,31 +206,31 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int, *, of_fram
         able = dtype in _TENSOR_DTYPES and spec.layout
         remedy = f"set tensor dtype to {dtype}" if able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
-    export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
-    is_of_clips = spec.layout is not None and "t" in spec.layout
+    is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
+    export = f"export the model with [batch, {', '.join(map(str, spec.shape[of_frames:]))}]"
     if of_frames and not is_of_clips:
-        raise PipelineError(f'--average-frames: "{output.name}" is no tensor of a clip, which begins with decode_video')
-    rank = len(spec.shape) - of_frames
-    if of_frames and tensor.shape is not None and len(tensor.shape) == rank + 2:
-        raise PipelineError(f'input "{tensor.name}" takes clips itself, {list(tensor.shape)}: leave --average-frames out')
-    if is_of_clips and not of_frames and tensor.shape is not None and _takes_images(tensor.shape, output):
+        raise PipelineError(f'--average-frames: "{output.name}" is no tensor of a clip: begin with decode_video')
+    if of_frames and shape is not None and len(shape) == len(spec.shape) + 1:
+        raise PipelineError(f'input "{tensor.name}" takes clips itself, {list(shape)}: leave --average-frames out')
+    if is_of_clips and not of_frames and shape is not None and _takes_images(shape, output):
         raise PipelineError(
-            f"the pipeline gives clips, {list(spec.shape)}, and the model's \"{tensor.name}\" takes images, "
-            f"{list(tensor.shape[1:])}: --average-frames runs it on each frame and averages what it gives; or {export}"
+            f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
+            f"{list(shape[1:])}: --average-frames runs it on each frame and averages what it gives; or {export}"
         )
-    if tensor.shape is None or len(tensor.shape) == rank:
-        export = f"export the model with [batch, {', '.join(map(str, spec.shape[of_frames:]))}]"
+    if shape is None or len(shape) == len(spec.shape) - of_frames:
         raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
-    # frames are a batch of the model's, so one of 1 will not do
+    # to such a model frames are a batch, so one of 1 will not do
     _check_batch("input", tensor, 0 if of_frames else max_batch_size)
-    wanted = tensor.shape[1:]
-    frames = _lengths(spec.shape, spec.layout)["t"] if of_frames and spec.layout else 0
-    whole = (frames, *wanted) if of_frames else wanted
-    if not compatible(spec.shape, whole) or (of_frames and not str(spec.layout).startswith("t")):
+    wanted = shape[1:]
+    if of_frames:
+        wanted = (_lengths(spec.shape, spec.layout or "tchw")["t"], *wanted)
+    if not compatible(spec.shape, wanted) or (of_frames and spec.layout == "cthw"):
         each = " for each frame" * of_frames
+        if of_frames and spec.layout == "cthw":
+            export = 'set tensor layout to "tchw"'
         raise PipelineError(
-            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}{each}: '
-            f"{_mend_dims(output, whole) or export}"
+            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(shape[1:])}{each}: '
+            f"{_mend_dims(output, wanted) or export}"
         )
 
 
@@ -267,6 +267,8 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
 def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
     """What to change in the pipeline for other dims; ``""`` if no pipeline gives them."""
     layout = output.spec.layout
+    if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
+        return "begin with decode_video, for a model of clips"
     if layout is None or len(wanted) != len(layout):
         return ""
     given = _lengths(output.spec.shape, layout)
