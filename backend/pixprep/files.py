@@ -10,10 +10,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from pixprep.data.sources.files import CLIP_SUFFIXES
 from pixprep.errors import PixprepError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic")
-CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from pixprep.data.sources import Sample
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.files import CLIP_SUFFIXES
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 
 
