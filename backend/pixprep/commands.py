@@ -156,7 +156,8 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
         for line in lines(encoded):
             say(f"  {line}", file=sys.stderr)
     except (PixprepError, OSError, MemoryError) as error:
-        say(f"  not shown: {error or 'out of memory'}; --image takes another photo", file=sys.stderr)
+        another = "" if isinstance(error, SetupError) else "; --image takes another photo"
+        say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
 
 
 def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | None, as_json: bool) -> int:

@@ -1,14 +1,21 @@
 """Clips and classifiers: an image's made one of clips, a clip's as it is, and what does not fit."""
 
+import io
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 import pixprep as pp
 from images import photo
+from pixprep.cli import main
 from pixprep.errors import PipelineError
+from pixprep.preview import still
 from pixprep.repository import build, check, try_out
 
 FRAMES, SIDE = 4, 8
@@ -317,3 +324,32 @@ def test_a_preview_shows_a_photo_as_a_clip_that_stands_still_and_a_clip_itself(t
     assert last.startswith('"scores": ')
     with pytest.raises(pp.ImageError, match="TRUNCATED"):
         list(try_out(tmp_path / "models", encoded[: len(encoded) // 2]))
+
+
+def test_a_preview_is_of_the_middle_frame_of_a_clip(tmp_path, capsys):
+    pytest.importorskip("av")
+    from clips import clip, number  # noqa: PLC0415  (PyAV's)
+
+    encoded = clip("h264.mp4", 30)
+    assert number(np.asarray(Image.open(io.BytesIO(still(pipeline(), encoded))))) == 15
+    assert still(pipeline(), photo("china")) == photo("china")
+    assert still(pp.presets.imagenet(), encoded) == encoded  # which it then refuses
+    (tmp_path / "clip.mp4").write_bytes(encoded)
+    pipeline().save(tmp_path / "clips.json")
+    words = ["--image", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "stages.png")]
+    assert main(["explain", str(tmp_path / "clips.json"), *words]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith('"tensor": ')
+    assert (tmp_path / "stages.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_pyav_a_preview_says_so_and_the_build_is_whole(tmp_path):
+    save(tmp_path / "my.onnx", ["n", 3, SIDE, SIDE])
+    (tmp_path / "clip.mp4").write_bytes(b"\0\0\0\x18ftypisom")
+    pipeline().save(tmp_path / "clips.json")
+    program = "import sys; sys.modules['av'] = None; from pixprep.cli import main; sys.exit(main(sys.argv[1:]))"
+    options = ["--pipeline", "clips.json", "--onnx", "my.onnx", "--average-frames", "--image", "clip.mp4"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, "build", *options], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert '  not shown: decode_video needs PyAV: pip install "pixprep[video]"\n' in done.stderr
+    assert len(done.stdout.splitlines()) == 7
