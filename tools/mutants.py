@@ -63,6 +63,13 @@ MUTANTS = (
         "unit/test_video.py::test_which_frames",
     ),
     Mutant(
+        "logits are averaged over clips in place of frames",
+        "repository/averaging.py",
+        "[-1, frames, *tensor.shape[1:]]",
+        "[frames, -1, *tensor.shape[1:]]",
+        "unit/test_averaging.py::test_the_outputs_are_the_means_over_the_frames_of_each_clip",
+    ),
+    Mutant(
         "a clip is turned the other way",
         "decoders/video.py",
         "np.rot90(pixels, turn // 90)",

@@ -155,7 +155,10 @@ _NUMBERS: dict[str, Any] = {
     "help": "numbers that go with each image, such as boxes=[[0,0,99,99]], or a JSON file of them, which may have the "
     "rows of each file by its name; may be repeated",
 }
-_PHOTO: dict[str, Any] = {**_FILE, "help": "the photo of the preview; default: a small one that pixprep brings along"}
+_PHOTO: dict[str, Any] = {
+    **_FILE,
+    "help": "the photo, or clip, of the preview; default: a small photo that pixprep brings along",
+}
 _COUNT: dict[str, Any] = {"type": _whole(1), "metavar": "N"}
 _SECONDS: dict[str, Any] = {"type": _positive, "metavar": "S"}
 _FORCE: dict[str, Any] = {"action": "store_true", "help": "write over what lies there"}
@@ -228,11 +231,13 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")
     on_error = "what a bad image does: fail its request, or become zeros with the reason in `status`"
     build.add_argument("--on-error", choices=("fail", "zero"), help=f"{on_error}; default: fail")
-    build.add_argument("--max-batch-size", **_COUNT, help="default: 64")
+    build.add_argument("--max-batch-size", **_COUNT, help="default: 64, or as many clips as have 64 frames")
     parameter = "of the preprocess model, such as threads=2; may be repeated"
     build.add_argument(
         "--parameter", type=_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
     )
+    each = "the classifier takes images and the pipeline gives clips: run it on each frame, average what it gives"
+    build.add_argument("--average-frames", action="store_true", help=each)
     build.add_argument("--image", **_PHOTO)
     build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)

@@ -156,7 +156,8 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
         for line in lines(encoded):
             say(f"  {line}", file=sys.stderr)
     except (PixprepError, OSError, MemoryError) as error:
-        say(f"  not shown: {error or 'out of memory'}; --image takes another photo", file=sys.stderr)
+        another = "" if isinstance(error, SetupError) else "; --image takes another photo"
+        say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
 
 
 def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | None, as_json: bool) -> int:
@@ -194,10 +195,11 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.preview import preview
+    from pixprep.preview import preview, still
 
     name, encoded = _photo(image)
     try:
+        encoded = bytes(still(loaded, encoded))
         found = preview(loaded, encoded)
         say_text(explain(loaded, height=found.height, width=found.width))
         for line in found.lines():
@@ -424,7 +426,7 @@ def serve_models(
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.relay import Relay
-    from pixprep.serve.server import Server
+    from pixprep.serve.server import CLIP, Server
 
     if allow_operators:  # Triton's processes have our environment
         names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
@@ -447,9 +449,11 @@ def serve_models(
         models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
+        model_input = server.model_input(model)
+        file = CLIP if model_input and model_input.frames else photos
         of_model = ["--model", model] if model != "ensemble" else []
-        of_model += _example_inputs(server.model_input(model))
-        send = f"{called()} {shlex.join(['send', str(photos), '--url', server.http_url, *of_model])}"
+        of_model += _example_inputs(model_input)
+        send = f"{called()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
         say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
         say(f"files  {models}")
         if shown:

@@ -10,6 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from pixprep.data.sources.files import CLIP_SUFFIXES
 from pixprep.errors import PixprepError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic")
@@ -20,8 +21,10 @@ _NAMED = 5
 def expand(paths: Sequence[Path]) -> list[Path]:
     """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.
 
+    Of a folder without an image they are its clips.
+
     Raises:
-        PixprepError: a path that is not there, or a folder without images.
+        PixprepError: a path that is not there, or a folder without images and clips.
     """
     files: list[Path] = []
     for path in paths:
@@ -30,18 +33,25 @@ def expand(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        found = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file())
-        if not found:
-            raise PixprepError(f"{path}: no image in this folder ({' '.join(IMAGE_SUFFIXES)})")
-        files += found
+        found = sorted(file for file in path.iterdir() if file.is_file())
+        meant = [file for file in found if file.suffix.lower() in _meant(found)]
+        if not meant:
+            raise PixprepError(f"{path}: no image or clip in this folder ({' '.join(IMAGE_SUFFIXES + CLIP_SUFFIXES)})")
+        files += meant
     return files
+
+
+def _meant(files: Sequence[Path]) -> tuple[str, ...]:
+    """The suffixes that are meant of the files in a folder."""
+    has_image = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
+    return IMAGE_SUFFIXES if has_image else CLIP_SUFFIXES
 
 
 def skipped(paths: Sequence[Path]) -> Iterator[str]:
     """For each folder among the paths what ``expand`` leaves out of it, by the names; texts are no news."""
     for path in filter(Path.is_dir, paths):
-        files = (file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-        known = (*IMAGE_SUFFIXES, *_TEXT_SUFFIXES)
+        files = [file for file in path.iterdir() if file.is_file() and not file.name.startswith(".")]
+        known = (*_meant(files), *_TEXT_SUFFIXES)
         if names := sorted(file.name for file in files if file.suffix.lower() not in known):
             others = f", and {len(names) - _NAMED} more" * (len(names) > _NAMED)
             yield f"{path}: skipped, as no image by name: {', '.join(names[:_NAMED])}{others}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from pixprep.decoders import Damage, Encoded, Limits
+from pixprep.decoders.header import sniff
 from pixprep.engine import Engine
+from pixprep.errors import SetupError
 from pixprep.kernels.levels import done
 from pixprep.levels import Matrix, Take, Warp, joined, motions
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
@@ -169,17 +173,18 @@ def preview(
 ) -> Preview:
     """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
 
-    For a pipeline that takes pixels the photo is decoded first, upright.
+    For a pipeline that takes pixels the photo is decoded first, upright; of one that takes clips, it is a frame.
 
     Args:
         pipeline: what to run; one with inputs, on ``Pipeline.example_inputs``.
-        encoded: the photo.
+        encoded: the photo; see ``still``.
         limits: what is refused; default: the engine's.
         damage: what becomes of a damaged JPEG; default: the engine's.
 
     Raises:
         ImageError: it cannot be decoded, or does not fit.
     """
+    encoded = still(pipeline, encoded, limits)
     pipeline = pipeline.for_photos()
     decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
     ops: list[AnyOp] = [decode, OriginalSize(name="size")]
@@ -212,6 +217,36 @@ def preview(
             for index, output in enumerate(tensors)
         ),
     )
+
+
+def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) -> Encoded:
+    """What a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
+
+    Raises:
+        ImageError: the clip cannot be decoded.
+        SetupError: PyAV is not installed.
+    """
+    reader = pipeline.plan.clip
+    if reader is None or not is_clip(pipeline, encoded):
+        return encoded
+    try:
+        from pixprep.decoders.video import decode  # noqa: PLC0415  (FFmpeg, for clips only)
+    except ImportError:
+        raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
+    clip = decode(
+        encoded,
+        lambda frames: [len(frames.times) // 2],
+        limits or Limits(),
+        apply_rotation=reader.apply_rotation,
+    )
+    file = io.BytesIO()
+    Image.fromarray(clip.frames[0]).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
+    """Whether a file is a clip that the pipeline takes, and no photo in the place of a frame."""
+    return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
 
 
 def _branch(chain: Sequence[AnyOp], end: AnyOp) -> list[AnyOp]:

@@ -274,12 +274,13 @@ def test_an_example_fails_with_the_servers_words_for_a_broken_photo(example, bro
 
 
 @pytest.mark.parametrize(
-    "name", ["curl.sh", "http_one_image.py", "grpc_batch.py", "grpc_async_many.py", "shared_memory.py", "detect.py"]
+    "name",
+    ["curl.sh", "http_one_image.py", "grpc_batch.py", "grpc_async_many.py", "shared_memory.py", "detect.py", "clip.py"],
 )
 def test_an_example_without_a_server_fails_and_says_so(name, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"127.0.0.1:{unused.getsockname()[1]}"
-    photo = [PHOTOS[0]] if name == "detect.py" else []  # the others have some of their own
+    photo = [PHOTOS[0]] if name in ("detect.py", "clip.py") else []  # the others have some of their own
     done = run_example(name, {"http": url, "grpc": url}, *photo, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout == ""

@@ -259,7 +259,8 @@ MISTAKES = {
     ),
     "serve": "model_repository: no such model repository: make the demo's with pixprep build",
     "send gone.jpg": "gone.jpg: no such file or folder",
-    "send empty": "empty: no image in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic)",
+    "send empty": "empty: no image or clip in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic "
+    ".mp4 .m4v .mov .mkv .webm .avi)",
     "send flower.jpg --url localhost:80000": "localhost:80000: ports go from 1 to 65535",
     "send flower.jpg --url triton": "triton: write HOST:PORT, such as localhost:8000 (plain, without TLS)",
     "bench gone.jpg": "gone.jpg: no such file or folder",

@@ -279,6 +279,17 @@ def test_clients_are_told_no_other_order_than_the_pipelines(pipeline, what):
     assert str(caught.value) == (f'config.pbtxt: parameters: pixels is "rgb", but the pipeline {what}: leave it out')
 
 
+def test_clients_are_told_the_frames_of_a_clip_and_no_others():
+    clips = pp.Pipeline([pp.decode_video(frames=8), pp.resize(height=4, width=4), pp.tensor(layout="cthw")])
+    assert model_config.complete({}, clips)["parameters"] == {"frames": {"string_value": "8"}}
+    assert "parameters" not in model_config.complete({}, PIPELINE)
+    for pipeline, what in ((clips, "takes 8 of a clip"), (PIPELINE, "takes no clips")):
+        with pytest.raises(pp.PipelineError) as caught:
+            model_config.complete({"parameters": {"frames": {"string_value": "9"}}}, pipeline)
+        words = f'config.pbtxt: parameters: frames is "9", but the pipeline {what}: leave it out'
+        assert str(caught.value) == words
+
+
 @pytest.mark.parametrize(
     ("line", "is_allowed"),
     [

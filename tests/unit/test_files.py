@@ -21,6 +21,17 @@ def test_a_file_that_is_named_is_taken_whatever_its_suffix(folder):
     assert files.expand([folder / "notes.txt", folder / "a.png"]) == [folder / "notes.txt", folder / "a.png"]
 
 
+def test_a_folder_without_an_image_means_its_clips(tmp_path, folder):
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    for name in ("b.MP4", "a.mkv", "notes.txt", "c.flv"):
+        (clips / name).write_bytes(b"x")
+    assert [path.name for path in files.expand([clips])] == ["a.mkv", "b.MP4"]
+    assert list(files.skipped([clips])) == [f"{clips}: skipped, as no image by name: c.flv"]
+    (folder / "film.mp4").write_bytes(b"x")  # beside images, as on a phone
+    assert "film.mp4" not in {path.name for path in files.expand([folder])}
+
+
 def test_what_is_left_out_of_a_folder_is_named(folder):
     (folder / ".DS_Store").write_bytes(b"x")
     assert list(files.skipped([folder, folder / "notes.txt"])) == [

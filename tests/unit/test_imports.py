@@ -77,6 +77,7 @@ triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels
 repository.lookahead repository.ports
+repository.averaging
 repository.wiring
 repository.check
 repository.build repository.trial
@@ -135,10 +136,18 @@ HOMES = {
         "verify.stages",
     },
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
-    "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
+    "onnx": {"repository.averaging", "repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
-        *("data.contact_sheet", "decoders.cpu", "decoders.heic", "decoders.samples", "kernels.cpu", "pictures"),
+        *(
+            "data.contact_sheet",
+            "decoders.cpu",
+            "decoders.heic",
+            "decoders.samples",
+            "kernels.cpu",
+            "pictures",
+            "preview",
+        ),
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},

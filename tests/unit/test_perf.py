@@ -1,7 +1,9 @@
 """What pixprep hands to perf_analyzer, and what it reads out of its answers."""
 
 import json
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,18 +125,23 @@ def test_a_failed_measurement_is_an_error_with_the_reason(script, message):
     assert str(caught.value) == message
 
 
-TOO_SHORT = "[ $1 -ge {ms} ] && echo $1 ms || { echo 'No valid requests recorded within time interval.' >&2; exit 99; }"
+NO_REQUEST = ("No valid requests recorded within time interval.", "failed to find the requested model version")
 
 
+def short_of(ms, words):
+    """A program that complains of windows under so many milliseconds; what follows begins with "-p", "100"."""
+    return ["/bin/sh", "-c", f"[ $1 -ge {ms} ] && echo $1 ms || {{ echo '{words}' >&2; exit 99; }}"]
+
+
+@pytest.mark.parametrize("words", NO_REQUEST)
 @pytest.mark.parametrize(("ms", "window"), [(1, 100), (101, 400), (1600, 1600)])
-def test_windows_too_short_for_a_request_are_made_longer(ms, window):
-    shell = ["/bin/sh", "-c", TOO_SHORT.replace("{ms}", str(ms))]  # what follows begins with "-p", "100"
-    assert perf._run_for(0.36, shell, {}) == f"{window} ms\n"
+def test_windows_too_short_for_a_request_are_made_longer(ms, window, words):
+    assert perf._run_for(0.36, short_of(ms, words), {}) == f"{window} ms\n"
 
 
 def test_windows_are_made_longer_only_twice():
     with pytest.raises(PixprepError, match="No valid requests recorded"):
-        perf._run_for(0.36, ["/bin/sh", "-c", TOO_SHORT.replace("{ms}", "1601")], {})
+        perf._run_for(0.36, short_of(1601, NO_REQUEST[0]), {})
 
 
 def test_an_open_loop_waits_for_no_answer_and_a_closed_one_has_a_thread_a_request():
@@ -219,10 +226,16 @@ def test_the_table_is_aligned_and_says_what_is_unknown():
     ]
 
 
+def test_of_clips_the_table_has_their_frames_too():
+    head, row = perf.to_table([replace(ROW, frames_per_s=16 * 398.2)]).splitlines()
+    assert re.split(r"\s{2,}", head)[3:6] == ["batch", "clips per s", "frames per s"]
+    assert row.split()[5:7] == ["398.2", "6371.2"]
+
+
 def test_the_csv_has_every_digit_under_the_names_of_the_fields():
     assert perf.to_csv([ROW]) == (
-        "protocol,model,load,batch,images_per_s,p50_ms,p90_ms,p95_ms,p99_ms,mean_batch,late_percent\n"
-        "grpc,ensemble,poisson 50/s,8,398.2,11.229,17.601,18.914,122.823,,2.81\n"
+        "protocol,model,load,batch,images_per_s,frames_per_s,p50_ms,p90_ms,p95_ms,p99_ms,mean_batch,late_percent\n"
+        "grpc,ensemble,poisson 50/s,8,398.2,,11.229,17.601,18.914,122.823,,2.81\n"
     )
 
 

@@ -73,10 +73,11 @@ class Photos:
     def _taking(self, triton: Triton) -> Iterator[str]:
         for model in self._models:
             try:
-                triton.model_input(model)
+                takes_photos = triton.model_input(model).frames is None
             except PixprepError:  # an ensemble of something else, or a model that is just not ready
                 continue
-            yield model
+            if takes_photos:  # and no clips
+                yield model
 
     def limit_bytes(self, model: str) -> int:
         """The most bytes that a photo for this model may have.

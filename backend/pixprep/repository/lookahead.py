@@ -157,11 +157,12 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
         return False
     last = tuple(scales_or_sizes)
-    return set(last) == {1.0} or last[1:] == shape
+    return set(last) == {1.0} or last[1:] == shape[1 - len(last) :]  # of a clip, a frame's
 
 
 def _channels(output: Output) -> int:
-    return output.spec.shape[0 if output.spec.layout == "chw" else -1]
+    assert output.spec.layout
+    return output.spec.shape[output.spec.layout.index("c")]
 
 
 def _shown(node: Any) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pixprep.triton.config import Config
+from pixprep.triton.config import FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
@@ -61,16 +61,12 @@ def choices(text: str) -> dict[str, Any]:
 
 def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
     """Of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
-    parameters = [
-        f'parameters {{ key: "{key}" value {{ string_value: "{value["string_value"]}" }} }}'
-        for key, value in config["parameters"].items()
-    ]
     return _text(
         "it declares what 1/pipeline.json implies",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
-        *parameters,
+        *_parameters(config["parameters"]),
         "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
         "# Without instance_group there is one instance per GPU, or one on the CPU where there is no GPU.",
         *([f"{_CHOICES}{json.dumps(chosen)}"] if chosen else []),
@@ -101,8 +97,16 @@ def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Se
         f'platform: "ensemble"\nmax_batch_size: {config["max_batch_size"]}',
         _tensors("input", config["input"]),
         _tensors("output", [{**entry, "label_filename": ""} for entry in [*outputs, *extra]]),
+        *_parameters({key: value for key, value in config["parameters"].items() if key == FRAMES}),
         f"ensemble_scheduling {{\n{first}{second}}}",
     )
+
+
+def _parameters(given: Mapping[str, Any]) -> list[str]:
+    return [
+        f'parameters {{ key: "{key}" value {{ string_value: "{value["string_value"]}" }} }}'
+        for key, value in given.items()
+    ]
 
 
 def _text(what: str, *parts: str) -> str:
@@ -119,7 +123,7 @@ def _tensors(direction: str, entries: Sequence[Config]) -> str:
     blocks = []
     for entry in entries:
         labels = f'  label_filename: "{entry["label_filename"]}"\n' if entry.get("label_filename") else ""
-        layout = f"  format: {_FORMATS[entry['layout']]}\n" if entry.get("layout") else ""
+        layout = f"  format: {_FORMATS[entry['layout']]}\n" if entry.get("layout") in _FORMATS else ""
         blocks.append(
             f"{direction} {{\n  name: {_quoted(entry['name'])}\n  data_type: {entry['data_type']}\n{layout}"
             f"  dims: [ {', '.join(map(str, entry['dims']))} ]\n{labels}}}"

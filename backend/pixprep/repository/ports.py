@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYP
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
 _COLORS = {1: "gray", 3: "rgb"}
+_LAYOUTS: tuple[Layout, ...] = ("chw", "hwc", "tchw", "cthw", "thwc")
 _SAME = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
 _FROM_ONNX = {
     "FLOAT": "TYPE_FP32",
@@ -150,10 +151,18 @@ def _from_onnx(value: Any, type_name: Any) -> Tensor:
     return Tensor(value.name, data_type, shape if tensor.HasField("shape") else None)
 
 
-def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
+def connect(
+    classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int, of_frames: bool = False
+) -> dict[str, str]:
     """Find for each input of the classifier the output of the pipeline that it takes.
 
     Names need not be equal where one tensor meets one input; the ensemble translates.
+
+    Args:
+        classifier: what takes the tensors.
+        pipeline: what gives them.
+        max_batch_size: images, or clips, in a batch.
+        of_frames: the classifier takes images, and the pipeline gives clips: of these each frame is to fit.
 
     Returns:
         The name of an input: the name of an output.
@@ -164,10 +173,10 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
-            _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
+            _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size, of_frames=of_frames)
         for tensor in classifier.outputs:
             taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
-            _check_output(tensor, taken, max_batch_size)
+            _check_output(tensor, taken, 0 if of_frames else max_batch_size)
     except PipelineError as error:
         raise PipelineError(f"{classifier.source}: {error}") from None
     return pairs
@@ -190,23 +199,44 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
     )
 
 
-def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
+def _check_input(tensor: Tensor, output: Output, max_batch_size: int, *, of_frames: bool) -> None:
     dtype, spec = _DTYPES.get(tensor.data_type), output.spec
     if spec.dtype != dtype:
         wants = dtype or tensor.data_type.removeprefix("TYPE_") or "no tensor"
         able = dtype in _TENSOR_DTYPES and spec.layout
         remedy = f"set tensor dtype to {dtype}" if able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
-    export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
-    if tensor.shape is None or len(tensor.shape) == len(spec.shape):
-        raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
-    _check_batch("input", tensor, max_batch_size)
-    wanted = tensor.shape[1:]
-    if not compatible(spec.shape, wanted):
+    is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
+    export = f"export the model with [batch, {', '.join(map(str, spec.shape[of_frames:]))}]"
+    if of_frames and not is_of_clips:
+        raise PipelineError(f'--average-frames: "{output.name}" is no tensor of a clip: begin with decode_video')
+    if of_frames and shape is not None and len(shape) == len(spec.shape) + 1:
+        raise PipelineError(f'input "{tensor.name}" takes clips itself, {list(shape)}: leave --average-frames out')
+    if is_of_clips and not of_frames and shape is not None and _takes_images(shape, output):
         raise PipelineError(
-            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
+            f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
+            f"{list(shape[1:])}: --average-frames runs it on each frame and averages what it gives; or {export}"
+        )
+    if shape is None or len(shape) == len(spec.shape) - of_frames:
+        raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
+    # to such a model frames are a batch, so one of 1 will not do
+    _check_batch("input", tensor, 0 if of_frames else max_batch_size)
+    wanted = shape[1:]
+    if of_frames:
+        wanted = (_lengths(spec.shape, spec.layout or "tchw")["t"], *wanted)
+    if not compatible(spec.shape, wanted) or (of_frames and spec.layout == "cthw"):
+        each = " for each frame" * of_frames
+        if of_frames and spec.layout == "cthw":
+            export = 'set tensor layout to "tchw"'
+        raise PipelineError(
+            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(shape[1:])}{each}: '
             f"{_mend_dims(output, wanted) or export}"
         )
+
+
+def _takes_images(shape: Sequence[int], output: Output) -> bool:
+    """Whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
+    return len(shape) == len(output.spec.shape) and shape[0] in (-1, 1)
 
 
 def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int) -> None:
@@ -227,7 +257,7 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
     assert tensor.shape
     batch = tensor.shape[0]
     if batch != -1 and (batch, max_batch_size) != (1, 1):
-        way_out = ", or say --max-batch-size 1" if batch == 1 else ""
+        way_out = ", or say --max-batch-size 1" if batch == 1 and max_batch_size else ""
         raise PipelineError(
             f'the batch of {direction} "{tensor.name}" is fixed at {batch}: '
             f"export the model with a free first dimension{way_out}"
@@ -237,21 +267,30 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
 def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
     """What to change in the pipeline for other dims; ``""`` if no pipeline gives them."""
     layout = output.spec.layout
-    if layout is None or len(wanted) != 3:
+    if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
+        return "begin with decode_video, for a model of clips"
+    if layout is None or len(wanted) != len(layout):
         return ""
-    channels, *sides = _chw(output.spec.shape, layout)
+    given = _lengths(output.spec.shape, layout)
+    others = [other for other in _LAYOUTS if len(other) == len(layout)]
     remedies = []
-    other: Layout = "hwc" if layout == "chw" else "chw"
-    if _chw(wanted, layout)[0] not in (channels, -1) and _chw(wanted, other)[0] in (channels, -1):
-        layout = other
-        remedies.append(f'set tensor layout to "{other}"')
-    wanted_channels, *wanted_sides = _chw(wanted, layout)
-    if wanted_channels not in (channels, -1):
-        if wanted_channels not in _COLORS:
+    # by its channels, and of a clip by its frames if they agree
+    for axes in ("ct", "c"):
+        fitting = [other for other in (layout, *others) if _agree(_lengths(wanted, other), given, axes)]
+        if fitting:
+            break
+    if fitting and fitting[0] != layout:
+        layout = fitting[0]
+        remedies.append(f'set tensor layout to "{layout}"')
+    lengths = {axis: length if length > 0 else given[axis] for axis, length in _lengths(wanted, layout).items()}
+    if lengths["c"] != given["c"]:
+        if lengths["c"] not in _COLORS:
             return ""
-        remedies.append(f'set decode color to "{_COLORS[wanted_channels]}"')
-    tall, wide = (side if side > 0 else given for side, given in zip(wanted_sides, sides, strict=True))
-    if [tall, wide] != sides:
+        remedies.append(f'set {op_name(output.chain[0])} color to "{_COLORS[lengths["c"]]}"')
+    if lengths.get("t") != given.get("t"):
+        remedies.append(f"set decode_video frames to {lengths['t']}")
+    tall, wide = lengths["h"], lengths["w"]
+    if (tall, wide) != (given["h"], given["w"]):
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
         remedies.append(f"set {op_name(op)} to {size}")
@@ -261,8 +300,14 @@ def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
     return " and ".join(remedies)
 
 
-def _chw(dims: Sequence[int], layout: Layout) -> list[int]:
-    return list(dims) if layout == "chw" else [dims[2], dims[0], dims[1]]
+def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
+    """The length of each axis of a layout."""
+    return dict(zip(layout, dims, strict=True))
+
+
+def _agree(lengths: Mapping[str, int], given: Mapping[str, int], axes: str) -> bool:
+    """Whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
+    return all(lengths.get(axis, -1) in (given.get(axis), -1) for axis in axes)
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:

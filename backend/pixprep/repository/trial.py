@@ -21,10 +21,11 @@ from pixprep.decoders import Encoded
 from pixprep.engine import Engine
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
-from pixprep.preview import preview
+from pixprep.preview import is_clip, preview
 from pixprep.repository.labels import read_labels
 from pixprep.repository.pbtxt import LABELS_FILE, Names
 from pixprep.repository.ports import Classifier, connect, read_onnx
+from pixprep.spec import TensorSpec
 from pixprep.triton.config import PIPELINE_FILE, read_pipeline
 
 Array = npt.NDArray[Any]
@@ -41,7 +42,7 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
 
     Args:
         repository: as ``build`` writes it.
-        encoded: the photo.
+        encoded: the photo; or a clip, for pipelines of clips, to which a photo is a clip that stands still.
         name: of the ensemble, ``""`` for the one without a name of its own; None: every pipeline.
         limit_s: that a classifier may take, its loading included.
 
@@ -97,11 +98,21 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
 
 
 def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
-    with Engine(pipeline.for_photos(), threads=1) as engine:
+    is_still = not is_clip(pipeline, encoded)
+    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
-    return {port: batch.outputs[name] for port, name in pairs.items()}
+    tensors = {name: batch.outputs[name] for name in pairs.values()}
+    if is_still:
+        tensors = {name: _standing(tensor, pipeline.outputs[name].spec) for name, tensor in tensors.items()}
+    return {port: tensors[name] for port, name in pairs.items()}
+
+
+def _standing(tensor: Array, spec: TensorSpec) -> Array:
+    """A tensor of a photo (batch first) as that of a clip of which every frame is the photo, where clips come."""
+    axis = 1 + (spec.layout or "").find("t")
+    return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
 
 def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> list[Array] | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from importlib import import_module
@@ -117,9 +118,10 @@ def send(
 def health(
     *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
 ) -> float:
-    """Send one small image through a model: Triton calls a model ready whose process has died.
+    """Send one small image, or clip, through a model: Triton calls a model ready whose process has died.
 
-    A model that refuses the image, since its crop does not fit inside, say, is healthy.
+    A model that refuses it, since its crop does not fit inside, say, is healthy. So is a model of clips where PyAV is
+    not installed here, which makes them: it refuses an image.
 
     Returns:
         Milliseconds from sending to the answer.
@@ -132,11 +134,21 @@ def health(
         model_input = triton.model_input(model)
         start = time.perf_counter()
         try:
-            triton.infer(model, model_input, [sample_jpeg(64, 64)], [model_input.example])
+            triton.infer(model, model_input, [_sample(model_input.frames)], [model_input.example])
         except RequestError as error:
             if not error.is_refusal:
                 raise
         return 1e3 * (time.perf_counter() - start)
+
+
+def _sample(frames: int | None) -> bytes:
+    """A small image; of so many frames a clip, or an image in its place."""
+    with suppress(ImportError):
+        if frames:
+            from pixprep.decoders.clips import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
+
+            return sample_clip(frames, 64, 64)
+    return sample_jpeg(64, 64)
 
 
 def check_batch(batch: int, model: str, model_input: ModelInput) -> None:

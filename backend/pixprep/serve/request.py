@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pixprep.decoders.cpu import pixels_of
 from pixprep.errors import ImageError, PixprepError
 from pixprep.spec import LARGEST, Color
+from pixprep.triton.config import FRAMES
 
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
@@ -72,6 +73,7 @@ class ModelInput:
     Attributes:
         name, datatype: of the input of the image.
         pixels: the order of the channels, where it takes no encoded images but their pixels.
+        frames: of a clip, where an image is one; None: images come, or its configuration does not say.
         max_batch_size: images in a request; 0: one, of which there are as many tensors as rows of ``numbers``.
         numbers: the inputs beside it.
     """
@@ -80,6 +82,7 @@ class ModelInput:
     datatype: Literal["BYTES", "UINT8"]
     max_batch_size: int
     pixels: Color | None = None
+    frames: int | None = None
     numbers: tuple[NumberInput, ...] = ()
 
     @property
@@ -166,11 +169,13 @@ def model_input(config: Config) -> ModelInput | None:
     if len(images) != 1:
         return None
     (name, data_type, order), max_batch_size = images[0], int(config.get("max_batch_size", 0))
+    frames = config.get("parameters", {}).get(FRAMES, {}).get("string_value", "")
     return ModelInput(
         name=name,
         datatype="BYTES" if data_type == "STRING" else "UINT8",
         max_batch_size=max_batch_size,
         pixels=order,
+        frames=int(frames) if frames.isdecimal() else None,
         numbers=tuple(numbers),
     )
 

@@ -55,6 +55,8 @@ _SHARED_MEMORY = "shared-memory"
 _KEY_HEADER = "admin-key"
 _ENSEMBLE = re.compile(r'^\s*platform:\s*"ensemble"', re.MULTILINE)
 GRACE_S = 10.0
+PHOTO, CLIP = "photo.jpg", "clip.mp4"
+"""Of a line that is an example."""
 _END_S = 3.0
 """Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
 
@@ -162,7 +164,8 @@ class Server:
     def curls(self) -> list[str]:
         """The command lines to try, of each model to try that takes the bytes of an image, and nothing else."""
         files = [model for model in self.models_to_try if not self.sample(model).header_bytes]
-        return [curl_line(self.http_url, model) for model in files]
+        clips = [model for model in files if (found := self.model_input(model)) and found.frames]
+        return [curl_line(self.http_url, model, photo=CLIP if model in clips else PHOTO) for model in files]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -540,7 +543,7 @@ class Server:
         self.stop()
 
 
-def curl_line(http_url: str, model: str, *, photo: str = "photo.jpg", model_input: ModelInput | None = None) -> str:
+def curl_line(http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None) -> str:
     """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them."""
     if model_input is not None and model_input.numbers:
         return _curl_lines(http_url, model, model_input, shlex.quote(photo))

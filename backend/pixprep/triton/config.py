@@ -33,6 +33,8 @@ DEFAULT_MAX_BATCH_SIZE = 64
 INPUT_NAME, STATUS_NAME = "image", "status"
 PIXELS = "pixels"
 """The parameter that tells clients the order of the channels of the pixels that a model takes; the pipeline says it."""
+FRAMES = "frames"
+"""The parameter that tells clients how many frames a model takes of a clip; the pipeline says it."""
 TRITON_TYPES: dict[DType, str] = {
     "float32": "TYPE_FP32",
     "float16": "TYPE_FP16",
@@ -50,6 +52,7 @@ _CHOICES = {
 _PARAMETERS = (
     *_CHOICES,
     PIXELS,
+    FRAMES,
     "accept_base64",
     "allow_operators",
     "damage",
@@ -310,15 +313,18 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
         "input": inputs(config, pipeline),
         "output": outputs(config, pipeline),
     }
-    written, takes = config.get("parameters", {}), pipeline.plan.takes
-    said = written.get(PIXELS, {}).get("string_value", takes)
-    if said != takes:
-        what = f"takes {takes}" if takes else "decodes files"
-        raise PipelineError(
-            f"config.pbtxt: parameters: pixels is {quoted(said)}, but the pipeline {what}: leave it out"
-        )
-    if takes:
-        full["parameters"] = {**written, PIXELS: {"string_value": takes}}
+    written, takes, frames = config.get("parameters", {}), pipeline.plan.takes, pipeline.images[0].frames
+    for key, fact, what in (
+        (PIXELS, takes, f"takes {takes}" if takes else "decodes files"),
+        (FRAMES, frames and str(frames), f"takes {frames} of a clip" if frames else "takes no clips"),
+    ):
+        said = written.get(key, {}).get("string_value", fact)
+        if said != fact:
+            raise PipelineError(
+                f"config.pbtxt: parameters: {key} is {quoted(said)}, but the pipeline {what}: leave it out"
+            )
+        if fact:
+            full["parameters"] = {**full.get("parameters", {}), key: {"string_value": fact}}
     if "sequence_batching" not in config:
         full.setdefault("dynamic_batching", {})
     return full
