@@ -33,6 +33,7 @@ compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic 
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
+kernels.surfaces
 data data.sources
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
