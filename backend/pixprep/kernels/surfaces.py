@@ -47,6 +47,24 @@ class Planes(NamedTuple):
     v: U8
 
 
+class Surface(NamedTuple):
+    """A frame in the memory of a GPU.
+
+    Attributes:
+        luma, chroma: addresses of the planes.
+        pitch: bytes from a row of either to the next.
+        height, width: in pixels, even.
+        turn: quarters, anticlockwise, by which it is turned to be shown.
+    """
+
+    luma: int
+    chroma: int
+    pitch: int
+    height: int
+    width: int
+    turn: int
+
+
 def rgb(planes: Planes, numbers: Coefficients) -> U8:
     """(height, width, 3): what ``show_surface`` makes of a frame."""
     u, v = (8 * plane.repeat(2, axis=0).repeat(2, axis=1).astype(np.int32) - 1024 for plane in planes[1:])
@@ -54,7 +72,8 @@ def rgb(planes: Planes, numbers: Coefficients) -> U8:
     red = luma + (v * numbers.v_red >> 16)
     green = luma + (u * numbers.u_green >> 16) + (v * numbers.v_green >> 16)
     blue = luma + (u * numbers.u_blue >> 16)
-    return np.stack([red, green, blue], axis=-1).clip(0, 255).astype(np.uint8)
+    pixels: U8 = np.stack([red, green, blue], axis=-1).clip(0, 255).astype(np.uint8)
+    return pixels
 
 
 def coefficients(planes: Planes, expected: U8) -> Coefficients | None:
@@ -75,10 +94,8 @@ def _rounded(number: int) -> int:
     return (number + 4) >> 3
 
 
-def struct(
-    numbers: Coefficients, *, luma: int, chroma: int, pixels: int, pitch: int, height: int, width: int, turn: int
-) -> npt.NDArray[np.void]:
-    """The ``Surface`` of surface.cu, (1,) of ``SURFACE``; what is called as addresses there are addresses here."""
+def struct(surface: Surface, numbers: Coefficients, pixels: int) -> npt.NDArray[np.void]:
+    """The ``Surface`` of surface.cu, (1,) of ``SURFACE``; ``pixels`` is the address of the RGB."""
     made = np.zeros(1, SURFACE)
-    made[0] = (luma, chroma, pixels, pitch, height, width, turn, *numbers)
+    made[0] = (surface.luma, surface.chroma, pixels, *surface[2:], *numbers)
     return made
