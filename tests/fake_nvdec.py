@@ -35,10 +35,10 @@ class Pixel_Format(enum.Enum):  # noqa: N801
 class PacketData:
     """It refuses, as the real one, what it has no name for."""
 
-    __slots__ = ("bDiscontinuity", "bsl", "bsl_data", "pts")
+    __slots__ = ("bsl", "bsl_data", "pts")
 
     def __init__(self):
-        self.bsl = self.bsl_data = self.pts = self.bDiscontinuity = 0
+        self.bsl = self.bsl_data = self.pts = 0
 
 
 class DecodedFrame:

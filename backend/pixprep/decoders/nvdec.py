@@ -147,7 +147,7 @@ class Nvdec:
         )
         try:
             for run in runs:
-                for position, surface in self._surfaces(decoder, run, clip, is_first=run is runs[0]):
+                for position, surface in self._surfaces(decoder, run, clip):
                     found[position] = self._shown(surface, clip, numbers)
         finally:
             self._screen.settle()  # what is queued reads the decoder's memory
@@ -168,20 +168,19 @@ class Nvdec:
             raise _Refused("colours of another kind")
         return numbers
 
-    def _surfaces(self, decoder: Any, run: _Run, clip: Packets, *, is_first: bool) -> Iterator[tuple[int, Any]]:
+    @staticmethod
+    def _surfaces(decoder: Any, run: _Run, clip: Packets) -> Iterator[tuple[int, Any]]:
         """Each wanted frame's position and surface, which is there until the next one is asked for."""
         left = set(run.wanted)
-        end: list[tuple[int, bytes]] = [(0, b"")]
-        for index, (position, data) in enumerate((*run.packets, *end)):
+        for position, data in (*run.packets, (0, b"")):  # without bytes it is the end: the next run begins anew
             clip.check()
             packet, memory = nvc.PacketData(), np.frombuffer(data, np.uint8)
             packet.bsl_data, packet.bsl, packet.pts = memory.ctypes.data if data else 0, len(data), position
-            packet.bDiscontinuity = int(index == 0 and not is_first)
             for surface in decoder.Decode(packet):
-                position_shown = surface.getPTS()
-                if position_shown in left:
-                    left.remove(position_shown)
-                    yield position_shown, surface
+                shown = surface.getPTS()
+                if shown in left:
+                    left.remove(shown)
+                    yield shown, surface
 
     def _shown(self, surface: Any, clip: Packets, numbers: surfaces.Coefficients) -> Any:
         """A surface as RGB."""
