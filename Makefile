@@ -201,7 +201,7 @@ gpu: .venv-gpu/.done
 	@test -n "$(CUDA)" || { echo "nvidia-smi names no CUDA here: say make gpu CUDA=12, or CUDA=13" >&2; exit 1; }
 	$(PYTHON) -m venv .venv-gpu
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check \
-	    psutil --editable ".[gpu-cuda$(CUDA),classifier-gpu-cuda$(CUDA),server,test]"
+	    psutil --editable ".[gpu-cuda$(CUDA),gpu-video,classifier-gpu-cuda$(CUDA),server,test]"
 	.venv-gpu/bin/pip install --quiet --disable-pip-version-check --no-deps "$(CHECKPOINT)"
 	touch $@
 
@@ -209,13 +209,14 @@ gpu: .venv-gpu/.done
 gpu-installs: $(INSTALLS:%=.venv-installs/%/.done)
 	for each in $(INSTALLS); do \
 	    echo "$$each:" && PIXPREP_GPU_INSTALLS=1 tools/without_cuda.sh .venv-installs/$$each/bin/pytest -q -p no:cacheprovider \
-	        tests/package/test_gpu_installs.py tests/unit/test_gpu_contract.py tests/unit/test_nvrtc.py || exit 1; \
+	        tests/package/test_gpu_installs.py tests/unit/test_gpu_contract.py tests/unit/test_nvdec_contract.py \
+	        tests/unit/test_nvrtc.py || exit 1; \
 	done
 
 .venv-installs/%/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-installs/$*
 	.venv-installs/$*/bin/pip install --quiet --disable-pip-version-check \
-	    --editable ".[gpu-$(subst -server,$(COMMA)server,$*),test]"
+	    --editable ".[gpu-$(subst -server,$(COMMA)server,$*),gpu-video,test]"
 	touch $@
 
 lock: .venv-lock/.done

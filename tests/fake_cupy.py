@@ -5,6 +5,7 @@ for its others. ``install`` puts all three in their places for a whole process.
 """
 
 import ctypes
+import importlib.util
 import json
 import sys
 import threading
@@ -277,7 +278,7 @@ def compiler():
     """A ``pixprep.kernels.nvrtc`` whose image is the code, for ``Module``."""
 
     def compiled(code, options, *, capability, cuda):
-        assert "second_pass" in code or "change_levels" in code
+        assert any(name in code for name in ("second_pass", "change_levels", "show_surface"))
         assert (capability, cuda) == (90, 13)
         return Compiled(json.dumps([code, options]).encode(), "")
 
@@ -410,7 +411,11 @@ def codecs():
 
 
 def install(folder):
-    """Play CuPy, NVRTC and nvImageCodec's GPU decoders from now on."""
+    """Play CuPy, NVRTC, nvImageCodec's GPU decoders and, where there is PyAV, PyNvVideoCodec from now on."""
     kernels.nvrtc = sys.modules["pixprep.kernels.nvrtc"] = compiler()
     nvidia.nvimgcodec = sys.modules["nvidia.nvimgcodec"] = codecs()
     sys.modules["cupy"] = modules(folder)
+    if importlib.util.find_spec("av"):
+        import fake_nvdec  # noqa: PLC0415  (PyAV)
+
+        sys.modules["PyNvVideoCodec"] = fake_nvdec.played()

@@ -133,10 +133,11 @@ class Engine:
             where the markers tell of damage and libjpeg-turbo then warns; on the CPU the same as ``strict``, which
             costs nothing there. ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
             ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error in every case. Default:
-            ``strict`` on the CPU, ``structural`` on a GPU.
+            ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong inside a packet;
+            with ``strict`` the CPU decodes them.
         decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
             whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
-            whatever pixels they give. ``cpu``: libjpeg-turbo.
+            whatever pixels they give. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
 
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.

@@ -57,7 +57,7 @@ def test_every_gpu_test_passes_on_the_fake_one_with_its_first_parameters(folder,
     slow = "tests/gpu/test_kernel.py::test_every_case_equals_the_cpu_kernel"  # test_cuda.py has its cases
     done = run([*pytest_, *(test for name, test in tests.items() if name != slow)], **environment)
     assert f"{len(tests) - 1} passed" in done.stdout, done.stdout + done.stderr
-    assert len(json.loads(results.read_text())) == 5
+    assert len(json.loads(results.read_text())) == 6
 
 
 def test_the_gpu_benchmark_runs_to_its_end_and_writes_its_numbers(folder, tmp_path):

@@ -31,8 +31,9 @@ augment policies
 pipeline_file plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header decoders.video
+pipeline decoders.boxes decoders.header decoders.sequences decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
+kernels.surfaces
 data data.sources
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
@@ -46,7 +47,7 @@ kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.clips
-decoders.gpu
+decoders.gpu decoders.nvdec
 kernels.staged
 devices
 devices.cpu devices.gpu
@@ -99,6 +100,7 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
     ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
+    ("devices.gpu", "decoders.nvdec"): "and a GPU's video decoder for clips only",
     ("engine", "kernels.flow"): "and OpenCV for their optical flow",
     ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
@@ -115,7 +117,7 @@ ON_DEMAND = {
 }
 
 HOMES = {
-    "av": {"decoders.clips", "decoders.video"},
+    "av": {"decoders.clips", "decoders.nvdec", "decoders.video"},
     "cv2": {"kernels.flow", "verify.originals"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
@@ -152,6 +154,7 @@ HOMES = {
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},
+    "PyNvVideoCodec": {"decoders.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},

@@ -45,7 +45,7 @@ def av1(data: memoryview) -> Coded:
         header = data[position]
         kind, has_extension, has_size = header >> 3 & 15, header >> 2 & 1, header >> 1 & 1
         position += 1 + has_extension
-        size, position = _leb128(data, position) if has_size else (len(data) - position, position)
+        size, position = leb128(data, position) if has_size else (len(data) - position, position)
         if header >> 7 or position + size > len(data):
             raise ValueError("a unit is longer than its picture")
         if kind == _SEQUENCE_HEADER:
@@ -82,7 +82,7 @@ def _largest(found: Sequence[Coded], units: int) -> Coded:
     return Coded(height, width, most, units)
 
 
-class _Bits:
+class Bits:
     """The bits of some bytes, the highest first."""
 
     def __init__(self, data: bytes | memoryview) -> None:
@@ -106,7 +106,7 @@ class _Bits:
         return (1 << zeros) - 1 + self.take(zeros)
 
 
-def _leb128(data: memoryview, position: int) -> tuple[int, int]:
+def leb128(data: memoryview, position: int) -> tuple[int, int]:
     """A number in groups of seven bits, and the position behind it."""
     number = 0
     for index in range(8):
@@ -118,7 +118,7 @@ def _leb128(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _sequence_header(unit: memoryview) -> Coded:
-    bits = _Bits(unit[:512])
+    bits = Bits(unit[:512])
     bits.take(3 + 1)
     is_reduced = bits.take(1)
     if is_reduced:
@@ -130,7 +130,7 @@ def _sequence_header(unit: memoryview) -> Coded:
     return Coded(height, width, height * width if is_reduced else 1 << across + down)
 
 
-def _operating_points(bits: _Bits) -> None:
+def _operating_points(bits: Bits) -> None:
     delay = 0
     if bits.take(1):  # timing info
         bits.take(32 + 32)
@@ -181,7 +181,7 @@ def _units(data: memoryview, length_bytes: int) -> Iterator[memoryview]:
 
 
 def _sps(unit: memoryview) -> Coded:
-    bits = _Bits(bytes(unit[2:1024]).replace(b"\0\0\3", b"\0\0"))
+    bits = Bits(bytes(unit[2:1024]).replace(b"\0\0\3", b"\0\0"))
     bits.take(4)
     layers = bits.take(3)
     bits.take(1 + 88 + 8)

@@ -1,4 +1,4 @@
-"""Clips on the CPU: a chunk is one clip, and its pixels are those of its frames."""
+"""Clips: a chunk is one clip, and its pixels are those of its frames. The CPU decodes, or a decoder in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from pixprep.decoders import Chunk, Decoded, Encoded, Limits, Pixels
 from pixprep.decoders.cpu import Budget
-from pixprep.decoders.video import Frames, decode
+from pixprep.decoders.video import Elsewhere, Frames, decode
 from pixprep.errors import ImageError
 from pixprep.plan import Place, Placed, Plan
 
@@ -26,14 +26,18 @@ class ClipDecoder:
         plan: which takes clips.
         limits: of a clip.
         ready: a frame as the kernels read it, on their device.
+        elsewhere: decodes on that device what it can; what the CPU decodes in its place is a fallback.
     """
 
-    def __init__(self, plan: Plan, limits: Limits, ready: Callable[[Pixels], Pixels]) -> None:
+    def __init__(
+        self, plan: Plan, limits: Limits, ready: Callable[[Pixels], Pixels], elsewhere: Elsewhere | None = None
+    ) -> None:
         assert plan.clip is not None
         self._plan = plan
         self._clip = plan.clip
         self._limits = limits
         self._ready = ready
+        self._elsewhere = elsewhere
         self._budget = Budget(limits.max_pixels_in_flight)
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None = None) -> Iterator[Chunk[Encoded]]:
@@ -76,11 +80,18 @@ class ClipDecoder:
             return indices
 
         clip = decode(
-            encoded, choose, self._limits, is_gray=self._plan.is_gray, apply_rotation=self._clip.apply_rotation
+            encoded,
+            choose,
+            self._limits,
+            is_gray=self._plan.is_gray,
+            apply_rotation=self._clip.apply_rotation,
+            elsewhere=self._elsewhere,
         )
         assert placed is not None
+        if clip.is_elsewhere:
+            return Decoded(clip.frames, placed)
         ready = {id(frame): self._ready(frame) for frame in clip.frames}
-        return Decoded([ready[id(frame)] for frame in clip.frames], placed)
+        return Decoded([ready[id(frame)] for frame in clip.frames], placed, is_fallback=self._elsewhere is not None)
 
 
 def sample_clip(frames: int, height: int, width: int) -> bytes:

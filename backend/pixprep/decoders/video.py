@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from time import monotonic
@@ -59,11 +59,13 @@ class Clip(NamedTuple):
             object.
         indices: of the frames in the file, in the order shown.
         times: of these, in seconds from the first frame of the file.
+        is_elsewhere: the frames are another decoder's: arrays of its device.
     """
 
-    frames: list[U8]
+    frames: list[Any]
     indices: list[int]
     times: list[float]
+    is_elsewhere: bool = False
 
 
 class Frames(NamedTuple):
@@ -80,6 +82,33 @@ class Frames(NamedTuple):
 
 
 Choose = Callable[[Frames], Sequence[int]]
+
+
+class Packets(NamedTuple):
+    """What a decoder in FFmpeg's place has to do.
+
+    Attributes:
+        stream: FFmpeg's.
+        packets: all of its packets, in the order of decoding; they are not to be changed.
+        wanted: of each frame its packet's position, in the order shown.
+        first: the first frame of all, as FFmpeg decodes it: all that are wanted have its size, or there are none.
+        turn: degrees, anticlockwise.
+        is_gray: one channel is wanted.
+        check: raises ImageError once the time for the clip is over.
+    """
+
+    stream: Any
+    packets: Sequence[Any]
+    wanted: Sequence[int]
+    first: Any
+    turn: int
+    is_gray: bool
+    check: Callable[[], None]
+
+
+Elsewhere = Callable[[Packets], Mapping[int, Any] | None]
+"""Decodes to FFmpeg's pixels: gives the wanted frames by their packets' positions, turned; None: FFmpeg is to decode,
+and to say what is wrong."""
 
 
 def container(encoded: memoryview) -> Container:
@@ -230,6 +259,7 @@ def decode(
     *,
     is_gray: bool = False,
     apply_rotation: bool = True,
+    elsewhere: Elsewhere | None = None,
 ) -> Clip:
     """The frames of a clip that ``choose`` names, by their places in the order shown.
 
@@ -240,6 +270,7 @@ def decode(
         is_gray: to one channel, the luma in full range; else to RGB by the matrix and range that the stream names;
             BT.601 and limited range where it names none, as FFmpeg has it.
         apply_rotation: turn frames as the container says.
+        elsewhere: is asked first; all before it is done here: what is refused, and which frames are wanted.
 
     Raises:
         ImageError: EMPTY, TOO_LARGE_BYTES, UNKNOWN_FORMAT, UNSUPPORTED, BAD_DIMENSIONS, TOO_MANY_PIXELS, TRUNCATED,
@@ -254,7 +285,8 @@ def decode(
     deadline = _Deadline(monotonic() + limits.max_decode_s, limits.max_decode_s)
     try:
         with av.open(io.BytesIO(data), format=_DEMUXERS[kind], options=_OPTIONS) as file:
-            return _Reader(file, kind, limits, deadline).clip(choose, is_gray=is_gray, apply_rotation=apply_rotation)
+            reader = _Reader(file, kind, limits, deadline)
+            return reader.clip(choose, is_gray=is_gray, apply_rotation=apply_rotation, elsewhere=elsewhere)
     except av.error.EOFError:
         raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes") from None
     except (av.error.FFmpegError, ValueError, OSError, MemoryError) as error:
@@ -289,10 +321,11 @@ class _Reader:
         if not self._stamps:
             raise ImageError("TRUNCATED", "the clip has no frame")
 
-    def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool) -> Clip:
+    def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool, elsewhere: Elsewhere | None) -> Clip:
         """See ``decode``."""
-        height, width, turn = self._first()
-        turn = turn if apply_rotation else 0
+        first = self._first()
+        height, width = first.height, first.width
+        turn = first.rotation if apply_rotation else 0
         times, stamps = self._times()
         length = times[-1] - times[0]
         if length > self._limits.max_clip_s:
@@ -307,6 +340,15 @@ class _Reader:
                 f"{len(distinct)} frames of {height} x {width} pixels; "
                 f"the limit is {self._limits.max_clip_pixels:,} (parameter max_clip_pixels)",
             )
+        seconds = [float(times[index]) for index in indices]
+        if elsewhere and stamps:
+            positions = self._positions()
+            wanted_there = [positions[stamps[index]] for index in distinct]
+            there = elsewhere(
+                Packets(self._stream, self._packets, wanted_there, first, turn, is_gray, self._deadline.check)
+            )
+            if there is not None:
+                return Clip([there[positions[stamps[index]]] for index in indices], indices, seconds, is_elsewhere=True)
         found: dict[int, U8] = {}
         wanted = self._stamped([(index, stamps[index]) for index in distinct]) if stamps else self._counted(distinct)
         for index, frame in wanted:
@@ -316,15 +358,15 @@ class _Reader:
         missing = [index for index in distinct if index not in found]
         if missing:
             raise ImageError("CORRUPT", f"frame {missing[0] + 1:,} of {len(times):,} does not decode")
-        return Clip([found[index] for index in indices], indices, [float(times[index]) for index in indices])
+        return Clip([found[index] for index in indices], indices, seconds)
 
-    def _first(self) -> tuple[int, int, int]:
-        """The height and width of the first frame that is shown, and how it is turned."""
+    def _first(self) -> Any:
+        """The first frame that is shown."""
         for packet in (*self._packets, None):
             for frame in self._decoded(packet):
                 self._limits.check_size(frame.height, frame.width)
                 _check_unmirrored(frame)
-                return frame.height, frame.width, frame.rotation
+                return frame
         raise ImageError("CORRUPT", "the first frame of the clip does not decode")
 
     def _times(self) -> tuple[list[Fraction], list[int]]:
@@ -401,12 +443,16 @@ class _Reader:
 
     def _located(self, stamps: Sequence[int]) -> Iterator[_Wanted]:
         """Each wanted frame's packet, and the last key frame before it, in the order shown and in that of decoding."""
-        position = {packet.pts: place for place, packet in enumerate(self._packets)}
+        position = self._positions()
         keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if packet.is_keyframe]
         for stamp in stamps:
             own = position[stamp]
             before = [place for place, key in keys if place <= own and key <= stamp]
             yield _Wanted(stamp, before[-1] if before else 0, own)
+
+    def _positions(self) -> dict[int, int]:
+        """Where each presentation time's packet is."""
+        return {packet.pts: place for place, packet in enumerate(self._packets)}
 
     def _is_shown(self, packet: Any) -> bool:
         """Whether a packet is a frame that is shown: not one that an edit list leaves out, nor a reference alone."""

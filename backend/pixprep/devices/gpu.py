@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 from weakref import WeakSet
@@ -23,7 +23,7 @@ from pixprep.devices import clip_decoder
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, canvases, launch
 from pixprep.kernels.cpu import CpuKernel
-from pixprep.kernels.gpu import GpuKernel, span
+from pixprep.kernels.gpu import GpuKernel, SurfaceKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
 from pixprep.levels import (
@@ -113,7 +113,10 @@ class Gpu:
             SetupError: nvImageCodec decodes nothing here, or something else than libjpeg-turbo does.
         """
         if plan.clip:
-            self._decoder = clip_decoder(plan, limits, ready=cupy.asarray)
+            with self.lane():
+                self._decoder = clip_decoder(
+                    plan, limits, ready=cupy.asarray, elsewhere=lambda: self._nvdec(damage, codec)
+                )
             return self._decoder
         if plan.takes:
             self._decoder = PixelsDecoder(plan, limits, OfDevice(self.array, ready=_readable, budget=PIXEL_BYTES))
@@ -137,6 +140,20 @@ class Gpu:
                 ),
             )
         return self._decoder
+
+    def _nvdec(self, damage: Damage | None, codec: Codec) -> Callable[[Any], Any] | None:
+        """``video.Elsewhere`` of NVDEC; None where the CPU is to decode clips, or PyNvVideoCodec is not there."""
+        if damage == "strict" or codec == "cpu":
+            return None
+        try:
+            from pixprep.decoders.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
+
+            return Nvdec(_Screen(self._device.id)).frames
+        except ImportError as error:
+            log.info('the CPU decodes clips: no %s: pip install "pixprep[gpu-video]" lets the GPU do it', error.name)
+        except RuntimeError as error:  # PyNvVideoCodec wants a driver with its parts for video; and NVRTC
+            log.warning("the CPU decodes clips, as NVDEC is not to be had: %s", " ".join(str(error).split())[:300])
+        return None
 
     def kernel(self, plan: TensorPlan) -> GpuKernel | StagedKernel:
         """See ``Device``; NVRTC compiles here.
@@ -219,6 +236,26 @@ class Gpu:
         if self._decoder is not None:
             self._decoder.close()
         self.trim()
+
+
+class _Screen(SurfaceKernel):
+    """See ``nvdec.Screen``."""
+
+    def __init__(self, device_id: int) -> None:
+        super().__init__()
+        self.device_id = device_id
+
+    def stream(self) -> int:
+        """See ``nvdec.Screen``."""
+        return int(cupy.cuda.get_current_stream().ptr)
+
+    def settle(self) -> None:
+        """See ``nvdec.Screen``."""
+        cupy.cuda.get_current_stream().synchronize()
+
+    def to_host(self, pixels: Any) -> npt.NDArray[np.uint8]:
+        """See ``nvdec.Screen``."""
+        return on_host(pixels)
 
 
 def _checked_kernel(plan: TensorPlan) -> GpuKernel:

@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from pixprep.kernels import launch, nvrtc
+from pixprep.kernels import launch, nvrtc, surfaces
 from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan import Placement, TensorPlan
@@ -119,6 +119,23 @@ class GpuKernel:
         What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
         """
         self._middles = threading.local()
+
+
+class SurfaceKernel:
+    """RGB of the frames of a video decoder; NVRTC compiles when it is made."""
+
+    def __init__(self) -> None:
+        module = _module(launch.surface_code(), (), cupy.cuda.Device().id)
+        self._show = module.get_function("show_surface")
+
+    def show(self, surface: surfaces.Surface, numbers: surfaces.Coefficients) -> Any:
+        """Queue on CuPy's current stream what makes RGB of a surface: uint8 (height, width, 3), or turned."""
+        height, width = surface.height, surface.width
+        pixels = cupy.empty((width, height, 3) if surface.turn % 2 else (height, width, 3), np.uint8)
+        struct = surfaces.struct(surface, numbers, pixels.data.ptr)
+        with span("pixprep:show"):
+            self._show((-(-width // TILE[0]), -(-height // TILE[1]), 1), TILE, (struct,))
+        return pixels
 
 
 @contextmanager

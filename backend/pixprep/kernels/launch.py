@@ -133,6 +133,12 @@ def levels_code() -> str:
     return _code("levels.cu", LEVEL=KINDS, LIKE=LIKES)
 
 
+def surface_code() -> str:
+    """The CUDA code of what makes RGB of a video decoder's frames."""
+    tile = f"#define TILE_WIDTH {TILE[0]}\n#define TILE_HEIGHT {TILE[1]}\n"
+    return tile + Path(__file__).with_name("surface.cu").read_text(encoding="utf-8")
+
+
 def _code(name: str, **constants: Sequence[str]) -> str:
     numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
     lines = [f"#define {one} {i}\n" for one, i in numbered]

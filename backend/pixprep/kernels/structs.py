@@ -76,3 +76,10 @@ ERASURE = np.dtype(
         ("unused", np.int32),
     ]
 )
+SURFACE = np.dtype(
+    [
+        *((name, _POINTER) for name in ("luma", "chroma", "pixels")),
+        *((name, np.int32) for name in ("pitch", "height", "width", "turn")),
+        *((name, np.int32) for name in ("scale", "offset", "v_red", "u_green", "v_green", "u_blue")),
+    ]
+)
