@@ -2,7 +2,7 @@
 
 The packets of the clip are read first, which decodes nothing: their times say which frames there are, and which key
 frame comes before a wanted one. From there on packets are decoded, to the last that is wanted. Pictures that no other
-picture needs, and nobody wants, are skipped (H.264, MPEG-4): x264's defaults leave 0.6 of the work.
+picture needs, and nobody wants, are skipped (H.264, H.265, MPEG-4): x264's defaults leave 0.6 of the work.
 
 Nothing but the bytes is read: the container is named and not guessed, so that playlists and other demuxers are out of
 reach, no protocol may be opened, and codecs are those that are listed.
@@ -40,6 +40,9 @@ CODECS = {
 }
 _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
 _SKIPPING = ("h264", "mpeg4")
+_UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
+_SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
+_MOST_UNITS = 16  # before the first slice
 _MOST_STREAMS = 32
 _MOST_PARTS = 10_000
 _MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
@@ -289,6 +292,7 @@ class _Reader:
         self._stamps = [packet.pts for packet in self._packets if self._is_shown(packet)]
         is_whole = None not in self._stamps and len({*self._stamps}) == len(self._stamps)
         self._is_stamped = kind != "avi" and is_whole
+        self._spare = _spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
         if not self._stamps:
             raise ImageError("TRUNCATED", "the clip has no frame")
 
@@ -407,6 +411,8 @@ class _Reader:
             if packet is not None:
                 if first is not None and packet.pts < first:
                     continue  # shown before the key frame, it may need pictures from before the key frame
+                if packet.pts in self._spare and packet.pts not in wanted:
+                    continue
                 if self._codec.name in _SKIPPING:
                     self._codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from self._decoded(packet)
@@ -459,6 +465,32 @@ class _Reader:
         converted = self._reformatter.reformat(frame, format="gray" if is_gray else "rgb24", threads=1)
         pixels: npt.NDArray[Any] = converted.to_ndarray().reshape(frame.height, frame.width, -1)
         return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels
+
+
+def _spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
+    """The presentation times of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
+
+    They say that none of their temporal layer needs them, and there is no higher one.
+    """
+    if not extradata or extradata[0] != 1 or len(extradata) < 22:  # no hvcC (ISO/IEC 14496-15, 8.3.2): no lengths
+        return frozenset()
+    found = {packet.pts: _slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets}
+    highest = max((layer for _, layer in filter(None, found.values())), default=0)
+    spare = {(kind, highest) for kind in _UNUSED}
+    return frozenset(stamp for stamp, picture in found.items() if picture in spare)
+
+
+def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
+    """Kind and temporal layer of a picture of H.265, whose slices have the same; ``n_bytes`` give a unit's length."""
+    at = 0
+    for _ in range(_MOST_UNITS):
+        if at + n_bytes + 2 > len(data):
+            return None
+        first, second = data[at + n_bytes : at + n_bytes + 2]
+        if (kind := first >> 1 & 63) < _SLICES:
+            return kind, second & 7
+        at += n_bytes + int.from_bytes(data[at : at + n_bytes], "big")
+    return None
 
 
 def _check_unmirrored(frame: Any) -> None:
