@@ -23,7 +23,7 @@
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
 #   make benchmark-training                 the Loader beside DALI, DataLoader, tf.data, WebDataset, Grain and SPDL (15 minutes)
 #   make benchmark-ray                      `pixprep batch`: memory over 100,000 images, one worker and two (10 minutes)
-#   make benchmark-video                    clips to tensors beside torchcodec, decord and OpenCV (4 minutes)
+#   make benchmark-video                    clips to tensors beside torchcodec, decord and OpenCV (5 minutes)
 #   make gpu-installs                       each GPU extra in an environment of its own compiles every kernel (3 GB)
 #   make gpu                                on a machine with an NVIDIA GPU: its tests and benchmarks; CUDA=12, CUDA=13
 
@@ -83,6 +83,7 @@ benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 
 benchmark-video: .venv/.dev .venv-parity/.done
 	$(VENV)/python benchmarks/video.py
+	$(VENV)/python benchmarks/video_report.py
 
 soak: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/soak.py

@@ -48,10 +48,10 @@ class AbsentError(Exception):
 class Group:
     """A contender's processes, which run only while they are asked."""
 
-    def __init__(self, python: Path, name: str, folder: Path, threads: int, *, workers: int, log: IO[str]) -> None:
+    def __init__(self, python: Path, name: str, folder: Path, threads: int, *, what: Any, log: IO[str]) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            [str(python), str(FOLDER / "train_worker.py"), name, str(folder), str(threads), str(workers)],
+            [str(python), str(FOLDER / "train_worker.py"), name, str(folder), str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -59,17 +59,17 @@ class Group:
             start_new_session=True,
             env={**os.environ, **dict.fromkeys(BLAS, str(threads)), "CUDA_VISIBLE_DEVICES": ""},
         )
-        self.workers = workers
+        self.what = what
         self.rounds: list[dict[str, Any]] = []
 
     def take(self, count: int) -> dict[str, Any]:
-        """Let it run for ``count`` batches."""
+        """Let it run for ``count`` batches of ``what``: the third argument of its ``prepare``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         before = self._cpu_s()
         os.killpg(self._process.pid, signal.SIGCONT)
         try:
-            self._process.stdin.write(json.dumps({"count": count}) + "\n")
+            self._process.stdin.write(json.dumps({"count": count, "what": self.what}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise AbsentError(self._last_words()) from None
@@ -141,7 +141,7 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
     groups: list[tuple[float, Group]] = []
     for workers in variants:
         log = (folder / f"{name}-{workers}.log").open("w+", encoding="utf-8")
-        group = Group(python, name, folder, threads, workers=workers, log=stack.enter_context(log))
+        group = Group(python, name, folder, threads, what=workers, log=stack.enter_context(log))
         stack.callback(group.stop)
         group.take(WARM_UP)
         seconds = sum(group.take(TRIED)["taken"]) if len(variants) > 1 else 0.0
@@ -184,7 +184,7 @@ def run_cell(
             results[name] = {
                 **measure.summary([found["taken"] for found in group.rounds], BATCH),
                 "cpu_ms_per_image": round(1e3 * sum(found["cpu_s"] for found in group.rounds) / images, 4),
-                "workers": group.workers,
+                "workers": group.what,
                 "versions": group.rounds[0]["versions"],
             }
             say(f"{title}, {threads} threads, {name}: {results[name]['images_per_s']:.0f} images/s")

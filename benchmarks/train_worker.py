@@ -1,6 +1,6 @@
-"""One contender of the training input in a process of its own, told by lines of JSON how many batches to take.
+"""One contender of ``loaders`` in a process of its own, told by lines of JSON how many batches to take, and of what.
 
-    train_worker.py CONTENDER FOLDER THREADS WORKERS
+    train_worker.py CONTENDER FOLDER THREADS
 
 It begins with as many cores as it has threads; its worker processes inherit that. It imports nothing but the contender
 and what that needs.
@@ -16,22 +16,27 @@ from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 
-def main(name: str, folder: str, threads: int, workers: int) -> None:
+def main(name: str, folder: str, threads: int) -> None:
     """Answer until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     contender = importlib.import_module(f"loaders.{name}")
-    batches = contender.prepare(Path(folder), threads, workers)
     versions = {each: metadata.version(each) for each in contender.PACKAGES if _is_installed(each)}
+    prepared: dict[str, Any] = {}
     for line in sys.stdin:
+        asked = json.loads(line)
+        what = asked["what"]
+        if str(what) not in prepared:
+            prepared[str(what)] = contender.prepare(Path(folder), threads, what)
         taken, facts = [], {}
         start = perf_counter()
-        for images, labels in islice(batches, json.loads(line)["count"]):
+        for images, labels in islice(prepared[str(what)], asked["count"]):
             now = perf_counter()
             taken.append(now - start)
             facts = facts or {"shape": np.shape(images), "labels": len(labels), **_moments(images)}
@@ -53,4 +58,4 @@ def _is_installed(package: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

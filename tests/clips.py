@@ -18,6 +18,7 @@ CODECS = {
     "h264-b.avi": ("libx264", "avi", {"bf": "2"}),
     "h265.mp4": ("libx265", "mp4", {"x265-params": "log-level=none:keyint=24"}),
     "h265.mkv": ("libx265", "matroska", {"x265-params": "log-level=none:keyint=24:open-gop=0"}),
+    "h265-layers.mp4": ("libx265", "mp4", {"x265-params": "log-level=none:keyint=24:temporal-layers=3:bframes=7"}),
     "h264-refresh.mp4": ("libx264", "mp4", {"x264-params": "intra-refresh=1:keyint=20:bframes=0"}),
     "vp8.webm": ("libvpx", "webm", {"g": "20", "cpu-used": "8"}),
     "vp9.webm": ("libvpx-vp9", "webm", {"g": "20", "cpu-used": "8"}),

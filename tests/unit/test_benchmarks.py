@@ -236,6 +236,42 @@ def test_the_page_of_training_says_which_goals_were_missed(benchmark):
     assert "DALI, decode, then `random_resized_crop`, 1.35: " not in goals
 
 
+def test_the_part_about_clips_is_what_the_newest_result_gives(benchmark):
+    report = benchmark("video_report")
+    page = report.PAGE.read_text(encoding="utf-8")
+    assert report.page(report.newest("video"), page) == page
+
+
+def test_the_part_about_clips_says_which_goals_were_missed_and_who_is_faster(benchmark):
+    report, video = benchmark("video_report"), benchmark("video")
+    result = report.newest("video")
+    both = [cell for cell in result["cells"] if cell["clip"] == "long.mp4" and cell["clips"] > 1][:2]
+    assert [cell["threads"] for cell in both] == [1, 2]
+    rates = {video.OURS: 90.0, video.ALONE: 50.0} | {name: 90.0 / goal for name, goal in report.GOALS.items()}
+
+    def text(rates):
+        cells = [
+            cell | {"contenders": {name: both[1]["contenders"][name] | found(rate) for name, rate in rates.items()}}
+            for cell in both
+        ]
+        return " ".join(report.page(result | {"cells": cells, "load_average": 0.1}, MARKS).split())
+
+    def found(rate):
+        return {"images_per_s": rate, "images_per_s_of_rounds": [rate] * 3}
+
+    good = text(rates)
+    assert "with two threads 1.8 x one. It is. Two threads do 1.80 x, 1.80 x" in good
+    assert "No peer is faster in any row." in good
+    assert "not quiet" not in good
+    bad = text(rates | {"decord": 100.0, video.ALONE: 60.0})
+    assert "Missed: 0.90 x decord (720p H.264, one thread); 1.50 x one thread; 0.90 x decord" in bad
+    assert "Faster than pixprep: decord (720p H.264, one thread: 1.11 x)" in bad
+    assert "| 720p H.264, 2 threads | 90.00 | 90.00 (1.00 x) | 100.00 (0.90 x) | 60.00 (1.50 x) |" in bad
+
+
+MARKS = "<!-- speed -->\n<!-- /speed -->\n"
+
+
 def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, tmp_path):
     benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
     found = benchmark("memory").measured(tmp_path, images=640, dropped_at=64, again=1)

@@ -68,6 +68,28 @@ def test_a_contender_that_does_less_is_not_timed(benchmark):
 
 def test_every_contender_has_a_name_in_the_report(benchmark):
     assert set(benchmark("train").CONTENDERS) == set(benchmark("train_report").WHAT)
+    assert set(benchmark("video").CONTENDERS) == set(benchmark("video_report").WHAT)
+
+
+def test_a_contender_of_clips_does_the_task_that_it_is_told(benchmark, tmp_path):
+    pytest.importorskip("av")
+    video = benchmark("video")
+    kind = video.Kind("small", "libx264", 72, 128, 40, 12, {})
+    assert video.write_clip(tmp_path / "small.mp4", kind) == (tmp_path / "small.mp4").stat().st_size
+    with ExitStack() as stack:
+        contender = video.Contender("pixprep", Path(sys.executable), tmp_path, stack)
+        assert list(contender.trials(2)) == [("", 1)]
+        for cell in (video.Cell("small.mp4", 1, 2, 16), video.Cell("small.mp4", 1, 1, 1)):
+            _, found = video.best("pixprep", contender, cell, None)
+            assert found["shape"] == [cell.clips, cell.frames, 3, 224, 224]
+            with pytest.raises(video.AbsentError, match=r"pixprep: mean .*, deviation "):
+                video.check("pixprep", found, cell, found | {"mean": found["mean"] + 0.1})
+            with pytest.raises(video.AbsentError, match="not timed: pixprep gives float32"):
+                video.check("pixprep", found, video.Cell("small.mp4", 1, 3), None)
+        results = video.run_cell({"pixprep": contender}, video.Cell("small.mp4", 1, 2, 4), 2, {})
+    ours = results["contenders"]["pixprep"]
+    assert len(ours["images_per_s_of_rounds"]) == 2
+    assert ours["cpu_ms_per_clip"] > 0
 
 
 @pytest.mark.skipif(not list((FOLDER / "results").glob("train-*.json")), reason="NOT MEASURED: make benchmark-training")

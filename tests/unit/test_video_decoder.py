@@ -52,6 +52,40 @@ def test_the_number_of_each_frame_is_the_one_that_is_wanted(name):
             assert frame.flags.c_contiguous
 
 
+@pytest.mark.parametrize("name", ["h265.mp4", "h265.mkv", "h265-layers.mp4"])
+def test_pictures_that_no_other_needs_are_not_decoded(name):
+    encoded = made(name)
+    with av.open(io.BytesIO(encoded)) as file:
+        packets = sorted((packet for packet in file.demux(video=0) if packet.size), key=lambda packet: packet.pts)
+    slices = [data[4:] for data in map(bytes, packets) if len(data) == 4 + int.from_bytes(data[:4], "big")]
+    layers = {data[1] & 7 for data in slices}
+    assert (len(layers) > 1) == ("layers" in name)
+    needed, spare = 0, 0
+    for index, packet in enumerate(packets[:40]):
+        data = bytes(packet)
+        at = encoded.index(data)
+        bad = encoded[: at + 8] + bytes(len(data) - 8) + encoded[at + len(data) :]
+        others = [each for each in (0, 15, 39, 55) if each != index]
+        is_spare = data[4] >> 1 in (0, 2, 4, 6, 8) and data[5] & 7 == max(layers)
+        try:
+            found = video.decode(bad, chosen(*others), LIMITS).frames
+            is_same = all(map(np.array_equal, found, (every(name)[each] for each in others)))
+        except ImageError:
+            is_same = False
+        if is_spare:
+            spare += 1
+            assert is_same, f"frame {index} was decoded"
+        else:
+            needed += not is_same
+    assert spare > 10
+    assert needed > 5
+
+
+@cache
+def every(name):
+    return every_frame(made(name))
+
+
 def test_a_frame_that_is_off_by_one_would_be_seen():
     found = video.decode(made("h264.mp4"), chosen(34), LIMITS)
     assert number(found.frames[0]) != 33

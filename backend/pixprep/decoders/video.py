@@ -2,7 +2,7 @@
 
 The packets of the clip are read first, which decodes nothing: their times say which frames there are, and which key
 frame comes before a wanted one. From there on packets are decoded, to the last that is wanted. Pictures that no other
-picture needs, and nobody wants, are skipped (H.264, MPEG-4): x264's defaults leave 0.6 of the work.
+picture needs, and nobody wants, are skipped (H.264, H.265, MPEG-4): x264's defaults leave 0.6 of the work.
 
 Nothing but the bytes is read: the container is named and not guessed, so that playlists and other demuxers are out of
 reach, no protocol may be opened, and codecs are those that are listed.
@@ -22,6 +22,7 @@ import av
 import av.error
 import numpy as np
 import numpy.typing as npt
+from av.video.reformatter import VideoReformatter
 
 from pixprep.decoders import Encoded, Limits
 from pixprep.errors import ImageError
@@ -39,6 +40,9 @@ CODECS = {
 }
 _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
 _SKIPPING = ("h264", "mpeg4")
+_UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
+_SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
+_MOST_UNITS = 16  # before the first slice
 _MOST_STREAMS = 32
 _MOST_PARTS = 10_000
 _MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
@@ -314,10 +318,13 @@ class _Reader:
         self._limits.check_size(self._codec.height, self._codec.width)
         self._codec.thread_count = 1  # a lane decodes a clip of its own
         self._codec.options = {"err_detect": "explode", "max_pixels": str(limits.max_pixels)}
+        self._reformatter = VideoReformatter()
         self._packets = self._read()
+        self._begun: tuple[int, Sequence[Any]] = 0, ()  # how many packets the decoder has had, and what it showed
         self._stamps = [packet.pts for packet in self._packets if self._is_shown(packet)]
         is_whole = None not in self._stamps and len({*self._stamps}) == len(self._stamps)
         self._is_stamped = kind != "avi" and is_whole
+        self._spare = _spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
         if not self._stamps:
             raise ImageError("TRUNCATED", "the clip has no frame")
 
@@ -354,7 +361,7 @@ class _Reader:
         for index, frame in wanted:
             if (frame.height, frame.width, frame.rotation if apply_rotation else 0) != (height, width, turn):
                 raise ImageError("UNSUPPORTED", "a clip whose frames differ in size")
-            found[index] = _pixels(frame, is_gray=is_gray, turn=turn)
+            found[index] = self._pixels(frame, is_gray=is_gray, turn=turn)
         missing = [index for index in distinct if index not in found]
         if missing:
             raise ImageError("CORRUPT", f"frame {missing[0] + 1:,} of {len(times):,} does not decode")
@@ -362,10 +369,12 @@ class _Reader:
 
     def _first(self) -> Any:
         """The first frame that is shown."""
-        for packet in (*self._packets, None):
-            for frame in self._decoded(packet):
+        for place, packet in enumerate((*self._packets, None)):
+            if frames := self._decoded(packet):
+                frame = frames[0]
                 self._limits.check_size(frame.height, frame.width)
                 _check_unmirrored(frame)
+                self._begun = (place + 1, frames) if packet is not None else (0, ())
                 return frame
         raise ImageError("CORRUPT", "the first frame of the clip does not decode")
 
@@ -424,22 +433,31 @@ class _Reader:
 
     def _segment(self, key: int, those: Sequence[_Wanted]) -> Iterator[Any]:
         """The wanted frames, from a key frame before them to the last."""
-        self._codec.flush_buffers()
         left = {each.stamp for each in those}
-        packets = self._packets[key : max(each.position for each in those) + 1]
-        first = packets[0].pts if key else None
-        for packet in (*packets, None):
+        for frame in self._shown(key, max(each.position for each in those), left):
+            if frame.pts in left:
+                left.remove(frame.pts)
+                yield frame
+            if not left:
+                return
+
+    def _shown(self, key: int, last: int, wanted: set[int]) -> Iterator[Any]:
+        """The frames from a key frame's packet to the last; of those that are not wanted, some are skipped."""
+        begun, frames = (0, ()) if key else self._begun
+        self._begun = 0, ()
+        if not begun:
+            self._codec.flush_buffers()
+        yield from frames
+        first = self._packets[key].pts if key else None
+        for packet in (*self._packets[key + begun : last + 1], None):
             if packet is not None:
                 if first is not None and packet.pts < first:
                     continue  # shown before the key frame, it may need pictures from before the key frame
+                if packet.pts in self._spare and packet.pts not in wanted:
+                    continue
                 if self._codec.name in _SKIPPING:
-                    self._codec.skip_frame = "DEFAULT" if packet.pts in left else "NONREF"
-            for frame in self._decoded(packet):
-                if frame.pts in left:
-                    left.remove(frame.pts)
-                    yield frame
-            if not left:
-                return
+                    self._codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
+            yield from self._decoded(packet)
 
     def _located(self, stamps: Sequence[int]) -> Iterator[_Wanted]:
         """Each wanted frame's packet, and the last key frame before it, in the order shown and in that of decoding."""
@@ -482,6 +500,44 @@ class _Reader:
                 raise ImageError("CORRUPT", "FFmpeg could not decode a frame whole")
         return frames
 
+    def _pixels(self, frame: Any, *, is_gray: bool, turn: int) -> U8:
+        """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
+
+        Not ``rgba``: of that swscale leaves the last columns as they were in memory, where a width is 16 n + 2 or + 4.
+        By one thread: swscale would start as many as there are cores, for each frame anew.
+        """
+        if turn % 90:
+            raise ImageError("UNSUPPORTED", f"a clip that is turned by {turn} degrees")
+        converted = self._reformatter.reformat(frame, format="gray" if is_gray else "rgb24", threads=1)
+        pixels: npt.NDArray[Any] = converted.to_ndarray().reshape(frame.height, frame.width, -1)
+        return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels
+
+
+def _spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
+    """The presentation times of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
+
+    They say that none of their temporal layer needs them, and there is no higher one.
+    """
+    if not extradata or extradata[0] != 1 or len(extradata) < 22:  # no hvcC (ISO/IEC 14496-15, 8.3.2): no lengths
+        return frozenset()
+    found = {packet.pts: _slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets}
+    highest = max((layer for _, layer in filter(None, found.values())), default=0)
+    spare = {(kind, highest) for kind in _UNUSED}
+    return frozenset(stamp for stamp, picture in found.items() if picture in spare)
+
+
+def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
+    """Kind and temporal layer of a picture of H.265, whose slices have the same; ``n_bytes`` give a unit's length."""
+    at = 0
+    for _ in range(_MOST_UNITS):
+        if at + n_bytes + 2 > len(data):
+            return None
+        first, second = data[at + n_bytes : at + n_bytes + 2]
+        if (kind := first >> 1 & 63) < _SLICES:
+            return kind, second & 7
+        at += n_bytes + int.from_bytes(data[at : at + n_bytes], "big")
+    return None
+
 
 def _check_unmirrored(frame: Any) -> None:
     """Refuse a display matrix that mirrors: PyAV says its angle alone."""
@@ -490,15 +546,3 @@ def _check_unmirrored(frame: Any) -> None:
             a, b, _, c, d = struct.unpack("<5i", bytes(each)[:20])
             if a * d - b * c < 0:
                 raise ImageError("UNSUPPORTED", "a clip that its container mirrors")
-
-
-def _pixels(frame: Any, *, is_gray: bool, turn: int) -> U8:
-    """See ``Clip.frames``; turned by a multiple of 90 degrees, anticlockwise.
-
-    Not ``rgba``: of that swscale leaves the last columns as they were in memory, where a width is 16 n + 2 or + 4.
-    """
-    if turn % 90:
-        raise ImageError("UNSUPPORTED", f"a clip that is turned by {turn} degrees")
-    pixels: npt.NDArray[Any] = frame.to_ndarray(format="gray" if is_gray else "rgb24")
-    pixels = pixels.reshape(frame.height, frame.width, -1)
-    return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels

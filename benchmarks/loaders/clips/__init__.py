@@ -1,11 +1,14 @@
-"""Contenders of the same clips, one a file, as in ``loaders``, but for another ``prepare``.
+"""Contenders of the same clips, one a file, as in ``loaders``, but for two of the names.
 
-    prepare(folder, threads, frames)
-                   gives batches without end: (clips, names), clips float32 (4, frames, 3, 224, 224), or (4, frames,
+    SETTINGS       the names of those to try, each with one of FFmpeg's threads for a clip, and with as many as there
+                   are; () where there is nothing to set
+    prepare(folder, threads, what)
+                   gives batches without end: (clips, names), clips float32 (n, frames, 3, 224, 224), or (n, frames,
                    224, 224, 3) where the library's models want that
 
-The task: of each MP4 of ``folder`` so many frames, from the first to the last and equally far apart, or the first one;
-each resized to 224 x 224, antialiased where the library has that, and ``(level / 255 - mean) / std``.
+``what`` is (file, n, frames, setting, FFmpeg's threads for a clip). The task: of this file in ``folder`` so many
+frames, from the first to the last and equally far apart, or the first one; each resized to 224 x 224, antialiased where
+the library has that, and ``(level / 255 - mean) / std``; n times, by as many threads at once as there are.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ import numpy.typing as npt
 
 from loaders import MEAN, SIDE, STD
 
-CLIPS = 4
 F32 = npt.NDArray[np.float32]
+What = tuple[str, int, int, str, int]
 
 
 def wanted(count: int, frames: int) -> list[int]:
@@ -37,12 +40,11 @@ def normalized(frames: npt.NDArray[np.uint8]) -> F32:
     return values
 
 
-def endless(folder: Path, threads: int, one: Callable[[str], F32]) -> Iterator[tuple[F32, list[str]]]:
-    """Batches of clips, a thread for each of so many."""
-    paths = [str(path) for path in sorted(folder.glob("*.mp4"))][:CLIPS]
+def endless(path: Path, threads: int, clips: int, one: Callable[[str], F32]) -> Iterator[tuple[F32, list[str]]]:
+    """Batches of a clip, as many at once as there are threads."""
     with ThreadPoolExecutor(threads) as pool:
         while True:
-            yield np.stack([*pool.map(one, paths)]), paths
+            yield np.stack([*pool.map(one, [str(path)] * clips)]), [path.name] * clips
 
 
-__all__ = ["CLIPS", "MEAN", "SIDE", "STD", "endless", "normalized", "wanted"]
+__all__ = ["MEAN", "SIDE", "STD", "What", "endless", "normalized", "wanted"]

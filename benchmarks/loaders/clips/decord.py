@@ -8,16 +8,18 @@ from typing import Any
 
 import decord
 
-from loaders.clips import SIDE, endless, normalized, wanted
+from loaders.clips import SIDE, What, endless, normalized, wanted
 
 PACKAGES = ("decord", "numpy")
+SETTINGS = ("resized by FFmpeg",)
 
 
-def prepare(folder: Path, threads: int, frames: int) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
+    name, clips, frames, _, own = what
 
     def one(path: str) -> Any:
-        reader = decord.VideoReader(path, width=SIDE, height=SIDE, num_threads=1)
+        reader = decord.VideoReader(path, width=SIDE, height=SIDE, num_threads=own)
         return normalized(reader.get_batch(wanted(len(reader), frames)).asnumpy())
 
-    return endless(folder, threads, one)
+    return endless(folder / name, threads, clips, one)

@@ -1,4 +1,8 @@
-"""OpenCV as most scripts have it: read every frame, keep the wanted ones, resize (area), NumPy."""
+"""OpenCV, resize (area), NumPy. Settings: which way to the wanted frames.
+
+``read`` reads every frame and keeps some, as most scripts do; ``grab`` converts the wanted ones alone; ``seek`` sets
+the position before each of them.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,36 @@ from typing import Any
 import cv2
 import numpy as np
 
-from loaders.clips import SIDE, endless, normalized, wanted
+from loaders.clips import SIDE, What, endless, normalized, wanted
 
 PACKAGES = ("opencv-python-headless", "numpy")
+SETTINGS = ("read", "grab", "seek")
 
 
-def prepare(folder: Path, threads: int, frames: int) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
+    name, clips, frames, way, own = what
     cv2.setNumThreads(0)
 
     def one(path: str) -> Any:
-        capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
-        left = wanted(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), frames)
-        found, index = [], 0
-        while left:
-            is_read, frame = capture.read()
+        capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, own])
+        those = wanted(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), frames)
+        found = []
+        for index in those if way == "seek" else range(those[-1] + 1):
+            if way == "seek":
+                capture.set(cv2.CAP_PROP_POS_FRAMES, index)
+            if way == "grab":
+                is_read, frame = capture.grab(), None
+                if index in those:
+                    is_read, frame = capture.retrieve()
+            else:
+                is_read, frame = capture.read()
             if not is_read:
                 raise ValueError(f"{path}: ends at frame {index}")
-            while left and left[0] == index:
+            if index in those:
                 small = cv2.resize(frame, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
                 found.append(cv2.cvtColor(small, cv2.COLOR_BGR2RGB))
-                left.pop(0)
-            index += 1
         capture.release()
         return normalized(np.stack(found))
 
-    return endless(folder, threads, one)
+    return endless(folder / name, threads, clips, one)

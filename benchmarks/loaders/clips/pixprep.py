@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pixprep as pp
-from loaders.clips import CLIPS, MEAN, SIDE, STD
+from loaders.clips import MEAN, SIDE, STD, What
 
 PACKAGES = ("pixprep", "numpy", "llvmlite", "av")
+SETTINGS = ()
 
 
-def prepare(folder: Path, threads: int, frames: int) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
+    name, clips, frames, _, _ = what
     resize = pp.resize(height=SIDE, width=SIDE)
     pipeline = pp.Pipeline(
         [pp.decode_video(frames=frames), resize, pp.normalize(mean=MEAN, std=STD), pp.tensor(layout="tchw")]
     )
     engine = pp.Engine(pipeline, threads=threads)
-    paths = sorted(folder.glob("*.mp4"))[:CLIPS]
     while True:
-        yield engine.run_batch([path.read_bytes() for path in paths])["tensor"], paths
+        yield engine.run_batch([(folder / name).read_bytes() for _ in range(clips)])["tensor"], [name] * clips

@@ -1,4 +1,7 @@
-"""torchcodec on the CPU, then torchvision v2 on the uint8 tensors; a decoder of one FFmpeg thread for each clip."""
+"""torchcodec on the CPU, then torchvision v2. Settings: its search, and who resizes.
+
+``v2`` resizes the decoded uint8 tensors, antialiased; ``FFmpeg`` does so in the decoder, by swscale.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,26 @@ from typing import Any
 import contenders.torchvision  # noqa: F401  (makes torchvision importable beside a PyTorch for the CPU)
 import torch
 from torchcodec.decoders import VideoDecoder
+from torchcodec.transforms import Resize
 from torchvision.transforms import v2
 
-from loaders.clips import MEAN, SIDE, STD, endless, wanted
+from loaders.clips import MEAN, SIDE, STD, What, endless, wanted
 
 PACKAGES = ("torch", "torchvision", "torchcodec")
+SETTINGS = ("exact, v2", "exact, FFmpeg", "approximate, v2", "approximate, FFmpeg")
 
 
-def prepare(folder: Path, threads: int, frames: int) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
+    name, clips, frames, setting, own = what
     torch.set_num_threads(1)
-    transform = v2.Compose(
-        [v2.Resize((SIDE, SIDE), antialias=True), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    )
+    mode, resizer = setting.split(", ")
+    within = [Resize((SIDE, SIDE))] if resizer == "FFmpeg" else None
+    after = [] if within else [v2.Resize((SIDE, SIDE), antialias=True)]
+    transform = v2.Compose([*after, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
 
     def one(path: str) -> Any:
-        decoder = VideoDecoder(path, num_ffmpeg_threads=1, seek_mode="approximate")
-        found = decoder.get_frames_at(wanted(decoder.metadata.num_frames, frames))
-        return transform(found.data).numpy()
+        decoder = VideoDecoder(path, num_ffmpeg_threads=own, seek_mode=mode, transforms=within)
+        return transform(decoder.get_frames_at(wanted(decoder.metadata.num_frames, frames)).data).numpy()
 
-    return endless(folder, threads, one)
+    return endless(folder / name, threads, clips, one)
