@@ -199,8 +199,20 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
         state = ours.state_dict()
     with loader(**{"shuffle": True, "seed": 1} | options) as other, pytest.raises(kind, match=re.escape(words)):
         other.load_state_dict(state)
-    with loader() as other, pytest.raises(pp.PipelineError, match="this is no state of a Loader"):
-        other.load_state_dict({"epoch": 3})
+    for wrong in ({"epoch": 3}, None, [1]):
+        with loader() as other, pytest.raises(pp.PipelineError, match="this is no state of a Loader"):
+            other.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(("name", "value"), [("position", -8), ("position", 41), ("position", "8"), ("epoch", -1)])
+def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
+    """A position below 0 would begin with samples from the end of the order, and give some twice."""
+    with loader() as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+        with pytest.raises(pp.PipelineError, match=f"^the state's {name} is .*: it is damaged$"):
+            ours.load_state_dict(state | {name: value})
+        assert ours.state_dict() == state
 
 
 def test_kill_9_in_mid_epoch_and_the_rest_is_the_same():
