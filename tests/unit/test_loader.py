@@ -288,6 +288,18 @@ def test_broken_samples_are_replaced_and_named(broken_files, caplog):
                 assert batch["name"][row] == ours.source[index]["name"]
 
 
+@pytest.mark.parametrize(("on_error", "count"), [("replace", 800), ("skip", 792)])
+def test_one_in_a_hundred_broken_in_eight_ways_is_what_an_epoch_bears_by_default(on_error, count, tmp_path):
+    broken = broken_data.make(tmp_path, 800)
+    with loader(pp.read.files(tmp_path), on_error=on_error, shuffle=True) as ours, pp.Engine(PLAIN) as engine:
+        batches = epoch(ours)
+        assert {each.name: each.error.reason for each in ours.errors} == broken
+        assert sum(map(len, batches)) == count
+        for batch in batches:
+            photos = [ours.source[index]["image"].read_bytes() for index in batch["index"].tolist()]
+            assert np.array_equal(batch["tensor"], np.stack(engine.run(photos)))
+
+
 def test_replacements_are_the_same_after_a_resume_and_in_a_shard(broken_files):
     with broken_loader(broken_files) as ours:
         whole = epoch(ours)
