@@ -103,10 +103,15 @@ def _draws(draws: dict[str, Any]) -> str:
         those = f"{us['draw']:.0f}, {us['place']:.0f} and {us['windows']:.0f} of {us['image']:,.0f} us"
         parts.append(f"{found['share']:.1%} ({those}) in the chain of {name}")
     text = f"Draws, placement and windows take {', and '.join(parts)}, by CPU time in one thread ({draws['date']})."
-    if any(found["share"] > SHARE for found in chains.values()):
+    if draws["load_average"] >= measure.QUIET:
+        text += f" The machine was not quiet: load average {draws['load_average']:.2f}."
+    over = [name for name, found in chains.items() if found["share"] > SHARE]
+    if over:
+        text += f" They were to take {SHARE:.0%}."
+    if "SSD" in over:
         text += (
-            f" They were to take {SHARE:.0%}. What is over is `random_iou_crop`: its trials are looked at in some 25 "
-            "calls of NumPy for each overlap that is chosen, 1.8 an image, however few the boxes are."
+            " What is over in the chain of SSD is `random_iou_crop`: its trials are looked at in some 25 calls of "
+            "NumPy for each overlap that is chosen, 1.8 an image, however few the boxes are."
         )
     return fill(text, LINE)
 

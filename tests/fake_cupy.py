@@ -84,6 +84,8 @@ class Array(np.ndarray):
 
 
 def asarray(values):
+    if isinstance(values, Array):
+        return values
     if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
         return np.array(np.asarray(values)).view(Array)
     interface = values.__cuda_array_interface__  # without a copy, after a wait

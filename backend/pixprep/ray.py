@@ -21,8 +21,10 @@ from uuid import uuid4
 
 import numpy as np
 
+from pixprep.data.sources import read_image
+from pixprep.decoders import Encoded, Limits
 from pixprep.engine import Engine
-from pixprep.errors import PixprepError, SetupError
+from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.pipeline import Pipeline
 
 try:
@@ -65,15 +67,15 @@ class _Rows:
         kept = {name: values for name, values in rows.items() if name != self._column}
         return kept | self.results(list(rows[self._column]))
 
-    def results(self, images: Sequence[bytes | str]) -> dict[str, Any]:
+    def results(self, images: Sequence[Any]) -> dict[str, Any]:
         """For each output an array (rows, ...), zeros where the image failed; ``error``: why, or None."""
         errors: list[str | None] = [None] * len(images)
-        encoded = []
+        encoded: list[Encoded] = []
         for index, image in enumerate(images):
             try:
-                encoded.append(Path(image).read_bytes() if isinstance(image, str) else bytes(image))
-            except OSError as error:
-                errors[index] = f"[UNREADABLE] {error.strerror or error}"
+                encoded.append(_encoded(image))
+            except ImageError as error:
+                errors[index] = str(error)
                 encoded.append(b"")
         batch = self._engine.run_batch(encoded, outputs=self._outputs)
         failed = [
@@ -83,6 +85,20 @@ class _Rows:
             name: array if isinstance(array, np.ndarray) else array.get() for name, array in batch.outputs.items()
         }
         return tensors | {"error": np.array(failed, object)}
+
+
+def _encoded(image: Any) -> Encoded:
+    """The image of a row: its bytes, or those of the file that it names.
+
+    Raises:
+        ImageError: the row has neither, or the file cannot be read.
+    """
+    if isinstance(image, str):
+        return read_image({"image": Path(image), "name": image}, Limits())
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    what = "nothing" if image is None else type(image).__name__
+    raise ImageError("BAD_RECORD", f"an image is encoded bytes or a path, and here is {what}")
 
 
 def preprocess(
@@ -150,15 +166,17 @@ class Done:
     seconds: float
 
 
-def manifest(path: Path, column: str | None = None) -> Iterator[str]:
+def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
     """The paths of a manifest: one a line, or a column of a CSV or Parquet file; relative ones lie beside it.
 
+    A row without a path is None. Bytes that are no UTF-8 become escapes, and name no file.
+
     Raises:
-        PixprepError: there is no such file or column.
+        PixprepError: there is no such file or column, or it is no table.
     """
     _check_manifest(path)
     rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
-    return (str(path.parent / row) for row in rows)
+    return (str(path.parent / row) if row and isinstance(row, str) else None for row in rows)
 
 
 def _check_no_inputs(pipeline: Pipeline) -> None:
@@ -176,25 +194,32 @@ def _check_manifest(path: Path) -> None:
 def _lines(path: Path, column: str | None) -> Iterator[str]:
     if column is not None:
         raise PixprepError(f"{path}: a column is for a .csv or a .parquet; this one names an image a line")
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
         yield from (line.rstrip("\n") for line in file if line.strip())
 
 
-def _csv(path: Path, column: str | None) -> Iterator[str]:
-    with path.open(encoding="utf-8", newline="") as file:
+def _csv(path: Path, column: str | None) -> Iterator[Any]:
+    with path.open(encoding="utf-8-sig", errors="backslashreplace", newline="") as file:
         rows = csv.DictReader(file)
-        name = _column(path, column, rows.fieldnames or [])
-        yield from (row[name] for row in rows)
+        try:
+            name = _column(path, column, rows.fieldnames or [])
+            yield from (row[name] for row in rows)
+        except csv.Error as error:
+            raise PixprepError(f"{path}: is no CSV: line {rows.line_num}: {error}") from None
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[str]:
-    with pq.ParquetFile(path) as file:
-        name = _column(path, column, file.schema_arrow.names)
-        for batch in file.iter_batches(columns=[name]):
-            yield from batch.column(0).to_pylist()
+def _parquet(path: Path, column: str | None) -> Iterator[Any]:
+    try:
+        with pq.ParquetFile(path) as file:
+            name = _column(path, column, file.schema_arrow.names)
+            for batch in file.iter_batches(columns=[name]):
+                yield from batch.column(0).to_pylist()
+    except pa.ArrowException as error:
+        first = str(error).partition("\n")[0]
+        raise PixprepError(f"{path}: is no Parquet file: {first}") from None
 
 
-_READERS: dict[str, Callable[[Path, str | None], Iterator[str]]] = {".csv": _csv, ".parquet": _parquet}
+_READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv, ".parquet": _parquet}
 
 
 def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
@@ -302,7 +327,7 @@ class _Writer:
     def __init__(self, *arguments: Any) -> None:
         self._rows = _Rows(*arguments)
 
-    def write(self, target: str, names: Sequence[str]) -> tuple[int, int]:
+    def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
         """One file of rows; how many, and how many of them failed."""
         made = Path(f"{target}.{uuid4().hex}.tmp")
         writer, errors = None, 0
@@ -354,7 +379,7 @@ def _table(columns: Mapping[str, Any]) -> Any:
     return pa.table(arrays)
 
 
-def _parts(names: Iterator[str], size: int) -> Iterator[tuple[int, list[str]]]:
+def _parts(names: Iterator[str | None], size: int) -> Iterator[tuple[int, list[str | None]]]:
     """(index, names) of each file to write."""
     index = 0
     while part := list(islice(names, size)):

@@ -34,3 +34,8 @@ def test_what_is_no_image_file_is_refused_at_once(tmp_path, name):
     assert caught.value.reason == reason
     assert caught.value.detail.startswith("x.jpg: ")
     assert caught.value.detail.endswith(words)
+
+
+def test_a_name_with_a_nul_costs_its_sample():
+    with pytest.raises(pp.ImageError, match=r"^\[UNREADABLE\] x: is no name of a file$"):
+        read_image({"image": Path("a\0b.jpg"), "name": "x"}, pp.Limits())

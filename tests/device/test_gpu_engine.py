@@ -35,7 +35,7 @@ AFTER_DECODE = [
     pp.tensor(dtype="uint8"),
 ]
 PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
-OURS = ("kernels.gpu", "decoders.gpu", "devices.gpu")
+OURS = ("kernels.gpu", "decoders.gpu", "devices.gpu", "data.frameworks.cupy")
 
 
 @pytest.fixture(scope="module")
@@ -1056,6 +1056,20 @@ def test_a_loader_has_the_batches_of_the_cpu_where_samples_are_broken_too(gpu, o
                 assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3  # two decoders
         assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
         assert len(ours.errors) == 2
+
+
+def test_a_batch_is_handed_to_cupy_where_it_lies(gpu):
+    """What is on the GPU is not copied; what is in the host's memory goes there; texts stay."""
+    source = [{"image": jpeg(60 + index, 80, index), "label": index, "name": str(index)} for index in range(8)]
+    for device in ("gpu", "cpu"):
+        with pp.Loader(source, PIPELINE, batch_size=8, device=device) as ours:
+            (batch,) = ours
+            images, labels = batch.cupy("tensor", "label")
+            assert type(images) is type(labels) is gpu.cupy.ndarray
+            assert np.shares_memory(images, batch["tensor"]) == (device == "gpu")
+            assert np.array_equal(images.get(), np.asarray(batch["tensor"]))
+            assert labels.get().tolist() == list(range(8))
+            assert batch.cupy()["name"] == [str(index) for index in range(8)]
 
 
 # pixels in place of files, and operators

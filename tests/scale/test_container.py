@@ -11,6 +11,7 @@ import pytest
 
 from containers import Image, instructions, skip_unless_possible
 from kubelet import free_ports
+from pixprep.cli import main
 from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
 
 tritonclient = pytest.importorskip("tritonclient.grpc")
@@ -112,3 +113,32 @@ def test_what_a_dockerfile_copies_is_there(path):
         if word == "COPY" and not rest.startswith("--from"):
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
+
+
+def test_the_parts_of_compose_find_each_other():
+    """No Docker has run it: each path, name and port that one part says is another's."""
+    yaml = pytest.importorskip("yaml", reason="NO YAML: make scale")
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    mounts = {}
+    for name, service in services.items():
+        for mount in service.get("volumes", []):
+            source, target, mode = mount.split(":")
+            assert (DEPLOY / source).exists(), mount
+            assert mode == "ro", mount
+            mounts[name, target] = DEPLOY / source
+    build = services["pixprep"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).samefile(DEPLOY / "Dockerfile.cpu")
+    kind, *probe = services["pixprep"]["healthcheck"]["test"]
+    assert kind == "CMD"
+    assert probe[0] == "pixprep"
+    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1  # nobody is there; of wrong usage it would end
+    prometheus = yaml.safe_load(mounts["prometheus", "/etc/prometheus/prometheus.yml"].read_text(encoding="utf-8"))
+    (scrape,) = prometheus["scrape_configs"]
+    assert scrape["static_configs"] == [{"targets": ["pixprep:8002"]}]
+    for rules in prometheus["rule_files"]:
+        assert ("prometheus", f"/etc/prometheus/{rules}") in mounts
+    provisioning = mounts["grafana", "/etc/grafana/provisioning"]
+    (source,) = yaml.safe_load(next(provisioning.glob("datasources/*.yaml")).read_text(encoding="utf-8"))["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load(next(provisioning.glob("dashboards/*.yaml")).read_text(encoding="utf-8"))["providers"]
+    assert (mounts["grafana", provider["options"]["path"]] / "dashboard.json").is_file()

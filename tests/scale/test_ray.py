@@ -120,6 +120,55 @@ def test_ray_data_reads_paths_too(photos, expected):
 
 
 @pytest.mark.usefixtures("cluster")
+def test_a_row_that_names_no_image_fails_alone(photos, expected, tmp_path):
+    """None, a number, a name with a NUL, a pipe that nobody writes to: none of them ends the job, or waits."""
+    os.mkfifo(tmp_path / "pipe")
+    good = (photos / "000.jpg").read_bytes()
+    for column, photo, others in (
+        ("bytes", good, {"None": None, "empty": b""}),
+        ("where", str(photos / "000.jpg"), {"None": None, "NUL": "a\0b.jpg", "pipe": str(tmp_path / "pipe")}),
+    ):
+        rows = [{"index": name, column: value} for name, value in ({"good": photo} | others).items()]
+        found = pixprep.ray.preprocess(ray.data.from_items(rows), PIPELINE, image=column, workers=1).take_all()
+        by_name = {row["index"]: row for row in found}
+        assert set(by_name) == {"good", *others}
+        check_row(0, by_name.pop("good")["tensor"], None, expected)
+        for name, row in by_name.items():
+            assert re.match(r"\[(BAD_RECORD|UNREADABLE|EMPTY)\] ", row["error"]), (name, row["error"])
+            assert not np.any(row["tensor"])
+
+
+TABLES = {
+    "short rows.csv": (b"id,path\n1,000.jpg\n2\n3,\n4,000.jpg\n", "BAD_RECORD", "BAD_RECORD"),
+    "not utf-8.txt": (b"000.jpg\nph\xf6to.jpg\na\0b.jpg\n000.jpg\n", "UNREADABLE", "UNREADABLE"),
+    "a mark first.csv": (b"\xef\xbb\xbfpath,id\n000.jpg,1\n.,2\n..,3\n000.jpg,4\n", "UNREADABLE", "UNREADABLE"),
+}
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("name", TABLES)
+def test_a_line_of_a_manifest_that_names_no_file_is_a_row_with_an_error(photos, tmp_path, name):
+    text, *reasons = TABLES[name]
+    (tmp_path / name).write_bytes(text)
+    (tmp_path / "000.jpg").symlink_to(photos / "000.jpg")
+    done = pixprep.ray.batch(tmp_path / name, PIPELINE, tmp_path / "out", workers=1)
+    assert (done.rows, done.errors) == (4, 2)
+    (path,) = (tmp_path / "out").glob("part-*.parquet")
+    first, *between, last = pq.read_table(path)["error"].to_pylist()
+    assert first is last is None
+    assert [text[1:].partition("]")[0] for text in between] == reasons
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_table_of_nulls_and_numbers_has_rows_with_errors(tmp_path):
+    table = pytest.importorskip("pyarrow").table
+    for name, values in (("nulls", [None, None]), ("numbers", [1, 2])):
+        pq.write_table(table({"path": values}), tmp_path / f"{name}.parquet")
+        done = pixprep.ray.batch(tmp_path / f"{name}.parquet", PIPELINE, tmp_path / name, workers=1)
+        assert (done.rows, done.errors) == (2, 2)
+
+
+@pytest.mark.usefixtures("cluster")
 def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(photos, expected, tmp_path):
     seen = []
     done = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=64, workers=2,
@@ -238,6 +287,9 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
     columns = "a column is for a .csv or a .parquet; this one names an image a line"
     assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
     assert said(manifest, out, "--workers", 99) == "pixprep: 99 workers, each with one of the cores: this Ray has 2\n"
+    for name, text in {"no.parquet": b"no table", "no.csv": b'path\n"' + b"x" * 200_000}.items():
+        (tmp_path / name).write_bytes(text)
+        assert re.fullmatch(rf"pixprep: {tmp_path}/{name}: is no (Parquet file|CSV): .*\n", said(tmp_path / name, out))
     taking = pp.Pipeline([pp.decode(), pp.flip(when="turned"), pp.resize(height=8, width=8), pp.tensor()])
     taking.save(tmp_path / "taking.json")
     assert said(manifest, out, "--pipeline", tmp_path / "taking.json") == (

@@ -98,7 +98,7 @@ class Http:
         wanted = {"name": ASKED[model], "parameters": {"binary_data": True}}
         try:
             body = json.dumps({"inputs": [given], "outputs": [wanted]})
-            self._connection.request("POST", f"/v2/models/{model}{version}/infer", body)
+            self._connection.request("POST", f"/v2/models/{model}{version and f'/versions/{version}'}/infer", body)
             answer = self._connection.getresponse()
             data = answer.read()
         except (OSError, HTTPException) as error:
@@ -124,17 +124,17 @@ class Grpc:
         if streams:
             self._client.start_stream(lambda result, error: self._answers.put((result, error)))
 
-    def ask(self, number, model="gated"):
+    def ask(self, number, model="gated", *, version=""):
         """``right``, or what is wrong."""
         given = tritonclient.grpc.InferInput("x", [1], "FP32").set_data_from_numpy(np.float32([number]))
         try:
             if self._streams:
-                self._client.async_stream_infer(model, [given])
+                self._client.async_stream_infer(model, [given], model_version=version)
                 result, error = self._answers.get(timeout=TIMEOUT_S)
                 if error is not None:
                     raise error
             else:
-                result = self._client.infer(model, [given], client_timeout=TIMEOUT_S)
+                result = self._client.infer(model, [given], model_version=version, client_timeout=TIMEOUT_S)
         except InferenceServerException as error:
             return f"{error.status()} {error.message()}"
         return "right" if np.array_equal(result.as_numpy(ASKED[model]), np.full(LENGTH, number)) else "wrong"
@@ -212,8 +212,9 @@ def test_what_is_in_flight_is_answered_and_what_comes_is_refused(serving, gate, 
         serve.process.terminate()
         wait_until(lambda: all(is_refused(serve, model) for model in ASKED))
         assert_refused(others)
-        refusal = others["http", "gated"].ask(9, "gated", version="/versions/1")
-        assert refusal == "503 Request for unknown model: 'gated' version 1 is not at ready state"
+        for way, code in (("http", "503"), ("http, kept alive", "503"), ("grpc", "StatusCode.UNAVAILABLE")):
+            refusal = others[way, "gated"].ask(9, "gated", version="1")
+            assert refusal == f"{code} Request for unknown model: 'gated' version 1 is not at ready state"
         serve.process.terminate()  # a second signal changes nothing
         assert not any(answer.done() for answer in answers.values())
         gate.unlink()

@@ -272,6 +272,20 @@ def test_the_part_about_clips_says_which_goals_were_missed_and_who_is_faster(ben
 MARKS = "<!-- speed -->\n<!-- /speed -->\n"
 
 
+def test_the_page_of_training_blames_the_iou_crop_for_the_chain_that_has_it(benchmark):
+    report = benchmark("train_report")
+    us = dict.fromkeys(("image", "draw", "place", "windows"), 1.0)
+    chains = {name: {"share": 0.05, "us": us} for name in ("flip", "SSD")}
+
+    def text(**chains):
+        draws = {"date": "today", "load_average": 0.1, "chains": chains}
+        return " ".join(report.page(report.newest(), None, draws).split())
+
+    assert "They were to take 4%. What is over in the chain of SSD is `random_iou_crop`" in text(**chains)
+    assert text(flip=chains["flip"], SSD=chains["SSD"] | {"share": 0.03}).endswith("(today). They were to take 4%.")
+    assert text(flip=chains["flip"] | {"share": 0.03}).endswith("(today).")
+
+
 def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, tmp_path):
     benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
     found = benchmark("memory").measured(tmp_path, images=640, dropped_at=64, again=1)

@@ -199,8 +199,20 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
         state = ours.state_dict()
     with loader(**{"shuffle": True, "seed": 1} | options) as other, pytest.raises(kind, match=re.escape(words)):
         other.load_state_dict(state)
-    with loader() as other, pytest.raises(pp.PipelineError, match="this is no state of a Loader"):
-        other.load_state_dict({"epoch": 3})
+    for wrong in ({"epoch": 3}, None, [1]):
+        with loader() as other, pytest.raises(pp.PipelineError, match="this is no state of a Loader"):
+            other.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(("name", "value"), [("position", -8), ("position", 41), ("position", "8"), ("epoch", -1)])
+def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
+    """A position below 0 would begin with samples from the end of the order, and give some twice."""
+    with loader() as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+        with pytest.raises(pp.PipelineError, match=f"^the state's {name} is .*: it is damaged$"):
+            ours.load_state_dict(state | {name: value})
+        assert ours.state_dict() == state
 
 
 def test_kill_9_in_mid_epoch_and_the_rest_is_the_same():
@@ -274,6 +286,18 @@ def test_broken_samples_are_replaced_and_named(broken_files, caplog):
             for row, index in enumerate(batch["index"].tolist()):
                 assert np.array_equal(batch["tensor"][row], engine.run([ours.source[index]["image"].read_bytes()])[0])
                 assert batch["name"][row] == ours.source[index]["name"]
+
+
+@pytest.mark.parametrize(("on_error", "count"), [("replace", 800), ("skip", 792)])
+def test_one_in_a_hundred_broken_in_eight_ways_is_what_an_epoch_bears_by_default(on_error, count, tmp_path):
+    broken = broken_data.make(tmp_path, 800)
+    with loader(pp.read.files(tmp_path), on_error=on_error, shuffle=True) as ours, pp.Engine(PLAIN) as engine:
+        batches = epoch(ours)
+        assert {each.name: each.error.reason for each in ours.errors} == broken
+        assert sum(map(len, batches)) == count
+        for batch in batches:
+            photos = [ours.source[index]["image"].read_bytes() for index in batch["index"].tolist()]
+            assert np.array_equal(batch["tensor"], np.stack(engine.run(photos)))
 
 
 def test_replacements_are_the_same_after_a_resume_and_in_a_shard(broken_files):

@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+import zlib
 from importlib.util import find_spec
 
 import numpy as np
@@ -221,6 +222,15 @@ def test_a_file_that_is_no_tfrecord_is_one_error(tmp_path, content, text):
     with pytest.raises(pp.DataError) as caught:
         read.tfrecord(tmp_path / "t")
     assert str(caught.value).startswith(f"{tmp_path}/t: {text}")
+
+
+@pytest.mark.parametrize(
+    ("compress", "command"), [(gzip.compress, "gunzip"), (zlib.compress, "zlib-flate -uncompress <")]
+)
+def test_a_compressed_file_is_refused_without_checksums_too(tmp_path, compress, command):
+    (tmp_path / "t").write_bytes(compress(record(flower(0))))
+    with pytest.raises(pp.DataError, match=f"t: is compressed: unpack it first: {command} t$"):
+        read.tfrecord(tmp_path / "t", checksums=False)
 
 
 def test_without_the_library_of_checksums_it_says_what_to_do(tmp_path):

@@ -218,8 +218,8 @@ class Loader:
             PipelineError: it is of another ``seed`` or ``shuffle``, or is no state.
         """
         now = self.state_dict()
-        if set(state) != set(now) or state["version"] != STATE_VERSION:
-            raise PipelineError(f"this is no state of a Loader: {dict(state)}")
+        if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
+            raise PipelineError(f"this is no state of a Loader: {state!r}")
         for name in ("seed", "shuffle"):
             if state[name] != now[name]:
                 raise PipelineError(
@@ -231,8 +231,11 @@ class Loader:
                 f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
                 f"{now['samples']:,} ({now['source']})"
             )
+        for name, most in (("epoch", (1 << 32) - 1), ("position", self.order.samples)):
+            if not isinstance(state[name], int) or not 0 <= state[name] <= most:
+                raise PipelineError(f"the state's {name} is {state[name]!r}, and not from 0 to {most:,}: it is damaged")
         self._end()
-        self._epoch, self._position = self._next(int(state["epoch"]), int(state["position"]))
+        self._epoch, self._position = self._next(state["epoch"], state["position"])
         self._is_begun = False
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:

@@ -81,6 +81,8 @@ def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview]
         raise named(error, sample) from None
     except OSError as error:
         raise named(ImageError("UNREADABLE", f"cannot be read: {error.strerror}"), sample) from None
+    except ValueError:  # of a NUL
+        raise named(ImageError("UNREADABLE", "is no name of a file"), sample) from None
 
 
 def named(error: ImageError, sample: Sample) -> ImageError:

@@ -223,13 +223,14 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
                 problem = ImageError("TRUNCATED", f"the file ends in the middle of the record at byte {offset:,}")
                 break
             length, check = unpack(header)
-            if checksum is not None and checksum(header[:8]) != check:
-                if offset == 0 and header[:2] in _PACKED:
-                    raise DataError(f"{path}: is compressed: unpack it first: {_PACKED[header[:2]]} {Path(path).name}")
+            end = offset + _HEADER + length + _FOOTER
+            is_wrong = checksum is not None and checksum(header[:8]) != check
+            if offset == 0 and header[:2] in _PACKED and (is_wrong or end > size):
+                raise DataError(f"{path}: is compressed: unpack it first: {_PACKED[header[:2]]} {Path(path).name}")
+            if is_wrong:
                 lost = f"the {size - offset:,} bytes from there are lost"
                 problem = ImageError("CORRUPT", f"the checksum of the length at byte {offset:,} is wrong: {lost}")
                 break
-            end = offset + _HEADER + length + _FOOTER
             if end > size:
                 early = f"{end - size:,} bytes too early"
                 problem = ImageError("TRUNCATED", f"the file ends in the record at byte {offset:,}, {early}")
