@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         "what FFmpeg paints over counts as decoded",
         "decoders/video.py",
-        '{"err_detect": "explode"}',
-        "{}",
+        '{"err_detect": "explode", ',
+        "{",
         "unit/test_video_decoder.py::test_damage_is_an_error_and_never_a_frame_of_noise",
     ),
     Mutant(
@@ -273,6 +273,13 @@ MUTANTS = (
         "if more and more[0][0] >= self.p:",
         "if more and more[0][0] < self.p:",
         "unit/test_colours.py::test_a_jitter_of_some_images_draws_for_these_what_it_draws_for_all",
+    ),
+    Mutant(
+        "the certificate of a training side fixes a flip that was not drawn",
+        "verify/drawn.py",
+        'return [ops.Flip(op.axis)] if words["flip"] else []',
+        "return [ops.Flip(op.axis)]",
+        "unit/test_verify.py::test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw",
     ),
     Mutant(
         "a string of operators is taken for its letters",

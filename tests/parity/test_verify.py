@@ -143,7 +143,7 @@ CHAINS = {
         *(pp.random_crop(33, 40), pp.random_flip("vertical", 0.7), pp.random_sharpness(2)),
     ],
     "policies": [pp.random_resized_crop(40), pp.rand_augment(3, 11, fill=7), pp.trivial_augment()],
-    "a blur": [pp.random_resized_crop(40), pp.random_gaussian_blur(5, p=0.7), pp.random_autocontrast()],
+    "a blur": [pp.random_resized_crop(40), pp.random_autocontrast(), pp.random_gaussian_blur(5, p=0.7)],
 }
 
 
