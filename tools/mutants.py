@@ -86,8 +86,8 @@ MUTANTS = (
     Mutant(
         "what FFmpeg paints over counts as decoded",
         "decoders/video.py",
-        '{"err_detect": "explode"}',
-        "{}",
+        '{"err_detect": "explode", ',
+        "{",
         "unit/test_video_decoder.py::test_damage_is_an_error_and_never_a_frame_of_noise",
     ),
     Mutant(
@@ -270,9 +270,44 @@ MUTANTS = (
     Mutant(
         "an erasing forgets the channels",
         "kernels/cpu.py",
-        "np.array(erase.values).reshape(-1, 1, 1)",
+        "np.reshape(erase.values, (-1, 1, 1))",
         "erase.values[0]",
         "unit/test_warp.py::test_an_erasing_after_normalize_is_one_of_the_tensor",
+    ),
+    Mutant(
+        "all rectangles of an image have the same noise",
+        "erasing.py",
+        "counters[:, 0], counters[:, 1] = np.arange(len(counters)), which",
+        "counters[:, 0], counters[:, 1] = np.arange(len(counters)), 0",
+        "unit/test_warp.py::test_noise_is_what_its_docstring_says",
+    ),
+    Mutant(
+        "a jitter of some images is done to the others",
+        "augment.py",
+        "if more and more[0][0] >= self.p:",
+        "if more and more[0][0] < self.p:",
+        "unit/test_colours.py::test_a_jitter_of_some_images_draws_for_these_what_it_draws_for_all",
+    ),
+    Mutant(
+        "the certificate of a training side fixes a flip that was not drawn",
+        "verify/drawn.py",
+        'return [ops.Flip(op.axis)] if words["flip"] else []',
+        "return [ops.Flip(op.axis)]",
+        "unit/test_verify.py::test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw",
+    ),
+    Mutant(
+        "a string of operators is taken for its letters",
+        "operators.py",
+        "isinstance(operators, Sequence) and not isinstance(operators, str)",
+        "isinstance(operators, Sequence)",
+        "unit/test_operators.py::test_operators_are_a_list_of_operators_or_names[acme.means]",
+    ),
+    Mutant(
+        "a GPU looks noise up by the upper half of a word first",
+        "kernels/levels.cu",
+        "noise[word[k / 2] >> 16 * (k % 2) & 0xFFFF]",
+        "noise[word[k / 2] >> 16 * (1 - k % 2) & 0xFFFF]",
+        "device/test_cuda_levels.py::test_rectangles_of_the_tensor_are_erased_in_their_order",
     ),
     Mutant(
         "every jitter has the same order",

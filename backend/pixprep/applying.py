@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from pixprep.devices import device_for
 from pixprep.draw import Numbers
 from pixprep.errors import ImageError, PipelineError
 from pixprep.operators import Extern as Use
-from pixprep.operators import Operator, OperatorCall, find
+from pixprep.operators import Operator, OperatorCall, find, listed
 from pixprep.ops import (
     AnyOp,
     Boxes,
@@ -29,6 +30,7 @@ from pixprep.ops import (
     OutputOp,
     Pixels,
     Points,
+    RandomIouCrop,
     Tensor,
     Transform,
     op_name,
@@ -77,14 +79,18 @@ def apply(
         ImageError: an image does not fit, or has another shape than the ops take.
         TypeError: ``pixels`` are no arrays of uint8.
     """
-    single = isinstance(ops, Op | OperatorCall)
+    single = isinstance(ops, Op | OperatorCall | Operator)
     chain = _chain([ops] if single else ops, operators)  # type: ignore[arg-type,list-item]
+    if boxes is None:
+        _need_no_boxes(chain)
     if not isinstance(pixels, list | tuple):
-        return _applied(chain, checked(pixels), (seed, epoch, index), boxes)
+        return _applied(chain, _array(pixels), (seed, epoch, index), boxes)
+    if boxes is not None and len(boxes) != len(pixels):
+        raise PipelineError(f"boxes: one array for each image, {len(pixels)}, not {len(boxes)}")
     results = []
     for place, one in enumerate(pixels):
         which = f"image {place + 1} of {len(pixels)}"
-        array = checked(one, which=which)
+        array = _array(one, which)
         try:
             sample = seed, epoch, index + place
             result = _applied(chain, array, sample, None if boxes is None else boxes[place])
@@ -92,6 +98,32 @@ def apply(
             raise ImageError(error.reason, f"{which}: {error.detail}") from None
         results.append(result)
     return results
+
+
+def _array(value: Any, which: str = "") -> Array:
+    """A value as the pixels of one image.
+
+    Raises:
+        ImageError: UNSUPPORTED: it has several.
+        TypeError: it is no array of uint8.
+    """
+    begin = f"{which}: " * bool(which)
+    if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
+        hint = "numpy.asarray(PIL.Image.open(path)) has the pixels of a file"
+        raise TypeError(f"{begin}apply takes arrays, not {type(value).__name__}: {hint}")
+    array: Array = checked(value, which=which)
+    if array.ndim == 4:
+        raise ImageError("UNSUPPORTED", f"{begin}an array {array.shape} is {len(array)} images: give list(array)")
+    return array
+
+
+def _need_no_boxes(chain: _Chain) -> None:
+    for index, op in chain.ops:
+        with _named(index, op):
+            if isinstance(op, RandomIouCrop):
+                raise PipelineError(
+                    "needs the boxes of the image: apply(ops, pixels, boxes=[[left, top, right, bottom]])"
+                )
 
 
 class _Chain(NamedTuple):
@@ -108,14 +140,16 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
     first, tensor = None, None
     those: list[tuple[int, AnyOp]] = []
     calls: list[Use] = []
-    known = [*operators]
+    known = [*listed(operators)]
     for index, each in enumerate(ops):
         if isinstance(each, OperatorCall):
             known.append(each.operator)
         given = extern(each) if isinstance(each, OperatorCall) else each
         if not isinstance(given, Op):
-            kind = type(given).__name__
-            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not of type {kind}")
+            what = (
+                f"the operator {given}: call it" if isinstance(given, Operator) else f"of type {type(given).__name__}"
+            )
+            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
         with _named(index, given):
             op = pipeline_file.convert(given)
             if op.inputs(ImageSpec()):

@@ -57,6 +57,7 @@ class Jitter:
         key: names its numbers.
         brightness, contrast, saturation, hue: from and to; None: not at all.
         like: whose rounding.
+        p: how often.
     """
 
     key: str
@@ -65,8 +66,13 @@ class Jitter:
     saturation: Span | None
     hue: Span | None
     like: ColorLike
-    blocks: ClassVar[int] = 2  # four factors; four ranks of the order
+    p: float
     keeps_places: ClassVar[bool] = True
+
+    @property
+    def blocks(self) -> int:
+        """Four factors; four ranks of the order; whether, unless it is done to all."""
+        return 2 if self.p == 1 else 3
 
     @property
     def _spans(self) -> dict[str, Span | None]:
@@ -83,15 +89,18 @@ class Jitter:
         return self.contrast is None
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """The factors in their order: ``{"hue": 0.02, "brightness": 1.1}``."""
+        """The factors in their order: ``{"hue": 0.02, "brightness": 1.1}``; none where nothing is done."""
         del height, width, boxes
-        factors, ranks = numbers.blocks(self.key, 0, self.blocks).tolist()
+        factors, ranks, *more = numbers.blocks(self.key, 0, self.blocks).tolist()
+        if more and more[0][0] >= self.p:
+            return {}
         drawn = sorted(zip(ranks, self._spans.items(), factors, strict=True), key=lambda each: each[0])
         return {kind: span[0] + u * (span[1] - span[0]) for _, (kind, span), u in drawn if span is not None}
 
     def __str__(self) -> str:
         shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
-        return f"change at random, in random order, {', '.join(shown) or 'nothing'} ({self.like}'s rounding)"
+        some = "" if self.p == 1 else f"{self.p:g} of the images "
+        return f"change {some}at random, in random order, {', '.join(shown) or 'nothing'} ({self.like}'s rounding)"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """One step each, in the order drawn."""

@@ -274,6 +274,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--images", **_FILE, nargs="+", default=[], help="compare with these too: images, or folders of them"
     )
+    draw = "compare the training side, of each image one draw; the libraries must be installed"
+    verify.add_argument("--training", action="store_true", help=draw)
+    verify.add_argument("--seed", type=_whole(0), default=0, metavar="N", help=f"of the draws; {_DEFAULT}")
     verify.add_argument("--output", **_FILE, help="write a PNG: the worst image, both results and their difference")
     verify.add_argument("--json", **_json("the certificate as JSON"))
 

@@ -160,19 +160,24 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
         say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
 
 
-def verify_pipeline(*, pipeline: Path, images: Sequence[Path], output: Path | None, as_json: bool) -> int:
+def verify_pipeline(
+    *, pipeline: Path, images: Sequence[Path], training: bool, seed: int, output: Path | None, as_json: bool
+) -> int:
     """Compare a pipeline with the library whose pixels it claims to give, stage by stage.
 
     pixprep verify pipeline.json --images photos --output worst.png
     """
-    from pixprep.verify import verify
+    from pixprep.verify import verify, verify_training
 
     _check_picture(output, images)
     paths = expand(images)
     _say_skipped(images)
-    served = _served(pipeline)
+    loaded = Pipeline.load(pipeline) if training else _served(pipeline)
     with Progress("images") as progress:
-        certificate = verify(served, images=paths, on_progress=progress.to)
+        if training:
+            certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to)
+        else:
+            certificate = verify(loaded, images=paths, on_progress=progress.to)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
         from pixprep.verify.picture import worst

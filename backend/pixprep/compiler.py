@@ -220,6 +220,7 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                     saturation=op.spans["saturation"],
                     hue=op.spans["hue"],
                     like=op.like,
+                    p=op.p,
                 )
             )
         case ops.Extern():
@@ -488,10 +489,11 @@ def _look(op: ops.WarpOp, before: Lowered) -> motion.Look:
 def _erased(op: ops.RandomErasing, before: Lowered, image: ImageSpec, key: str) -> Lowered:
     """Levels that are erased, or values of the tensor."""
     is_levels = image.values == "levels"
-    values = as_tuple(op.value)
-    those = (
-        before.colour(tuple(map(int, values))) if is_levels else values * (image.channels if len(values) == 1 else 1)
-    )
+    those: tuple[float, ...] | None = None
+    if not isinstance(op.value, str):
+        values = as_tuple(op.value)
+        whole = values * (image.channels if len(values) == 1 else 1)
+        those = before.colour(tuple(map(int, values))) if is_levels else whole
     step = Erasing(key=key, p=op.p, scale=op.scale, ratio=op.ratio, count=op.counts, values=those)
     return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
 

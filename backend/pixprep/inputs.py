@@ -140,6 +140,7 @@ class Box:
         if left >= right or top >= bottom:
             is_outside = box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0
             what = f"lies outside the {height} x {width} pixels" if is_outside else "covers no whole pixel"
+            what += ": its numbers are pixels, not shares of the sides" * bool(not is_outside and box.max() <= 1)
             raise ImageError("DOES_NOT_FIT", f"{shown(box)} {what}")
         return {"top": top, "left": left, "height": bottom - top, "width": right - left}
 

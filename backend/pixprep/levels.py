@@ -231,17 +231,23 @@ class Take(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """A rectangle of one value a channel: levels of the decoded channels, or values of the tensor's."""
+    """A rectangle of one value a channel, or of noise.
+
+    Attributes:
+        values: levels of the decoded channels, or values of the tensor's; none of noise.
+        noise: of a tensor: two words and the number of the rectangle, which ``erasing.noise`` makes its values of.
+    """
 
     top: int
     left: int
     height: int
     width: int
     values: tuple[float, ...]
+    noise: tuple[int, int, int] | None = None
 
     def __str__(self) -> str:
         where = f"{self.height} x {self.width} from row {self.top}, column {self.left}"
-        return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values)}"
+        return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values) or 'noise'}"
 
 
 _REAL = np.arange(256, dtype=np.float32)

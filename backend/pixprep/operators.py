@@ -239,6 +239,20 @@ def operator(
     return made
 
 
+def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
+    """What was given as ``operators``, once it is a list of operators and names.
+
+    Raises:
+        PipelineError: it is something else.
+    """
+    is_list = isinstance(operators, Sequence) and not isinstance(operators, str)
+    wrong = next((one for one in operators if not isinstance(one, Operator | str)), None) if is_list else operators
+    if wrong is not None or not is_list:
+        said = repr(wrong)[:_MOST_LETTERS]
+        raise PipelineError(f"operators: a list of operators, as pixprep.operator makes them, or names, not {said}")
+    return operators
+
+
 def find(
     name: str, version: int, given: Sequence[Operator | str], environment: Mapping[str, str] = os.environ
 ) -> Operator:

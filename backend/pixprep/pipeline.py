@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pixprep import pipeline_file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.operators import Operator, OperatorCall, find
+from pixprep.operators import Operator, OperatorCall, find, listed
 from pixprep.ops import (
     AnnotationOp,
     AnyOp,
@@ -127,14 +127,15 @@ class Pipeline:
         if isinstance(ops, Op | OperatorCall | str | Path):
             raise PipelineError("ops: a list such as [decode(), tensor()]; pixprep.load(path) reads a pipeline file")
         checked: list[AnyOp] = []
-        known = [*operators]
+        known = [*listed(operators)]
         for index, each in enumerate(ops):
             op: Op | OperatorCall = each
             if isinstance(op, OperatorCall):
                 known.append(op.operator)
                 op = extern(op)
             if not isinstance(op, Op):
-                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {op!r}")
+                what = f"the operator {op}: call it" if isinstance(op, Operator) else repr(op)
+                raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {what}")
             with _at(index, op):
                 checked.append(pipeline_file.convert(op))
         self._make(checked, origin, known)
@@ -143,7 +144,7 @@ class Pipeline:
         """Wire, infer and compile ops whose fields have been checked."""
         self.definition: tuple[AnyOp, ...] = tuple(ops)
         self.origin = origin
-        self.operators = tuple(dict.fromkeys(operators))
+        self.operators = tuple(dict.fromkeys(listed(operators)))
         self._chains: dict[Side, _Chain] = {}
         with_tensor = [side for side in SIDES if any(isinstance(op, Tensor) and is_on(op, side) for op in ops)]
         if not with_tensor or all(is_on(op, side) for op in ops for side in SIDES):

@@ -165,9 +165,12 @@ def test_rectangles_of_the_tensor_are_erased_in_their_order(folder, like, dtype,
         color="bgr",
     )
     batch = images(9)[3:]
-    erasures = (Erase(3, 4, 10, 30, value), Erase(5, 6, 25, 2, tuple(2 * each for each in value)))
+    erasures = (
+        *(Erase(3, 4, 10, 30, value), Erase(5, 6, 25, 2, tuple(2 * each for each in value))),
+        *(Erase(8, 1, 9, 30, (), (0xDEADBEEF, 7, 1)), Erase(0, 30, 31, 9, (), (3, 4, 0))),  # over the edge, too
+    )
     placements = [
-        each._replace(erasures=erasures[: index % 3]) for index, each in enumerate(cuda_shim.placed(plan, batch))
+        each._replace(erasures=erasures[: index % 5]) for index, each in enumerate(cuda_shim.placed(plan, batch))
     ]
     library, levels_library = cuda_shim.build(plan, folder), cuda_shim.build_levels(plan, folder)
     ours = cuda_shim.run(library, plan, batch, placements=placements, levels=levels_library)

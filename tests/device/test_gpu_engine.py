@@ -960,7 +960,7 @@ CHANGED = {
     "erased, of levels and of values": (
         {},
         [pp.resize(height=40, width=44), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
-         pp.random_erasing(p=0.9, value=-1.5), TENSOR],
+         pp.random_erasing(p=0.9, value=-1.5), pp.random_erasing(value="random", count=(1, 3)), TENSOR],
     ),
     "erased, values without levels": (
         {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1), TENSOR]

@@ -128,22 +128,26 @@ def test_a_bad_box_fails_only_itself_and_is_named():
             "[TOO_MANY_PIXELS] {}it covers 240,000 pixels, and 79,800 are left of 106,400 for all boxes "
             "(parameter max_box_pixels)",
         ),
+        11: (
+            (0, 0, 0.5, 1),
+            "[DOES_NOT_FIT] {}0, 0, 0.5, 1 covers no whole pixel: its numbers are pixels, not shares of the sides",
+        ),
     }
     good = (10, 20, 200, 90)
-    boxes = [bad[index][0] if index in bad else good for index in range(12)]
+    boxes = [bad[index][0] if index in bad else good for index in range(13)]
     limits = pp.Limits(max_box_pixels=8 * 190 * 70)
     with pp.Engine(crops(), limits=limits) as engine:
         batch = engine.run_batch([photo(), photo("flower")], inputs={"boxes": [boxes, [good]]})
     (alone,) = run(fixed(good), [photo()])
-    for index in range(12):
+    for index in range(13):
         if index in bad:
-            assert str(batch.errors[index]) == bad[index][1].format(f'"boxes" {index + 1} of 12: ')
+            assert str(batch.errors[index]) == bad[index][1].format(f'"boxes" {index + 1} of 13: ')
             assert not batch["tensor"][index].any()
             assert batch.placed[index] is None
         else:
             assert batch.errors[index] is None
             assert np.array_equal(batch["tensor"][index], alone)
-    assert batch.errors[12] is None
+    assert batch.errors[13] is None
 
 
 UNUSABLE = [

@@ -76,6 +76,8 @@ ALWAYS = {
     "a blur": lambda m: [m.GaussianBlur(5, (1.3, 1.3))],
     "not at all": lambda m: [m.RandomApply([m.RandomInvert(1.0)], p=0.0), m.RandomErasing(p=0.0)],
     "always": lambda m: [m.RandomApply([m.RandomInvert(1.0)], p=1.0)],
+    "a jitter, always": lambda m: [m.RandomApply([m.ColorJitter(hue=(0.125, 0.125))], p=1.0)],
+    "a jitter, not at all": lambda m: [m.RandomApply([m.ColorJitter(hue=(0.125, 0.125))], p=0.0)],
     "every step": lambda m: [
         m.RandomEqualize(1.0),
         m.RandomRotation((5, 5)),
@@ -192,6 +194,10 @@ FIELDS = {
     "v2.RandomVerticalFlip(0.3)": [pp.random_flip("vertical", 0.3)],
     "v2.ColorJitter(0.4, (0.5, 1.5), None, 0.1)": [pp.color_jitter((0.6, 1.4), (0.5, 1.5), None, (-0.1, 0.1))],
     "v1.ColorJitter(0, 0, 0.2, 0)": [pp.color_jitter(saturation=(0.8, 1.2))],
+    "v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)": [
+        pp.color_jitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1), p=0.8)
+    ],
+    "v1.RandomApply([v1.ColorJitter(hue=0.5)])": [pp.color_jitter(hue=(-0.5, 0.5), p=0.5)],
     "v2.RandomGrayscale()": [pp.random_gray(p=0.1)],
     "v2.Grayscale(3)": [pp.grayscale()],
     "v2.RandAugment(3, 7, 20, v2.InterpolationMode.BILINEAR, (1, 2, 3))": [
@@ -226,6 +232,8 @@ ERASING = [
     (v2.RandomErasing(0.3), pp.random_erasing(0.3)),
     (v1.RandomErasing(0.3, (0.1, 0.2), (0.5, 2.0), value=1), pp.random_erasing(0.3, (0.1, 0.2), (0.5, 2.0), 1.0)),
     (v2.RandomErasing(value=(0.1, -0.2, 0.3)), pp.random_erasing(value=(0.1, -0.2, 0.3))),
+    (v2.RandomErasing(0.3, value="random"), pp.random_erasing(0.3, value="random")),
+    (v1.RandomErasing(0.3, value="random"), pp.random_erasing(0.3, value="random")),
 ]
 
 
@@ -279,10 +287,13 @@ V2_END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
         ("training[1] RandAugment: would change float32 values", [v1.ToTensor(), v2.RandAugment()]),
         ("training[1] ColorJitter: of v1 transforms and a uint8 tensor", [v1.PILToTensor(), v1.ColorJitter(0.1)]),
         (
-            'training[1] RandomErasing: "value": None must be a number',
-            [v1.ToTensor(), v2.RandomErasing(value="random")],
+            'training[2] RandomErasing: "value": [0.1, 0.2] must be a number, one for each of 3 channels, or "random"',
+            [v1.RandomCrop(9), v1.ToTensor(), v2.RandomErasing(value=(0.1, 0.2))],
         ),
-        ("training[1] RandomErasing: \"value\": 'random' must be", [v1.ToTensor(), v1.RandomErasing(value="random")]),
+        (
+            'ops[2] "random_erasing": in training: "value": "random" is noise of the tensor',
+            [v1.RandomCrop(9), v2.PILToTensor(), v2.RandomErasing(value="random")],
+        ),
         ("training[0] RandomErasing: takes no PIL image", [v2.RandomErasing(), v1.ToTensor()]),
         ("training[0] RandomCrop: \"padding_mode\": 'reflect'", [v1.RandomCrop(9, 2, padding_mode="reflect")]),
         ('training[0] RandAugment: "interpolation": 3 must', [v2.RandAugment(interpolation=3)]),
@@ -369,6 +380,7 @@ def timm_transform(**arguments):
         {"ratio": (2.0, 2.0)},
         {"grayscale_prob": 1.0},
         {"color_jitter": (0.0, 0.0, 0.0)},
+        {"color_jitter": 0.4, "color_jitter_prob": 0.0},
         {"no_aug": True},
         {"no_aug": True, "interpolation": "random"},
         {"color_jitter": 0, "crop_pct": 0.9},
@@ -407,6 +419,16 @@ def test_the_ranges_of_timms_transform_are_the_fields_of_ops():
     assert (ops[8].p, ops[8].scale) == (erasing.probability, (erasing.min_area, erasing.max_area))
     assert np.log(ops[8].ratio) == pytest.approx(erasing.log_aspect_ratio)
     assert ops[8].counts == (erasing.min_count, erasing.max_count)
+
+
+def test_a_probability_and_noise_of_timms_are_the_fields_of_ops():
+    arguments = {"color_jitter_prob": 0.8, "re_prob": 0.25, "re_mode": "pixel"}
+    _, _, jitter, *_, erasing = timm_transform(**arguments).transforms
+    ops = from_timm(CONFIG, training=arguments).for_training().ops
+    assert ops[3].p == jitter.p
+    assert ops[3].spans["brightness"] == pytest.approx(jitter.transforms[0].brightness)
+    assert erasing.per_pixel
+    assert (ops[5].p, ops[5].value) == (erasing.probability, "random")
 
 
 def test_timms_defaults_are_the_fields_of_ops():

@@ -10,7 +10,7 @@ from images import PHOTOS, noise
 from pixprep import ops
 from pixprep.importers import import_pipeline
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
-from pixprep.verify import frozen, originals, verify
+from pixprep.verify import frozen, originals, verify, verify_training
 from pixprep.verify.libraries import find
 from pixprep.verify.originals import Originals
 
@@ -130,3 +130,33 @@ def test_the_size_rule_of_the_originals_is_torchvisions(side):
             size = originals.size_of(op, np.zeros((height, width, 3), np.uint8))
             arguments = {"size": [64]} if side == "shorter" else {"size": None, "max_size": 64, "allow_size_none": True}
             assert size == tuple(max(1, side) for side in rule((height, width), **arguments)), (height, width)
+
+
+CHAINS = {
+    "colours": [
+        *(pp.random_resized_crop(40, 44), pp.random_flip(), pp.color_jitter(0.4, 0.4, 0.4, 0.1, p=0.8)),
+        *(pp.random_gray(p=0.3), pp.random_posterize(bits=3), pp.random_solarize(threshold=99), pp.random_invert()),
+    ],
+    "places": [
+        *(pp.resize(48), pp.random_rotate(30, filter="bilinear", expand=True), pp.center_crop(48)),
+        pp.random_affine(10, translate=(0.1, 0.2), scale=(0.8, 1.2), shear=9, filter="bilinear", fill=(1, 2, 3)),
+        *(pp.random_crop(33, 40), pp.random_flip("vertical", 0.7), pp.random_sharpness(2)),
+    ],
+    "policies": [pp.random_resized_crop(40), pp.rand_augment(3, 11, fill=7), pp.trivial_augment()],
+    "a blur": [pp.random_resized_crop(40), pp.random_autocontrast(), pp.random_gaussian_blur(5, p=0.7)],
+}
+
+
+@pytest.mark.parametrize("like", ["pillow", "torchvision"])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_training_side_is_certified_draw_by_draw(chain, like):
+    need("torch")
+    those = [ops.changed(op, like=like) if "like" in op.__struct_fields__ else op for op in CHAINS[chain]]
+    end = [pp.normalize(), pp.random_erasing(value="random"), pp.tensor(only="training")]
+    certificate = verify_training(pp.Pipeline([pp.decode(), *those, *end]), seed=3, images=PHOTO_FILES)
+    assert certificate.holds, certificate
+    assert ([row.stage for row in certificate.rows if row.tolerance.largest] != []) == (chain == "a blur")
+    (draw,) = (row for row in certificate.rows if row.stage == "draw")
+    assert (draw.max, draw.images) == (0, len(PHOTO_FILES) + 26 - len(certificate.refused))
+    assert len(certificate.refused) < 10
+    assert "levels" in [row.stage for row in certificate.rows]

@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep import draw
+from pixprep import draw, erasing
 from pixprep.data.boxes import annotated
 from pixprep.kernels.levels import done
 
@@ -377,7 +377,7 @@ def test_the_rectangle_of_an_erasing_is_torchvisions(scale, ratio):
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-@pytest.mark.parametrize("value", [0.0, (0.5, -1.0, 2.0)])
+@pytest.mark.parametrize("value", [0.0, (0.5, -1.0, 2.0), "random"])
 def test_an_erased_tensor_is_torchvisions(value):
     photo = scene(40, 50)
     pipeline = pp.Pipeline(
@@ -397,8 +397,12 @@ def test_an_erased_tensor_is_torchvisions(value):
     erased = 0
     for row in range(60):
         expected = whole
-        for top, left, height, width in batch.placed[row].draws["random_erasing#0"]["rectangles"]:
-            values = torch.tensor(value if isinstance(value, tuple) else [value])[:, None, None]
+        words = batch.placed[row].draws["random_erasing#0"]
+        for top, left, height, width in words["rectangles"]:
+            if value == "random":  # one value a channel and pixel, as torchvision has it
+                values = torch.from_numpy(erasing.noise((*words["noise"], 0), (3, height, width)))
+            else:
+                values = torch.tensor(value if isinstance(value, tuple) else [value])[:, None, None]
             expected = F.erase(expected, top, left, height, width, values)
             erased += 1
         assert np.abs(batch["tensor"][row] - expected.numpy()).max() < 1e-6  # it normalizes in its own order

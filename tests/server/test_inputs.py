@@ -32,6 +32,7 @@ EXAMPLE = Path(__file__).parents[2] / "client_examples" / "boxes.py"
 TAIL = [pp.resize(height=24, width=30), pp.tensor(dtype="uint8")]
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.transform(), *TAIL])
 TURNS = pp.Pipeline([pp.decode(), pp.flip(when="turn"), pp.pad(square=True, fill="paint"), *TAIL])
+ROTATED = pp.Pipeline([pp.decode(), TAIL[0], pp.rotate(angle="degrees", filter="bilinear", fill=(1, 2, 3)), TAIL[1]])
 BOXES = [[0, 0, 640, 427], [10.4, 20, 200.6, 90], [-5, 300, 60, 9999]]
 BYTES = 'backend: "pixprep"\ninput { name: "photo" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
 PARAMETERS = (
@@ -54,6 +55,7 @@ def server(tmp_path_factory):
     models = tmp_path_factory.mktemp("inputs") / "models"
     write_model(models, "crops.pixprep", CROPS)
     write_model(models, "turns.pixprep", TURNS)
+    write_model(models, "rotated.pixprep", ROTATED)
     write_model(models, "bytes", CROPS, BYTES)
     write_model(models, "zero", CROPS, PARAMETERS)
     with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
@@ -115,6 +117,22 @@ def test_other_numbers_batch_with_their_images(triton):
         expected = engine.run([photo()] * 3, inputs={"turn": turn, "paint": paint})
     assert np.array_equal(answer, np.stack(expected))
     assert len({tensor.tobytes() for tensor in answer}) == 3
+
+
+def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(triton):
+    angles = np.array([[0], [90], [-33.3]], np.float32)
+    answer = ask(triton, "rotated.pixprep", image=image(3, 1), degrees=angles).as_numpy("tensor")
+    for (angle,), tensor in zip(angles.tolist(), answer, strict=True):
+        fixed = pp.rotate(angle=angle, filter="bilinear", fill=(1, 2, 3))
+        with pp.Engine(pp.Pipeline([pp.decode(), TAIL[0], fixed, TAIL[1]])) as engine:
+            assert np.array_equal(tensor, engine.run([photo()])[0])
+    assert len({tensor.tobytes() for tensor in answer}) == 3
+    with pytest.raises(
+        InferenceServerException, match=r'\[BAD_INPUT\] image 1 of 1: "degrees" 1 of 1: nan has a number'
+    ):
+        ask(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
+    with pytest.raises(InferenceServerException, match="expects 'FP32'"):
+        ask(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
 
 
 def test_the_configuration_follows_from_the_pipeline(server):
@@ -225,7 +243,7 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 
 
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
-    for model in ("crops.pixprep", "turns.pixprep", "bytes", "zero"):
+    for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
         assert server.infer(model, server.sample(model), timeout_s=20) == 200
     broken = server.sample("crops.pixprep")
     broken = broken._replace(body=broken.body.replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
@@ -299,6 +317,7 @@ MISTAKES = [
     ("turns.pixprep", {"turn": 3, "paint": [1, 2, 3]}, 'input "turn" is BOOL [n, 1], such as [[false]]'),
     ("turns.pixprep", {"turn": True, "paint": [1, 2, 300]}, 'input "paint" is UINT8 [n, 3], such as [[0, 0, 0]]'),
     ("turns.pixprep", {"turn": [True] * 2, "paint": [1, 2, 3]}, 'input "turn" has 2 rows, and an image has one'),
+    ("rotated.pixprep", {"degrees": "left"}, 'input "degrees" is FP32 [n, 1], such as [[0]]'),
 ]
 
 

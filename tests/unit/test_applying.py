@@ -104,7 +104,8 @@ def test_random_ops_draw_what_a_loader_draws():
         ([pp.flip(from_="x")], 'ops[0] "flip": "from" and "only" are for pipelines'),
         ([pp.resize(9, only="serving")], 'ops[0] "resize": "from" and "only" are for pipelines'),
         (["resize"], "ops[0]: an op is made by a call such as resize(256), not of type str"),
-        ([pp.random_iou_crop()], "random_iou_crop needs the "),
+        ([pp.random_iou_crop()], 'ops[0] "random_iou_crop": needs the boxes of the image: apply(ops, pixels, boxes='),
+        (pp.operator("acme.same", version=1)(lambda pixels: pixels), "ops[0]: an op is made by a call such as"),
     ],
 )
 def test_ops_that_do_not_go_alone_are_refused_in_words(ops, message):
@@ -122,6 +123,22 @@ def test_an_image_that_does_not_fit_is_named():
         pp.apply([pp.resize(9)], PHOTO[:0])
     with pytest.raises(TypeError, match=r"^image 1 of 1: ndarray of float64: pixels are uint8"):
         pp.apply([pp.resize(9)], [PHOTO / 255])
+    with pytest.raises(TypeError, match=r"^image 1 of 1: apply takes arrays, not str: numpy.asarray"):
+        pp.apply([pp.resize(9)], ["photo.jpg"])
+
+
+def test_one_array_of_several_images_is_refused_with_what_to_write():
+    several = np.stack([PHOTO, PHOTO])
+    with pytest.raises(
+        pp.ImageError, match=r"^\[UNSUPPORTED\] an array \(2, 48, 64, 3\) is 2 images: give list\(array\)"
+    ):
+        pp.apply([pp.resize(9)], several)
+    assert len(pp.apply([pp.resize(9)], list(several))) == 2
+
+
+def test_boxes_are_one_array_an_image():
+    with pytest.raises(pp.PipelineError, match=r"^boxes: one array for each image, 2, not 1$"):
+        pp.apply([pp.random_iou_crop()], [PHOTO, PHOTO], boxes=[BOXES])
 
 
 def test_the_tensor_op_is_the_pipelines():

@@ -388,6 +388,21 @@ def test_verify_says_that_nothing_differs_and_draws_nothing(pixprep, folder):
     assert not (folder / "worst.png").exists()
 
 
+def test_verify_compares_the_training_side_by_its_draws(pixprep):
+    ops = [pp.decode(), pp.random_resized_crop(8), pp.color_jitter(hue=0.1), pp.tensor(only="training")]
+    pp.Pipeline(ops).save("training.json")
+    code, out, err = pixprep("verify", "training.json", "--training", "--seed", "4")
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()[1:7]] == [
+        *("decode", "draw", "resize", "levels", "tensor", "end")
+    ]
+    assert out.splitlines()[-1].startswith("exact: the pixels of Pillow")
+    pp.Pipeline([pp.decode(), pp.center_crop(8), pp.tensor(only="serving")]).save("serving.json")
+    code, out, err = pixprep("verify", "serving.json", "--training")
+    assert (code, out) == (1, "")
+    assert "there is no training side" in err
+
+
 # run
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -225,6 +226,7 @@ def test_folding_changes_no_pixel():
         (lambda: pp.random_equalize(p=2), '"p" must be 0 to 1, not 2'),
         (lambda: pp.random_invert(p=2), '"p" must be 0 to 1, not 2'),
         (lambda: pp.random_invert(only="serving"), '"only": random_invert is for training, and not for serving'),
+        (lambda: pp.color_jitter(hue=0.1, p=1.5), '"p" must be 0 to 1, not 1.5'),
         (lambda: pp.color_jitter(hue=0.7), '"hue" must be inside -0.5 to 0.5, not 0.7'),
         (lambda: pp.color_jitter(brightness=(2, 1)), '"brightness" must be inside 0 to 1000, not 2, 1'),
     ],
@@ -296,6 +298,24 @@ def test_a_jitter_draws_its_factors_in_their_spans_and_in_every_order():
     assert np.allclose(np.mean(values, axis=0), [1, 1.75, 1.5, 0], atol=0.06)
 
 
+def test_a_jitter_of_some_images_draws_for_these_what_it_draws_for_all():
+    def drawn(p):
+        jitter = pp.color_jitter(0.4, 0.4, 0.4, 0.1, p=p)
+        chain = [pp.decode(), pp.random_resized_crop(8), jitter, pp.tensor(only="training")]
+        plan = pp.Pipeline(chain).for_training().plan
+        placed = [plan.placing(numbers)(30, 40) for numbers in plan.draw(seed=1, epoch=0, indices=range(2000))]
+        return [(each.draws["color_jitter#0"], each.placements["tensor"].levels) for each in placed]
+
+    whole, some = drawn(1.0), drawn(0.3)
+    done = [bool(words) for words, _ in some]
+    assert abs(np.mean(done) - 0.3) < 0.04
+    assert [one for one, is_done in zip(some, done, strict=True) if is_done] == [
+        one for one, is_done in zip(whole, done, strict=True) if is_done
+    ]
+    assert all(steps == () for words, steps in some if not words)
+    assert not any(words for words, _ in drawn(0.0))
+
+
 @pytest.mark.parametrize(
     "op",
     [
@@ -319,14 +339,19 @@ def test_a_random_op_is_done_as_often_as_it_says(op):
 
 def test_explain_says_what_is_done():
     jitter = augment.Jitter(
-        key="k", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1), like="pillow"
+        key="k", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1), like="pillow", p=1.0
     )
-    steps = levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow"), jitter
+    steps = (
+        *(levels.brightness(0.8, "pillow"), levels.Hue(0.1, "pillow"), levels.Tone("equalize", "pillow")),
+        *(jitter, replace(jitter, p=0.8)),
+    )
     assert [str(step) for step in steps] == [
         "multiply the levels by 0.8",
         "turn the hue by 0.1 of the circle (pillow's rounding)",
         "equalize each channel's histogram (pillow's rounding)",
         "change at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 (pillow's rounding)",
+        "change 0.8 of the images at random, in random order, brightness 0.6 to 1.4, hue -0.1 to 0.1 "
+        "(pillow's rounding)",
     ]
 
 

@@ -144,6 +144,8 @@ def accepted(op, **fields):
                 ops = [{"op": "decode_video", "frames": 4}, geometry, entry]
             case "normalize" | "tensor":
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
+            case "random_erasing" if fields.get("value") == "random":
+                ops = [{"op": "decode"}, geometry, {"op": "normalize"}, entry, {"op": "tensor"} | only]
             case _:
                 ops = [{"op": "decode"}, entry, geometry, {"op": "tensor"} | only]
         try:

@@ -150,6 +150,8 @@ def test_timms_arguments_become_the_training_side():
         ({"color_jitter": None, "grayscale_prob": 0.2}, [pp.random_gray(p=0.2)]),
         ({"color_jitter": None, "gaussian_blur_prob": 0.2}, [pp.random_gaussian_blur(23, p=0.2)]),
         ({"color_jitter": None, "color_jitter_prob": None, "re_prob": 0.0, "crop_pct": 0.5}, []),
+        ({"color_jitter_prob": 0.8}, [pp.color_jitter(0.4, 0.4, 0.4, p=0.8)]),
+        ({"color_jitter_prob": 0.0}, []),
     ],
     ids=str,
 )
@@ -161,6 +163,8 @@ def test_each_argument_becomes_an_op(arguments, expected):
 def test_what_timm_erases_comes_last():
     ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_count": 3}).for_training().ops
     assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), count=(1, 3))
+    ops = from_timm(CONFIG, training={"re_prob": 0.25, "re_mode": "pixel"}).for_training().ops
+    assert ops[-2] == pp.random_erasing(0.25, (0.02, 1 / 3), (0.3, 1 / 0.3), value="random", count=(1, 1))
 
 
 def test_without_augmentation_the_image_is_squeezed():
@@ -174,9 +178,9 @@ def test_without_augmentation_the_image_is_squeezed():
         ({"interpolation": "random"}, "\"interpolation\": 'random' draws bilinear or bicubic for each image"),
         ({"auto_augment": "rand-m9-mstd0.5-inc1"}, "\"auto_augment\": 'rand-m9-mstd0.5-inc1' is not understood"),
         ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
-        ({"color_jitter_prob": 0.8}, '"color_jitter_prob": 0.8 is not understood'),
+        ({"color_jitter_prob": 1.5}, '"p" must be 0 to 1, not 1.5'),
         ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
-        ({"re_mode": "pixel", "re_prob": 0.2}, "\"re_mode\": 'pixel' is not understood"),
+        ({"re_mode": "rand", "re_prob": 0.2}, "\"re_mode\": 'rand' must be one of const, pixel"),
         ({"re_num_splits": 2}, '"re_num_splits": 2 is not understood'),
         ({"use_prefetcher": True}, '"use_prefetcher": True must be False'),
         ({"is_training": False}, '"is_training": False must be True'),

@@ -71,6 +71,7 @@ verify.frozen verify.origins verify.stages
 verify.colours
 verify.originals
 verify.comparison
+verify.drawn
 verify
 triton triton.config
 triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog

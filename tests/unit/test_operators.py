@@ -169,6 +169,29 @@ def test_a_file_without_its_operators_is_refused_in_words():
     assert str(caught.value) == 'ops[4] "extern": needs operator acme.means 3, and version 2 is here: install the other'
 
 
+@pytest.mark.parametrize("operators", ["acme.means", means, means(), None, [len], [means, 1]], ids=str)
+def test_operators_are_a_list_of_operators_or_names(operators, tmp_path):
+    file = tmp_path / "pipeline.json"
+    PIPELINE.save(file)
+    ops = [*HEAD, pp.tensor()]
+    for call in (
+        lambda: pp.load(file, operators=operators),
+        lambda: pp.Pipeline(ops, operators=operators),
+        lambda: pp.apply([], PHOTO, operators=operators),
+    ):
+        with pytest.raises(
+            pp.PipelineError, match=r"operators: a list of operators, as pixprep.operator makes them, or"
+        ):
+            call()
+
+
+def test_an_operator_that_is_not_called_is_refused_in_words():
+    with pytest.raises(
+        pp.PipelineError, match=r"^ops\[2\]: .* such as decode\(\), not the operator acme.means 2: call"
+    ):
+        pp.Pipeline([*HEAD, means, pp.tensor()])
+
+
 def test_two_versions_may_be_given():
     other = pp.operator("acme.means", version=3, place="tensor", shape=(3,))(lambda tensor: tensor.max(axis=(1, 2)))
     assert find("acme.means", 2, [other, means]) is means

@@ -21,7 +21,20 @@ from images import checkerboard, jpeg, noise, photo, png, scene
 from pixprep import ops
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
-from pixprep.verify import Certificate, Originals, Row, colours, frozen, images, libraries, originals, origins, verify
+from pixprep.verify import (
+    Certificate,
+    Originals,
+    Row,
+    colours,
+    frozen,
+    images,
+    libraries,
+    originals,
+    origins,
+    verify,
+    verify_training,
+)
+from pixprep.verify.drawn import settled
 from pixprep.verify.libraries import absent, find
 from pixprep.verify.originals import FORMULA, Original
 from pixprep.verify.report import Tolerance
@@ -561,3 +574,106 @@ def test_generated_images_are_many_and_of_awkward_sizes():
 def test_numbers_that_come_with_an_image_are_no_librarys(op):
     with pytest.raises(pp.PipelineError, match='"boxes" comes with each image, and no library has it: verify the same'):
         verify(pp.Pipeline([pp.decode(), op, pp.resize(height=8, width=8), pp.tensor()]))
+
+
+# ------------------------------------------------------------------------------------------------ the training side
+
+TRAINED = [
+    pp.decode(),
+    pp.random_resized_crop(24, 30, name="window", like=INSTALLED),
+    pp.random_flip(),
+    pp.color_jitter(0.4, 0.4, 0.4, 0.1, p=0.8),
+    pp.random_rotate(30, filter="bilinear", fill=(1, 2, 3)),
+    *(pp.random_gray(p=0.3), pp.random_posterize(bits=3), pp.random_solarize(threshold=99), pp.random_invert()),
+    *(pp.random_equalize(), pp.random_sharpness(2), pp.random_autocontrast()),
+    pp.boxes(),
+    pp.normalize(mean=0.4, std=0.3),
+    pp.random_erasing(p=1.0, value="random"),
+    pp.tensor(only="training"),
+]
+
+
+def certified(ops_, beside=BARE, **options):
+    return verify_training(pp.Pipeline(ops_), images=IMAGES[:2], generate=False, originals=beside, **options)
+
+
+def test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw():
+    certificate = certified(TRAINED)
+    assert [row.stage for row in certificate.rows] == ["decode", "draw", "resize", "levels", "tensor", "end to end"]
+    assert certificate.is_exact, certificate
+    assert {row.images for row in certificate.rows} <= {1, 2}
+    assert rows(certificate)["draw"].values == 2 * 24 * 30 * 3
+    assert json.loads(certificate.to_json())["rows"][1]["stage"] == "draw"
+
+
+def test_a_difference_of_a_training_side_is_shown_where_it_arises():
+    def change(right, op):
+        return Originals().colourist(ops.Hue(factor=op.factor + 0.05)) if isinstance(op, ops.Hue) else right
+
+    chain = [pp.decode(), pp.random_resized_crop(24, like=INSTALLED), pp.color_jitter(hue=0.3), TRAINED[-1]]
+    assert certified(chain).is_exact
+    found = certified(chain, Otherwise(levels=change))
+    assert broken(found) == ["levels", "end to end"]
+    assert rows(found)["levels"].images == 2
+
+
+def test_what_a_draw_says_is_what_its_pixels_show():
+    """Every word of it: fixed ops with one number changed give another tensor."""
+    training = pp.Pipeline(
+        [*TRAINED[:3], pp.color_jitter(0.4, 0.4, 0.4, 0.1), pp.random_rotate((20, 40)), TRAINED[-1]]
+    ).for_training()
+    plan, encoded = training.plan, IMAGES[0][1]
+    (numbers,) = plan.draw(seed=2, epoch=0, indices=[1])
+    with pp.Engine(training) as engine:
+        batch = engine.run_batch([encoded], places=[plan.placing(numbers)])
+    draws = dict(batch.placed[0].draws)
+
+    def tensor(draws):
+        with pp.Engine(settled(training, draws)) as engine:
+            return engine.run([encoded])[0]
+
+    assert np.array_equal(tensor(draws), batch["tensor"][0])
+    words = [("window", word) for word in ("top", "left")]
+    words += [(key, word) for key in ("color_jitter#0", "random_rotate#0") for word in draws[key]]
+    for key, word in words:
+        more = 0.1 if isinstance(draws[key][word], float) else 1
+        other = draws | {key: draws[key] | {word: draws[key][word] + more * (1 if word != "top" else -1)}}
+        other[key] |= {"angle": draws[key]["angle"] + 3} if word == "angle" else {}
+        assert not np.array_equal(tensor(other), batch["tensor"][0]), (key, word)
+    assert not np.array_equal(
+        tensor(draws | {"random_flip#0": {"flip": not draws["random_flip#0"]["flip"]}}), tensor(draws)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ops_", "message"),
+    [
+        (
+            [pp.random_zoom_out(), pp.resize(height=9, width=9)],
+            "random_zoom_out: no fixed op has such margins or boxes",
+        ),
+        ([pp.random_crop(9, padding=2)], "random_crop: no fixed op has such margins or boxes"),
+        ([pp.random_iou_crop(), pp.resize(height=9, width=9)], 'random_iou_crop needs the "boxes" of each sample'),
+        (
+            [pp.random_crop(9), pp.trivial_augment(like="torchvision", filter="bilinear"), pp.equalize()],
+            'trivial_augment: a "fill" that is null is of no fixed op: verify it with 0',
+        ),
+    ],
+)
+def test_what_has_no_fixed_form_is_refused_in_words(ops_, message):
+    def until_a_policy_moves_pixels():
+        for seed in range(20):
+            certified([pp.decode(), *ops_, TRAINED[-1]], seed=seed)
+
+    with pytest.raises(pp.PipelineError) as caught:
+        until_a_policy_moves_pixels()
+    assert str(caught.value).startswith(message)
+
+
+def test_a_training_side_with_branches_and_none_at_all_are_refused():
+    branches = [pp.decode(name="photo"), pp.random_resized_crop(9), TRAINED[-1]]
+    branches += [pp.random_resized_crop(8, from_="photo"), pp.tensor(name="small", only="training")]
+    with pytest.raises(pp.PipelineError, match=r'^"from": a training side with branches is not verified'):
+        certified(branches)
+    with pytest.raises(pp.PipelineError, match="there is no training side"):
+        certified([pp.decode(), pp.center_crop(9), pp.tensor(only="serving")])

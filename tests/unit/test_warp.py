@@ -1,16 +1,18 @@
 """Rotations, affine maps, filters and erasing: exact turns, windows, machine code, boxes, and what is refused."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 import pixprep as pp
 from images import noise, png, scene
-from pixprep import levels
+from pixprep import erasing, levels
 from pixprep.blurring import weights
 from pixprep.data.boxes import annotated
 from pixprep.draw import EXAMPLE
@@ -287,6 +289,75 @@ def test_an_erasing_after_normalize_is_one_of_the_tensor(layout):
         assert np.array_equal(result, wanted)
 
 
+def _normal(table, counter, key):
+    """Philox and the look-up, in Python's own numbers."""
+    a, b, c, d = counter
+    k0, k1 = key
+    for _ in range(10):
+        first, second = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = second >> 32 ^ b ^ k0, second & 0xFFFFFFFF, first >> 32 ^ d ^ k1, first & 0xFFFFFFFF
+        k0, k1 = k0 + 0x9E3779B9 & 0xFFFFFFFF, k1 + 0xBB67AE85 & 0xFFFFFFFF
+    return [table[half] for word in (a, b, c, d) for half in (word & 0xFFFF, word >> 16)]
+
+
+def test_noise_is_what_its_docstring_says():
+    table = [NormalDist().inv_cdf((place + 0.5) / 65536) for place in range(65536)]
+    values = erasing.noise((0xDEADBEEF, 7, 3), (3, 5, 7))
+    expected = [value for block in range(14) for value in _normal(table, (block, 3, 0, 0), (0xDEADBEEF, 7))]
+    assert values.shape == (3, 5, 7)
+    assert np.array_equal(values.reshape(-1), np.array(expected[:105], np.float32))
+
+
+def test_noise_is_normal_and_each_pixel_has_its_own():
+    values = np.stack([erasing.noise((word, 1, 0), (3, 100, 120)) for word in range(8)]).astype(np.float64)
+    assert abs(values.mean()) < 0.01  # three deviations of the mean are 0.006
+    assert abs(values.std() - 1) < 0.01
+    assert abs((values**4).mean() - 3) < 0.06
+    share = np.mean(np.abs(values) > 1.96)
+    assert abs(share - 0.05) < 0.002
+    planes = values.reshape(24, -1)
+    assert np.abs(np.corrcoef(planes) - np.eye(24)).max() < 0.05
+    assert abs(np.mean(values[..., 1:] * values[..., :-1])) < 0.01
+    assert abs(np.mean(values[:, :, 1:] * values[:, :, :-1])) < 0.01
+
+
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+def test_an_erasing_with_noise_is_drawn_anew_and_replayed(layout):
+    ops = [
+        pp.decode(),
+        pp.resize(height=40, width=36),
+        pp.normalize(mean=0.5, std=0.5),
+        pp.random_erasing(1.0, scale=(0.2, 0.3), value="random", count=2),
+        pp.tensor(layout=layout, dtype="float16"),
+    ]
+    pipeline = pp.Pipeline(ops).for_training()
+    plan = pipeline.plan
+    draws = plan.draw(seed=0, epoch=0, indices=[5, 5, 6])
+    plain = pp.Pipeline([op for op in ops if not isinstance(op, pp.random_erasing)])
+    with pp.Engine(pipeline) as engine, pp.Engine(plain) as other:
+        batch = engine.run_batch([png(PHOTO)] * 3, places=[plan.placing(each) for each in draws])
+        again = engine.run_batch(
+            [png(PHOTO)] * 3, places=[plan.replaying(json.loads(json.dumps(placed.draws))) for placed in batch.placed]
+        )
+        (expected,) = other.run([png(PHOTO)])
+    assert np.array_equal(batch["tensor"], again["tensor"])
+    assert np.array_equal(batch["tensor"][0], batch["tensor"][1])
+    assert batch.placed[0].draws["random_erasing#0"]["noise"] != batch.placed[2].draws["random_erasing#0"]["noise"]
+    seen = []
+    for row in (0, 2):
+        words = batch.placed[row].draws["random_erasing#0"]
+        wanted = (expected if layout == "chw" else expected.transpose(2, 0, 1)).copy()
+        result = batch["tensor"][row] if layout == "chw" else batch["tensor"][row].transpose(2, 0, 1)
+        for which, (top, left, height, width) in enumerate(words["rectangles"]):
+            values = erasing.noise((*words["noise"], which), (3, height, width))
+            wanted[:, top : top + height, left : left + width] = values
+            seen.append(tuple(values[:, 0, 0]))
+        assert len(words["rectangles"]) == 2
+        assert np.array_equal(result, wanted)
+        assert len(np.unique(result)) > 500
+    assert len(set(seen)) == 4
+
+
 def test_rectangles_share_the_area_as_in_timm():
     plan = plan_of(pp.crop(0, 0, 90, 80), pp.random_erasing(1.0, scale=(0.3, 0.3), ratio=(1.0, 1.0), count=(2, 4)))
     counts = set()
@@ -432,6 +503,8 @@ def test_explain_says_what_is_done():
         pp.random_sharpness(2),
         pp.center_crop(56),
         pp.random_erasing(0.25, count=(1, 3)),
+        pp.normalize(),
+        pp.random_erasing(0.75, value="random"),
         pp.tensor(),
     ]
     text = explain(pp.Pipeline(ops).for_training())
@@ -443,6 +516,7 @@ def test_explain_says_what_is_done():
         "blur by 5 x 3 pixels, sigma 1.1 and 0.8",
         "to 0.5 of the images: blend with the smoothed image, factor 2 (pillow's rounding)",
         "fill 1 to 3 rectangles of 0.02 to 0.33 of the area with 0 in 0.25 of the images",
+        "fill a rectangle of 0.02 to 0.33 of the area with noise in 0.75 of the images",
     ):
         assert line in text
 
@@ -491,6 +565,14 @@ def test_a_wrong_field_is_named(make, message):
         (
             [pp.contrast(2.0), pp.random_iou_crop()],
             "must come before what changes the levels: it chooses its window by",
+        ),
+        (
+            [pp.random_erasing(value="random")],
+            '"value": "random" is noise of the tensor, and must come after normalize',
+        ),
+        (
+            [pp.normalize(), pp.random_erasing(value="noise")],
+            'value: "noise" is not a choice',
         ),
         (
             [pp.random_erasing(value=0.5)],

@@ -163,7 +163,7 @@ def _augmented(fields: Fields, size: tuple[int, int], filter_: Filter) -> list[O
 
 def _jittered(fields: Fields) -> list[Op]:
     """Brightness, contrast, saturation, and perhaps hue."""
-    fields.expect("color_jitter_prob", 1, 1.0, why="is not understood: color_jitter changes every image")
+    p = fields.number("color_jitter_prob", 1.0)
     if not fields.has("color_jitter"):
         return []
     strengths = finite(fields.take("color_jitter"))
@@ -172,16 +172,16 @@ def _jittered(fields: Fields) -> list[Op]:
     strengths = strengths * 3 if len(strengths) == 1 else strengths
     names = ("brightness", "contrast", "saturation", "hue")
     jitter: dict[str, Any] = dict(zip(names, strengths, strict=False))
-    return [ColorJitter(**jitter)] if any(strengths) else []
+    return [ColorJitter(**jitter, p=p)] if any(strengths) and p > 0 else []
 
 
 def _erased(fields: Fields) -> list[Op]:
     """``RandomErasing`` after the normalization."""
-    fields.expect("re_mode", "const", why="is not understood: it draws every value; const is")
+    value: float | Literal["random"] = fields.choice("re_mode", {"const": 0.0, "pixel": "random"}, "const")
     fields.expect("re_num_splits", 0, 1, why="is not understood: each image is drawn for by itself")
     p = fields.number("re_prob", 0.0)
     count = 1, max(1, fields.whole("re_count") if fields.has("re_count") else 1)
-    return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), count=count)] * (p > 0)
+    return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value=value, count=count)] * (p > 0)
 
 
 def _pretrained_cfg(name: str) -> Mapping[str, Any]:

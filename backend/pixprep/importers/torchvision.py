@@ -424,12 +424,13 @@ def _random_erasing(walk: _Walk, fields: Fields) -> None:
     fields.ignore("inplace")
     if walk.data == "a PIL image":
         raise PipelineError("takes no PIL image: put it behind ToTensor")
-    value = finite(fields.take("value"))
-    if len(value) not in (1, 3):
-        fields.refuse("value", "must be a number, or one for each of 3 channels")
+    given = fields.take("value", "random")  # v2 keeps None of it
+    value = finite(given)
+    if given != "random" and len(value) not in (1, 3):
+        fields.refuse("value", 'must be a number, one for each of 3 channels, or "random"')
     walk.normalize(0.0, 1.0)
     scale, ratio = fields.span("scale"), fields.span("ratio")
-    walk.ops.append(RandomErasing(fields.number("p"), scale, ratio, reals(value)))
+    walk.ops.append(RandomErasing(fields.number("p"), scale, ratio, reals(value) if value else "random"))
 
 
 def _rand_augment(walk: _Walk, fields: Fields) -> None:

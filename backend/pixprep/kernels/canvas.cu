@@ -63,6 +63,7 @@ struct Canvas {
     VALUE *tensor;                   // of levels.cu
     const struct LevelStep *steps;
     const struct Erasure *erasures;  // what is done to the tensor
+    const VALUE *noise;              // the 65,536 values of its noise
     int step_count;
     int erasure_count;
     int height;                      // of the canvas

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from struct import Struct
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.erasing import quantiles
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
 from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
 from pixprep.plan import Placement, TensorPlan
@@ -60,6 +61,8 @@ class Canvases:
         first: dict[int, int] = {}  # of one placement all have the same steps
         which = [first.setdefault(id(placement), index) for index, placement in enumerate(placements)]
         data = _Data()
+        is_noisy = any(erase.noise for placement in placements for erase in placement.erasures)
+        noise = data.put(_bits(quantiles(), plan).tobytes()) if is_noisy else 0
         steps: list[bytes] = []
         made: dict[int, tuple[int, ...]] = {}
         for index in first.values():
@@ -78,6 +81,7 @@ class Canvases:
         self.scratch = table[:, :2]
         for name, column in zip(("steps", "erasures", "step_count", "erasure_count"), table.T[2:], strict=True):
             self._canvases[name] = column
+        self._canvases["noise"] = noise
         self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
 
     def write(self, memory: U8, address: int, *, scratch: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
@@ -97,6 +101,7 @@ class Canvases:
         canvases["tensor"] = tensors
         canvases["steps"] = canvases["steps"] * np.uint64(LEVEL_STEP.itemsize) + np.uint64(steps_at)
         canvases["erasures"] += data_at
+        canvases["noise"] += data_at
         steps["data"] += data_at
         np.concatenate((canvases.view(np.uint8), steps.view(np.uint8), self._data), out=memory)
 
@@ -135,11 +140,17 @@ def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
     height, width = placement.size
     made = np.zeros(len(placement.erasures), ERASURE)
     for struct, step in zip(made, placement.erasures, strict=True):
-        values = np.array(step.values).astype(plan.spec.dtype)
-        struct["values"][: len(values)] = values.view(f"u{values.itemsize}")
+        values = step.noise or _bits(np.array(step.values), plan)
+        struct["values"][: len(values)], struct["is_noise"] = values, step.noise is not None
         struct["top"], struct["left"] = step.top, step.left
         struct["height"], struct["width"] = min(step.height, height - step.top), min(step.width, width - step.left)
     return made.tobytes()
+
+
+def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
+    """Of values of the tensor, as its dtype has them."""
+    cast = values.astype(plan.spec.dtype)
+    return cast.view(f"u{cast.itemsize}")
 
 
 def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:

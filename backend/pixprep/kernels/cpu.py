@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from pixprep.erasing import noise
 from pixprep.kernels import levels, warp
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
@@ -70,7 +71,8 @@ class CpuKernel:
                 self._write(self._resample(pixels, placement), placement, planes)
             for erase in placement.erasures:
                 rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
-                planes[:, rows, columns] = np.array(erase.values).reshape(-1, 1, 1)
+                erased = planes[:, rows, columns]
+                erased[:] = noise(erase.noise, erased.shape) if erase.noise else np.reshape(erase.values, (-1, 1, 1))
 
     def _write_at_once(self, pixels: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> bool:
         """The usual image in one call of machine code; False where a step is missing, or there is one more."""

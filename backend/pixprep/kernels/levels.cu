@@ -32,14 +32,14 @@ struct LevelStep {
     int unused;
 };
 
-// A rectangle of the tensor, and for each of its channels the bits of a value.
+// A rectangle of the tensor, and for each of its channels the bits of a value; of noise, the words that make it.
 struct Erasure {
     int top;
     int left;
     int height;
     int width;
     unsigned values[3];
-    int unused;
+    int is_noise;
 };
 
 // What steps need of the whole image, and what follows from it.
@@ -461,6 +461,28 @@ __device__ static inline void do_steps(const struct Canvas &canvas, const struct
     } while (true);
 }
 
+// What erasing.noise says: Philox4x32-10 of (i, values[2], 0, 0) is where eight values are looked up.
+__device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
+    int area = erasure.height * erasure.width, count = CHANNELS * area;
+    for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {
+        unsigned word[4] = {(unsigned)i, erasure.values[2], 0, 0}, key[2] = {erasure.values[0], erasure.values[1]};
+#pragma unroll 1
+        for (int round = 0; round < 10; ++round, key[0] += 0x9E3779B9u, key[1] += 0xBB67AE85u) {
+            unsigned long long a = 0xD2511F53ull * word[0], b = 0xCD9E8D57ull * word[2];
+            word[0] = (unsigned)(b >> 32) ^ word[1] ^ key[0];
+            word[1] = (unsigned)b;
+            word[2] = (unsigned)(a >> 32) ^ word[3] ^ key[1];
+            word[3] = (unsigned)a;
+        }
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+            if (i * 8 + k >= count) break;
+            int c = (i * 8 + k) / area, at = i * 8 + k - c * area, y = at / erasure.width, x = at - y * erasure.width;
+            tensor[place(plan, c, erasure.left + x, erasure.top + y)] = noise[word[k / 2] >> 16 * (k % 2) & 0xFFFF];
+        }
+    }
+}
+
 // Grid: (images). Block: (LEVEL_THREADS).
 extern "C" __global__ void __launch_bounds__(LEVEL_THREADS, 1)
 change_levels(const struct Canvas *canvases, const struct Plan plan) {
@@ -469,6 +491,10 @@ change_levels(const struct Canvas *canvases, const struct Plan plan) {
     for (int i = 0; i < canvas.erasure_count; ++i) {
         const struct Erasure &erasure = canvas.erasures[i];
         __syncthreads();
+        if (erasure.is_noise) {
+            fill_with_noise(plan, canvas.tensor, erasure, canvas.noise);
+            continue;
+        }
         for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
             int y = at / erasure.width, x = at - y * erasure.width;
             for (int c = 0; c < CHANNELS; ++c)

@@ -54,6 +54,7 @@ CANVAS = np.dtype(
         ("tensor", _POINTER),
         ("steps", _POINTER),
         ("erasures", _POINTER),
+        ("noise", _POINTER),
         *((name, np.int32) for name in ("step_count", "erasure_count", "height", "width")),
     ]
 )
@@ -73,7 +74,7 @@ ERASURE = np.dtype(
     [
         *((name, np.int32) for name in ("top", "left", "height", "width")),
         ("values", np.uint32, 3),
-        ("unused", np.int32),
+        ("is_noise", np.int32),
     ]
 )
 SURFACE = np.dtype(

@@ -262,6 +262,7 @@ class ColorJitter(_Levels, frozen=True, tag="color_jitter"):
         brightness, contrast, saturation: how much, or from and to; None: not at all.
         hue: how much of a whole turn, at most 0.5, or from and to; None: not at all.
         like: whose rounding.
+        p: how often; torchvision's has it by ``RandomApply``.
     """
 
     home: ClassVar[Side | None] = "training"
@@ -271,9 +272,11 @@ class ColorJitter(_Levels, frozen=True, tag="color_jitter"):
     saturation: Strength = None
     hue: Strength = None
     like: ColorLike = "pillow"
+    p: float = 1.0
 
     def check(self) -> None:
         """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
         for name, span in self.spans.items():
             lowest, highest = (-0.5, 0.5) if name == "hue" else (0.0, MAX_FACTOR)
             if span is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Op, Reals, as_tuple, check_range, need_channels, shown
@@ -12,20 +12,22 @@ MAX_RECTANGLES = 64
 
 
 class RandomErasing(Op, frozen=True, tag="random_erasing"):
-    """Fill a random rectangle of some of the images with one value.
+    """Fill a random rectangle of some of the images with one value, or with noise.
 
     torchvision v2's ``RandomErasing``: of ten tries the first that fits, each of the area ``H * W * U(scale)`` and of
     the ratio ``exp(U(log(ratio)))``, with both sides rounded and every place as likely; else none. After ``normalize``
     it is done to the tensor, in its values, and must be the last; before, to the levels.
 
-    timm's ``RandomErasing`` of mode ``const`` is ``p`` its probability, ``scale`` its areas, ``ratio`` its aspects and
-    ``count`` its counts. Noise (torchvision's ``"random"``, timm's ``rand`` and ``pixel``) is not there.
+    timm's ``RandomErasing`` is ``p`` its probability, ``scale`` its areas, ``ratio`` its aspects and ``count`` its
+    counts; its mode ``const`` is the value 0, ``pixel`` is ``"random"``, and ``rand``, a colour for each rectangle, is
+    not there.
 
     Args:
         p: how often, 0 to 1.
         scale: of the filled area to the image's, from and to.
         ratio: of the height to the width, from and to.
-        value: of the tensor after ``normalize``, a level of 0 to 255 before: one number, or one a channel.
+        value: of the tensor after ``normalize``, a level of 0 to 255 before: one number, or one a channel; or
+            ``random``, after ``normalize``: every value is drawn, of a normal distribution of mean 0 and deviation 1.
         count: rectangles, or from and to; they share the area.
     """
 
@@ -34,7 +36,7 @@ class RandomErasing(Op, frozen=True, tag="random_erasing"):
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)
     ratio: tuple[float, float] = (0.3, 3.3)
-    value: Reals = 0.0
+    value: Reals | Literal["random"] = 0.0
     count: int | tuple[int, int] = 1
 
     def check(self) -> None:
@@ -56,6 +58,10 @@ class RandomErasing(Op, frozen=True, tag="random_erasing"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses a value that the tensor would not have."""
+        if isinstance(self.value, str):
+            if image.values != "normalized":
+                raise PipelineError('"value": "random" is noise of the tensor, and must come after normalize')
+            return image
         need_channels("value", self.value, image)
         for value in as_tuple(self.value):
             if image.values == "levels" and (value != int(value) or not 0 <= value <= 255):

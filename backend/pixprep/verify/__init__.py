@@ -10,7 +10,8 @@ last rows compare end to end::
 from __future__ import annotations
 
 from pixprep.verify.comparison import verify
+from pixprep.verify.drawn import verify_training
 from pixprep.verify.originals import Originals
 from pixprep.verify.report import Certificate, Omission, Row
 
-__all__ = ["Certificate", "Omission", "Originals", "Row", "verify"]
+__all__ = ["Certificate", "Omission", "Originals", "Row", "verify", "verify_training"]

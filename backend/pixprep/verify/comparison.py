@@ -52,23 +52,9 @@ def verify(
         PixprepError: a file cannot be read, or no image was compared.
     """
     pipeline = pipeline.for_serving().for_photos()
+    refuse_what_no_library_has(pipeline)
     decode = pipeline.ops[0]
     assert isinstance(decode, ops.Decode)
-    if any(isinstance(op, ops.Extern) for op in pipeline.ops):
-        raise PipelineError(
-            "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
-        )
-    if decode.reduced:
-        raise PipelineError(
-            'decode: "reduced": true equals no library, and nothing can be verified of it: '
-            'verify the pipeline without "reduced"; docs/decisions.md says what it costs'
-        )
-    if pipeline.inputs:
-        name = next(iter(pipeline.inputs))
-        raise PipelineError(
-            f'"{name}" comes with each image, and no library has it: verify the same pipeline with a fixed window, '
-            "flip or colour in its place, whose pixels are the same"
-        )
     subjects = [*(generated() if generate else ()), *images]
     originals = originals or Originals(absent if frozen else find)
     comparison = _Comparison(originals, may_freeze=frozen is not False)
@@ -82,7 +68,7 @@ def verify(
             tensors.append(_Tensor(comparison, output, None if row.frozen else decoder, origin))
     for index, subject in enumerate(subjects):
         on_progress(index, len(subjects))
-        name, encoded = (printable(subject.name), _read(subject)) if isinstance(subject, Path) else subject
+        name, encoded = (printable(subject.name), read(subject)) if isinstance(subject, Path) else subject
         try:
             original = pixels = decoded(decode, encoded)
         except ImageError as error:
@@ -106,7 +92,28 @@ def verify(
     return comparison.certificate
 
 
-def _read(path: Path) -> bytes:
+def refuse_what_no_library_has(pipeline: Pipeline) -> None:
+    """Raise PipelineError where nothing could be compared."""
+    if any(isinstance(op, ops.Extern) for op in pipeline.ops):
+        raise PipelineError(
+            "extern: an operator of your own is compared with nothing: verify the pipeline without it, and test it"
+        )
+    decode = pipeline.ops[0]
+    if isinstance(decode, ops.Decode) and decode.reduced:
+        raise PipelineError(
+            'decode: "reduced": true equals no library, and nothing can be verified of it: '
+            'verify the pipeline without "reduced"; docs/decisions.md says what it costs'
+        )
+    if pipeline.inputs:
+        name = next(iter(pipeline.inputs))
+        raise PipelineError(
+            f'"{name}" comes with each image, and no library has it: verify the same pipeline with a fixed window, '
+            "flip or colour in its place, whose pixels are the same"
+        )
+
+
+def read(path: Path) -> bytes:
+    """What is in a file; raises PixprepError."""
     try:
         return path.read_bytes()
     except OSError as error:

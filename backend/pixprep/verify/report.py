@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-StageName = Literal["decode", "resize", "levels", "tensor", "end to end", "origin"]
+StageName = Literal["decode", "draw", "resize", "levels", "tensor", "end to end", "origin"]
 
 SMALLEST = 2.0**-20
 """Ulps are counted of this value at least: nearer to 0 a subtraction has cancelled what both sides agree on."""
@@ -48,10 +48,11 @@ class Row:
 
     Attributes:
         output: of the pipeline; empty for ``decode``, which all outputs share.
-        stage: ``decode``: levels; ``resize``: levels after every op of the geometry, both sides from the pixels that
-            pixprep decoded; ``levels``: after the ops on colours too, both sides from what pixprep made before the
-            first of them; ``tensor``: its values, both sides from pixprep's levels; ``end to end``: the tensor, from
-            the encoded image, op by op; ``origin``: the same by the library's own transform.
+        stage: ``decode``: levels; ``draw``: of training, the tensor beside that of ops fixed to what was drawn;
+            ``resize``: levels after every op of the geometry, both sides from the pixels that pixprep decoded;
+            ``levels``: after the ops on colours too, both sides from what pixprep made before the first of them;
+            ``tensor``: its values, both sides from pixprep's levels; ``end to end``: the tensor, from the encoded
+            image, op by op; ``origin``: the same by the library's own transform.
         original: the libraries and their versions.
         tolerance: what the pipeline claims.
         frozen: the original is frozen vectors, of their own sizes only.
@@ -98,6 +99,17 @@ class Row:
         self.beyond += int(np.count_nonzero(difference > allowed))
         if difference.max() > self.max:
             self.max, self.worst, self.pair = float(difference.max()), image, (actual, expected)
+
+    def join(self, other: Row) -> None:
+        """Add what another row of the same stage has compared."""
+        values = max(1, self.values + other.values)
+        self.mean = (self.mean * self.values + other.mean * other.values) / values
+        self.differing = (self.differing * self.values + other.differing * other.values) / values
+        self.images, self.values = self.images + other.images, self.values + other.values
+        self.beyond += other.beyond
+        self.original = ", ".join(dict.fromkeys(f"{self.original}, {other.original}".split(", ")))
+        if other.max > self.max:
+            self.max, self.worst, self.pair = other.max, other.worst, other.pair
 
 
 @dataclass(frozen=True)
