@@ -30,7 +30,7 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
     yield fill(
         "`make benchmark-video` measures, and `benchmarks/video_report.py` writes this part. A clip becomes 16 frames "
         "of 224 x 224 in float32, resized and normalized; clips are 10 s long and have a key frame every 250 frames, "
-        f"or what is said. This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python "
+        f"or as it says. This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python "
         f"{result['python']}. Each contender had as many cores as threads, and was stopped while others had their "
         "turn. Each peer has its best settings of those that were tried, in each row. Numbers are medians of "
         f"{result['rounds']} rounds; in brackets, how many times as fast pixprep is.",
