@@ -15,6 +15,7 @@ import pixprep as pp
 from clips import CODECS, clip, pixels
 from pixprep import kernels
 from pixprep.decoders import video
+from pixprep.decoders.sequences import SEQUENCES
 
 av = pytest.importorskip("av")
 nvidia = pytest.importorskip("nvidia", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
@@ -95,6 +96,25 @@ def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_ar
         assert played.packets - before < 12
 
 
+def test_pictures_that_are_shown_before_the_first_are_not_decoded(played):
+    """Those that come after a CRA picture of H.265 may need what lies before it, which NVDEC has not."""
+    encoded, wanted = made("h265.mp4"), 30
+    with av.open(io.BytesIO(encoded)) as file:
+        packets = [(packet.pts, packet.is_keyframe) for packet in file.demux(video=0) if packet.size]
+    shown = sorted(packets)[wanted][0]
+    begin = max(at for at, (stamp, is_key) in enumerate(packets) if is_key and stamp <= shown)
+    needed = packets[begin : packets.index((shown, False)) + 1]
+    later = [stamp for stamp, _ in needed if stamp >= packets[begin][0]]
+    assert begin > 0
+    assert len(later) < len(needed)
+    pipeline = pp.Pipeline([pp.decode_video(frames=1, sample={"step": 1}, start="middle"), *AFTER])
+    with pp.Engine(pipeline, device="gpu") as engine:
+        before = played.packets
+        half = clip("h265.mp4", 2 * wanted + 1)
+        assert engine.run_batch([half]).errors == [None]
+        assert played.packets - before == len(later) + 1  # and the end
+
+
 @pytest.mark.parametrize("turn", ["clockwise", "anticlockwise", "upside down"])
 def test_a_turned_clip_is_turned_by_the_kernel(played, turn):
     a, b = {"clockwise": (0, 1), "anticlockwise": (0, -1), "upside down": (-1, 0)}[turn]
@@ -135,6 +155,20 @@ def interlaced():
     return encoded_with("libx264", "mp4", {"x264-params": "interlaced=1"})
 
 
+def fields():
+    """H.265 whose pictures say that they are fields, and whose header does not."""
+    whole = encoded_with("libx265", "mp4", {"x265-params": "log-level=none:interlace=tff"})
+    with av.open(io.BytesIO(whole)) as file:
+        extra = file.streams.video[0].codec_context.extradata
+    says = SEQUENCES["hevc"]
+    at = extra.index(b"\x42\x01")
+    header = extra[at : at + int.from_bytes(extra[at - 2 : at], "big")]
+    changed = [header[:i] + bytes([header[i] ^ 0x40]) + header[i + 1 :] for i in range(8, 11)]
+    (plain,) = (each for each in changed if says.is_plain(each))
+    assert not says.is_plain(header)
+    return whole.replace(header, plain)
+
+
 def encoded_with(encoder, container, options):
     CODECS["made here"] = encoder, container, options
     try:
@@ -143,9 +177,14 @@ def encoded_with(encoder, container, options):
         del CODECS["made here"]
 
 
+@cache
+def of_bt709():
+    return clip("h264.mp4", 60, colorspace=1)
+
+
 def two_matrices():
     """A clip whose second half names another matrix, by parameters inside it."""
-    one, other = (clip("h264.mp4", 60, colorspace=matrix) for matrix in (1, 5))
+    one, other = of_bt709(), clip("h264.mp4", 60, colorspace=5)
     with av.open(io.BytesIO(other)) as file:
         extra = file.streams.video[0].codec_context.extradata
     at = 6  # of an avcC: one sequence parameter set, and after a count one picture parameter set
@@ -175,6 +214,7 @@ REFUSED = {
     "ten bits": (lambda: clip("h265.mp4", 8, pixel_format="yuv420p10le"), PIPELINE),
     "more chroma": (lambda: clip("h264.mp4", 8, pixel_format="yuv444p"), PIPELINE),
     "interlaced": (interlaced, PIPELINE),
+    "fields": (fields, PIPELINE),
     "a film's grain": (grain, PIPELINE),
     "two matrices": (two_matrices, PIPELINE),
 }
@@ -189,7 +229,7 @@ def test_what_nvdec_might_show_otherwise_goes_to_the_cpu_and_is_counted(played, 
 
 def test_a_clip_of_two_matrices_would_be_seen():
     found = video.decode(two_matrices(), lambda _: [3, 50], pp.Limits())
-    plain = video.decode(clip("h264.mp4", 60, colorspace=1), lambda _: [3, 50], pp.Limits())
+    plain = video.decode(of_bt709(), lambda _: [3, 50], pp.Limits())
     apart = [np.abs(a.astype(int) - b).max() for a, b in zip(found.frames, plain.frames, strict=True)]
     assert apart[0] == 0
     assert apart[1] > 5

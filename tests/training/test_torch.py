@@ -9,6 +9,7 @@ import pytest
 
 import pixprep as pp
 from loading import samples
+from pixprep.decoders.pixels import host_array
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: make training")
 from torch.utils.data import DataLoader  # noqa: E402
@@ -47,6 +48,27 @@ def test_without_names_all_comes_and_texts_stay_what_they_are(loader):
     assert set(batch) == {"tensor", "label", "name", "index", "attempt", "is_padding"}
     assert isinstance(batch["name"], list)
     assert batch["is_padding"].dtype == torch.bool
+
+
+def test_tensors_are_pixels_where_they_lie():
+    """Of PyTorch, of any strides, in an engine, in apply and in a Loader: the tensors of the same NumPy arrays."""
+    torch.manual_seed(0)
+    frame = torch.randint(0, 256, (60, 80, 3), dtype=torch.uint8)
+    planes = frame.permute(2, 0, 1).contiguous()
+    assert host_array(frame).ctypes.data == frame.data_ptr()
+    frames = [frame, planes.permute(1, 2, 0), frame[5:50:2, 3:70], frame.flip(0)]
+    ops = [pp.pixels(), pp.resize(height=24, width=30), pp.normalize(), pp.tensor()]
+    with pp.Engine(pp.Pipeline(ops)) as engine:
+        expected = engine.run([each.numpy() for each in frames])
+        assert all(map(np.array_equal, engine.run(frames), expected))
+        assert np.array_equal(engine.run(torch.stack([frame, frame]))[1], expected[0])
+        assert engine.run([planes])[0].detail.endswith("or permute of PyTorch")
+        with pytest.raises(TypeError, match=r"^image 1 of 1: Tensor of float32: pixels are uint8"):
+            engine.run([frame / 255])
+    assert np.array_equal(pp.apply(ops[1:], frame), expected[0])
+    trained = pp.Pipeline([*ops[:-1], pp.tensor(only="training")])
+    with pp.Loader([{"image": each} for each in frames], trained, batch_size=4, threads=1) as batches:
+        assert np.array_equal(next(iter(batches))["tensor"], np.stack(expected))
 
 
 def test_boxes_are_one_tensor_an_image(detection):

@@ -264,6 +264,17 @@ def test_an_output_without_a_mean_is_refused(tmp_path, output, message):
     assert str(caught.value) == f'my.onnx: output "scores" {message}'
 
 
+@pytest.mark.parametrize("opsets", [[helper.make_opsetid("", 4)], [helper.make_opsetid("com.acme", 1)], []])
+def test_an_opset_that_is_too_old_is_refused(tmp_path, opsets):
+    path = save(tmp_path / "my.onnx", ["n", 3, SIDE, SIDE])
+    model = onnx.load(path)
+    del model.opset_import[:]
+    model.opset_import.extend(opsets)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(PipelineError, match=r"^my\.onnx: is of opset [04], too old for --average-frames: "):
+        build(tmp_path / "models", pipeline=pipeline(), onnx=path, average_frames=True)
+
+
 def test_a_plan_is_not_wrapped(tmp_path):
     (tmp_path / "model.plan").write_bytes(b"plan")
     path = save(tmp_path / "my.onnx", ["n", 3, SIDE, SIDE])

@@ -1,8 +1,7 @@
 """Frames as a GPU's video decoder has them, NV12, to RGB: the coefficients of surface.cu, and its formula in NumPy.
 
-The formula is libswscale's on x86-64. Its tables differ from version to version, and on other processors it has other
-formulas. So a matrix is not believed by its number: ``coefficients`` takes those that give libswscale's pixels of a
-frame of noise.
+The formula is libswscale's on x86-64; on another processor it may have another, as another PyAV may have other colours.
+So a matrix is not believed by its number: ``coefficients`` takes those that give the host's pixels of a frame of noise.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ U8 = npt.NDArray[np.uint8]
 _TABLES = (
     (104597, 132201, 25675, 53279),  # BT.601, and where none is named
     (117489, 138438, 13975, 34925),  # BT.709
-    (117504, 138453, 13954, 34903),  # BT.709 until FFmpeg 7
     (110013, 140363, 12277, 42626),  # BT.2020
     (104448, 132798, 24759, 53109),  # FCC
     (117579, 136230, 16907, 35559),  # SMPTE 240M

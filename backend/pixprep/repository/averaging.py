@@ -15,6 +15,8 @@ from pixprep.errors import PipelineError
 from pixprep.repository.ports import Classifier
 
 _FLOATS = ("TYPE_FP32", "TYPE_FP16", "TYPE_FP64")
+_SHAPES_ARE_INPUTS = 5
+"""The opset from which on ``Reshape`` takes its shape as an input."""
 _AXES_ARE_INPUTS = 18
 """The opset from which on ``ReduceMean`` takes its axes as an input."""
 
@@ -30,7 +32,7 @@ def averaged(path: Path, classifier: Classifier, clips: Mapping[str, tuple[int, 
         clips: of each input the dims of a clip, the frames first: (16, 3, 224, 224).
 
     Raises:
-        PipelineError: an output has no mean, or no fixed dims.
+        PipelineError: an output has no mean, or no fixed dims, or the file's opset is too old.
     """
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
 
@@ -42,6 +44,9 @@ def averaged(path: Path, classifier: Classifier, clips: Mapping[str, tuple[int, 
             what = f"has dims of free length, {list(tensor.shape or ())}"
             raise PipelineError(f'{path.name}: output "{tensor.name}" {what}: export the model with fixed ones')
     model = onnx.load(path, load_external_data=False)
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if opset < _SHAPES_ARE_INPUTS:
+        raise PipelineError(f"{path.name}: is of opset {opset}, too old for --average-frames: export the model anew")
     graph, helper = model.graph, onnx.helper
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
     taken |= {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
@@ -71,14 +76,13 @@ def averaged(path: Path, classifier: Classifier, clips: Mapping[str, tuple[int, 
         first.append(helper.make_node("Reshape", [name, shape], [frame_of[name]]))
         declare(graph.input, places[name], name, dims)
     frames = next(iter(clips.values()))[0]
-    is_input = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")) >= _AXES_ARE_INPUTS
     for index, tensor in enumerate(classifier.outputs):
         assert tensor.shape
         name, apart = tensor.name, fresh(f"{tensor.name}_by_clip")
         shape = constant(f"{name}_shape", [-1, frames, *tensor.shape[1:]])
         last.append(helper.make_node("Reshape", [frame_of[name], shape], [apart]))
-        axes = [constant(f"{name}_axes", [1])] if is_input else []
-        written: dict[str, Any] = {} if is_input else {"axes": [1]}
+        axes = [constant(f"{name}_axes", [1])] if opset >= _AXES_ARE_INPUTS else []
+        written: dict[str, Any] = {} if axes else {"axes": [1]}
         last.append(helper.make_node("ReduceMean", [apart, *axes], [name], keepdims=0, **written))
         declare(graph.output, index, name, tensor.shape[1:])
     nodes = [*first, *graph.node, *last]

@@ -19,7 +19,7 @@ import struct
 import subprocess
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -360,21 +360,23 @@ def _first_model(triton: Triton, model: str, input_name: str) -> str:
 
 
 def to_table(rows: Sequence[Measurement]) -> str:
-    """Rows for people: aligned columns under their names; those of clips have their frames, too."""
-    are_clips = any(row.frames_per_s is not None for row in rows)
-    shown = [field for field in fields(Measurement) if are_clips or field.name != "frames_per_s"]
-    columns = [
-        [
-            (field.name.replace("images", "clips") if are_clips else field.name).replace("_", " "),
-            *(_cell(getattr(row, field.name)) for row in rows),
-        ]
-        for field in shown
-    ]
-    for column, field in zip(columns, shown, strict=True):
+    """Rows for people: aligned columns under their names."""
+    found = _reported(rows)
+    are_clips = any("frames_per_s" in row for row in found)
+    columns = []
+    for name in found[0]:
+        shown = (name.replace("images", "clips") if are_clips else name).replace("_", " ")
+        column = [shown, *(_cell(row[name]) for row in found)]
         width = max(map(len, column))
-        is_text = field.name in ("protocol", "model", "load")
-        column[:] = [cell.ljust(width) if is_text else cell.rjust(width) for cell in column]
+        is_text = name in ("protocol", "model", "load")
+        columns.append([cell.ljust(width) if is_text else cell.rjust(width) for cell in column])
     return "".join("  ".join(line).rstrip() + "\n" for line in zip(*columns, strict=True))
+
+
+def _reported(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The fields of each measurement; of images none for frames."""
+    are_clips = any(row.frames_per_s is not None for row in rows)
+    return [{name: value for name, value in asdict(row).items() if are_clips or name != "frames_per_s"} for row in rows]
 
 
 def _cell(value: object) -> str:
@@ -383,13 +385,13 @@ def _cell(value: object) -> str:
 
 def to_csv(rows: Sequence[Measurement]) -> str:
     """Rows for programs: CSV with a header; an unknown number is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Measurement)], lineterminator="\n")
+    text, found = io.StringIO(), _reported(rows)
+    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows(found)
     return text.getvalue()
 
 
 def to_json(rows: Sequence[Measurement]) -> str:
     """Rows for programs: a JSON list of objects."""
-    return json.dumps([asdict(row) for row in rows], indent=2) + "\n"
+    return json.dumps(_reported(rows), indent=2) + "\n"
