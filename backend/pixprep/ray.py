@@ -120,7 +120,8 @@ def preprocess(
         image: the column of encoded bytes, or of paths that every node can read. It does not come back.
         outputs: of the pipeline; default: all.
         device: ``cpu``, or ``gpu``: each worker then has one.
-        workers: actors, or the fewest and the most; default: one for each core, or GPU, of the cluster.
+        workers: actors, or the fewest and the most; default: one at first, and up to one for each core, or GPU, of the
+            cluster. An actor keeps its core: so many from the beginning as there are cores leave none to read files.
         threads: of each actor on the CPU.
         batch_size: rows that an engine gets at once.
 
@@ -134,7 +135,7 @@ def preprocess(
     resources: dict[str, Any] = {"num_gpus": 1} if device.startswith("gpu") else {"num_cpus": threads}
     found = ray.cluster_resources()
     per_worker = found.get("GPU", 1) if device.startswith("gpu") else found.get("CPU", 1) // threads
-    count = workers if workers is not None else max(1, int(per_worker))
+    count = workers if workers is not None else (1, max(1, int(per_worker)))
     low, high = count if isinstance(count, tuple) else (count, count)
     return dataset.map_batches(
         _Rows,

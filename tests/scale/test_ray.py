@@ -119,6 +119,21 @@ def test_ray_data_reads_paths_too(photos, expected):
         check_row(row["index"], row["tensor"], row["error"], expected)
 
 
+def test_files_are_read_beside_as_many_workers_as_ray_takes_by_itself(photos):
+    """The lines of docs/scale.md. Workers on all cores from the beginning left none to read: it never began."""
+    code = (
+        "import sys, ray, pixprep.ray\n"
+        "ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\n"
+        "files = ray.data.read_binary_files(sys.argv[1], include_paths=True, file_extensions=['jpg'])\n"
+        "tensors = pixprep.ray.preprocess(files, pixprep.load(sys.argv[2]))\n"
+        "print(sum(row['error'] is None for row in tensors.take_all()))\n"
+    )
+    command = [sys.executable, "-c", code, photos, photos / "pipeline.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "293"
+
+
 @pytest.mark.usefixtures("cluster")
 def test_a_row_that_names_no_image_fails_alone(photos, expected, tmp_path):
     """None, a number, a name with a NUL, a pipe that nobody writes to: none of them ends the job, or waits."""
