@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         "what FFmpeg paints over counts as decoded",
         "decoders/video.py",
-        '{"err_detect": "explode"}',
-        "{}",
+        '"err_detect": "explode", ',
+        "",
         "unit/test_video_decoder.py::test_damage_is_an_error_and_never_a_frame_of_noise",
     ),
     Mutant(
@@ -82,6 +82,27 @@ MUTANTS = (
         "(stamp - stamps[0]) * self._stream.time_base for stamp in stamps",
         "Fraction(index, 30) for index, stamp in enumerate(stamps)",
         "unit/test_video_decoder.py::test_times_are_those_of_a_variable_rate",
+    ),
+    Mutant(
+        "NVDEC begins at any key frame",
+        "decoders/nvdec.py",
+        "next(filter(may_begin, before), None)",
+        "next(before, None)",
+        "device/test_gpu_clips.py::test_every_frame_of_a_clip_is_the_one_that_is_wanted",
+    ),
+    Mutant(
+        "NVDEC has clips of two matrices",
+        "decoders/nvdec.py",
+        "if len(headers) != 1 or not",
+        "if not",
+        "device/test_gpu_clips.py::test_what_nvdec_might_show_otherwise_goes_to_the_cpu_and_is_counted",
+    ),
+    Mutant(
+        "a surface has the colours of BT.601",
+        "decoders/nvdec.py",
+        "coefficients(first.format.name, first.colorspace, first.color_range)",
+        "coefficients(first.format.name, 5, first.color_range)",
+        "device/test_gpu_clips.py::test_colours_are_by_the_matrix_and_the_range_of_the_stream",
     ),
     Mutant(
         "an angle of the request is forgotten",

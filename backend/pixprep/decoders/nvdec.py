@@ -43,12 +43,11 @@ _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
 transform to the decoder, within bounds, so that two of them differ."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _SAMPLED = (0, 1, 4, 5, 9, 11)
-"""Of the samples' twelve frames; the sixth and the seventh are in two groups of pictures."""
+"""Of the samples' twelve frames, in both groups of pictures."""
 _FAULTS: tuple[type[Exception], ...] = (
     *(nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported),
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
 )
-
 _SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of which ``decode`` makes ImageErrors of
 
 
