@@ -17,11 +17,13 @@ import numpy as np
 import fake_cupy
 import fake_nvdec
 import pixprep as pp
+from clips import CODECS as CLIPS
 from clips import clip
 
 COMPILER = shutil.which("gcc") or shutil.which("clang")
 LIBRARIES = ("libcuda.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1")
 CODECS = {codec.value: codec.name for codec in fake_nvdec.cudaVideoCodec}
+NAMES = [name for name in CLIPS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
 STREAM = 0x77
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 
@@ -98,8 +100,7 @@ def main(folder):
     driver = Driver()
     import PyNvVideoCodec as nvc  # noqa: N813, PLC0415  (which loads the driver)
 
-    names = ("h264.mp4", "h264-open.mkv", "h265.mp4", "vp9.webm", "av1.mp4")
-    encoded = [clip(name) for name in names]
+    encoded = [clip(name) for name in NAMES]
     said = {"version": nvc.__version__, "file": nvc.__file__}
     for frames in (5, 70):
         said[str(frames)] = outcome(encoded, pp.Pipeline([pp.decode_video(frames=frames), *AFTER]))

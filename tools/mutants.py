@@ -98,6 +98,27 @@ MUTANTS = (
         "unit/test_video_decoder.py::test_times_are_those_of_a_variable_rate",
     ),
     Mutant(
+        "NVDEC begins at any key frame",
+        "decoders/nvdec.py",
+        "next(filter(may_begin, before), None)",
+        "next(before, None)",
+        "device/test_gpu_clips.py::test_every_frame_of_a_clip_is_the_one_that_is_wanted",
+    ),
+    Mutant(
+        "NVDEC has clips of two matrices",
+        "decoders/nvdec.py",
+        "if len(headers) != 1 or not",
+        "if not",
+        "device/test_gpu_clips.py::test_what_nvdec_might_show_otherwise_goes_to_the_cpu_and_is_counted",
+    ),
+    Mutant(
+        "a surface has the colours of BT.601",
+        "decoders/nvdec.py",
+        "coefficients(first.format.name, first.colorspace, first.color_range)",
+        "coefficients(first.format.name, 5, first.color_range)",
+        "device/test_gpu_clips.py::test_colours_are_by_the_matrix_and_the_range_of_the_stream",
+    ),
+    Mutant(
         "an angle of the request is forgotten",
         "plan.py",
         '{"angle": 0.0 if numbers is None else float(numbers[0])}',

@@ -261,6 +261,16 @@ def test_a_codec_whose_sample_has_other_pixels_is_not_given_to_nvdec(played, cap
     assert caplog.text.count("are not FFmpeg's") == 4
 
 
+@pytest.mark.parametrize("error", [ValueError("no"), MemoryError("no"), RuntimeError("no")])
+def test_no_error_in_a_sample_keeps_an_engine_from_starting(played, caplog, error):
+    def fail(_):
+        raise error
+
+    played.change = fail
+    assert results([made("h264.mp4")]) == ([None], 1)
+    assert caplog.text.count("so the CPU does") == 4
+
+
 def test_a_codec_that_a_gpu_does_not_know_is_not_given_to_it(played, caplog):
     played.codecs = {codec for codec in played.codecs if codec.name != "AV1"}
     assert results([made("av1.mp4"), made("h264.mp4")]) == ([None, None], 1)

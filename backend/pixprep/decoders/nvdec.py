@@ -29,6 +29,7 @@ import PyNvVideoCodec as nvc  # noqa: N813  (as NVIDIA's samples do)
 from pixprep.decoders import Limits
 from pixprep.decoders.sequences import SEQUENCES, Sequences
 from pixprep.decoders.video import Packets, decode
+from pixprep.errors import ImageError
 from pixprep.kernels import surfaces
 
 log = logging.getLogger(__name__)
@@ -42,11 +43,12 @@ _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
 transform to the decoder, within bounds, so that two of them differ."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _SAMPLED = (0, 1, 4, 5, 9, 11)
-"""Of the samples' twelve frames; the sixth and the seventh are in two groups of pictures."""
+"""Of the samples' twelve frames, in both groups of pictures."""
 _FAULTS: tuple[type[Exception], ...] = (
     *(nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported),
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
 )
+_SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of which ``decode`` makes ImageErrors of
 
 
 class Screen(Protocol):
@@ -115,8 +117,8 @@ class Nvdec:
     def _fault(self, name: str) -> str | None:
         """What is wrong with a codec here."""
         encoded = sample(name)
-        expected = decode(encoded, lambda _: _SAMPLED, Limits())
         try:
+            expected = decode(encoded, lambda _: _SAMPLED, Limits())
             ours = decode(encoded, lambda _: _SAMPLED, Limits(), elsewhere=self._frames)
             apart = [
                 int(np.count_nonzero(self._screen.to_host(mine) != theirs))
@@ -124,7 +126,7 @@ class Nvdec:
             ]
         except _Refused as error:
             return str(error)
-        except _FAULTS as error:
+        except _SAMPLE_FAULTS as error:
             return _line(error)
         return f"{sum(apart):,} values of a sample are not FFmpeg's" if any(apart) else None
 
@@ -215,7 +217,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
         places = [  # what is shown before it may need pictures from before it
             place for place in range(begin, max(wanted) + 1) if not begin or clip.packets[place].pts >= shown
         ]
-        packets = list(zip(places, _converted(clip, name, places), strict=True))
+        packets = [each for each in zip(places, _converted(clip, name, places), strict=True) if each[1]]
         headers = headers.union(*(sequences.headers(data) for _, data in packets))
         if len(headers) != 1 or not all(map(sequences.is_plain, headers)):
             raise _Refused("interlaced frames, a film's grain, or frames that are not alike")
