@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, inputs, levels, motion, ops, plan, policies
+from pixprep import augment, draw, inputs, levels, motion, ops, placement, plan, policies
 from pixprep.blurring import Blur
 from pixprep.erasing import Erasing
 from pixprep.errors import PipelineError, unreachable
 from pixprep.levels import LevelStep
 from pixprep.operators import Operator, find
 from pixprep.ops import as_tuple
+from pixprep.placement import Geometry, GeometryStep, LevelsStep, Move, Window
 from pixprep.plan import (
     Affine,
     AnnotationPlan,
@@ -22,17 +23,12 @@ from pixprep.plan import (
     BoxesPlan,
     Float32,
     FlowPlan,
-    Geometry,
-    GeometryStep,
-    LevelsStep,
-    Move,
     OutputPlan,
     Plan,
     PointsPlan,
     SizePlan,
     TensorPlan,
     TransformPlan,
-    Window,
 )
 from pixprep.profiles import PROFILES
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
@@ -57,7 +53,7 @@ class Lowered:
 
     decode: ops.FirstOp
     before: tuple[GeometryStep, ...] = ()
-    resize: plan.Resize | None = None
+    resize: placement.Resize | None = None
     after: tuple[GeometryStep, ...] = ()
     fill: tuple[int, ...] | inputs.Fill | None = None
     levels: tuple[LevelsStep, ...] = ()
@@ -103,7 +99,7 @@ class Lowered:
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Whether a step of the geometry may come before what is done to the levels, with the same result."""
-        if isinstance(step, plan.Flip | draw.Flip):
+        if isinstance(step, placement.Flip | draw.Flip):
             return all(_keeps_places(each) for each in self.levels)
         return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
 
@@ -140,7 +136,7 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
             return _resized(before, _resize(op), op)
         case ops.Letterbox():
             rule: Literal["letterbox", "shrink"] = "letterbox" if op.enlarge else "shrink"
-            resize = plan.Resize(
+            resize = placement.Resize(
                 rule=rule,
                 height=op.height,
                 width=op.width,
@@ -178,10 +174,12 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
         case ops.Pad():
             return before.then(_canvas(op), fill=op.fill)
         case ops.Flip():
-            return before.then(inputs.Flip(key=key, input=op.when, axis=op.axis) if op.when else plan.Flip(op.axis))
+            return before.then(
+                inputs.Flip(key=key, input=op.when, axis=op.axis) if op.when else placement.Flip(op.axis)
+            )
         case ops.RandomResizedCrop():
             assert op.width is not None
-            resize = plan.Resize(
+            resize = placement.Resize(
                 rule="both",
                 height=op.height,
                 width=op.width,
@@ -370,7 +368,9 @@ def whole_plan(
     )
 
 
-def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop) -> Lowered:
+def _resized(
+    before: Lowered, resize: placement.Resize, op: ops.Resize | ops.Letterbox | ops.RandomResizedCrop
+) -> Lowered:
     """What comes before, and a resize. A centre crop then has to fit inside; ``pad`` and random ops may make margins.
 
     A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
@@ -399,7 +399,7 @@ def _resized(before: Lowered, resize: plan.Resize, op: ops.Resize | ops.Letterbo
     return replace(before, before=steps, resize=resize, fill=before.fill if is_padded else None)
 
 
-def _resize(op: ops.Resize) -> plan.Resize:
+def _resize(op: ops.Resize) -> placement.Resize:
     rule: Literal["both", "shorter", "longer", "fit", "cover"]
     if op.size is not None:
         assert op.side is not None
@@ -409,7 +409,7 @@ def _resize(op: ops.Resize) -> plan.Resize:
         assert op.width is not None
         assert op.mode is not None
         rule, height, width = ("both" if op.mode == "stretch" else op.mode), op.height, op.width
-    return plan.Resize(
+    return placement.Resize(
         rule=rule,
         height=height,
         width=width,

@@ -27,23 +27,18 @@ from pixprep.ops import (
 )
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline_file import settings
+from pixprep.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
 from pixprep.plan import (
     Affine,
     AnnotationPlan,
     ArithmeticStep,
     BoxesPlan,
-    Flip,
     Float32,
-    Geometry,
-    GeometryStep,
-    Move,
     OutputPlan,
     Plan,
-    Resize,
     SizePlan,
     TensorPlan,
     TransformPlan,
-    Window,
 )
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, InputSpec

@@ -2,7 +2,7 @@
 
 An input has a row of numbers for each tensor. Of a pipeline that takes boxes, a photo gives as many tensors as it has
 boxes; of every other, one. A step whose numbers come with the image is placed like one whose numbers are drawn: see
-``plan.Drawing``.
+``placement.Drawing``.
 """
 
 from __future__ import annotations

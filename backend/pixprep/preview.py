@@ -21,7 +21,8 @@ from pixprep.kernels.levels import done
 from pixprep.levels import Matrix, Take, Warp, joined, motions
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
-from pixprep.plan import Placement, TensorPlan
+from pixprep.placement import Placement
+from pixprep.plan import TensorPlan
 
 Array = npt.NDArray[Any]
 

@@ -28,7 +28,8 @@ ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels 
 ops.random
 ops
 augment policies
-pipeline_file plan
+pipeline_file placement
+plan
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from pixprep import levels
 from pixprep.draw import F64, IouCrop
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan import AnnotationPlan, BoxesPlan, Place, Placed, Placement, Plan, PointsPlan, moved
+from pixprep.placement import Placement, moved
+from pixprep.plan import AnnotationPlan, BoxesPlan, Place, Placed, Plan, PointsPlan
 from pixprep.spec import BoxFormat
 
 F32 = npt.NDArray[np.float32]

@@ -41,7 +41,8 @@ from pixprep.levels import (
     solarize,
 )
 from pixprep.operators import Arrays
-from pixprep.plan import Placement, Plan, TensorPlan
+from pixprep.placement import Placement
+from pixprep.plan import Plan, TensorPlan
 from pixprep.spec import ColorLike, DType
 
 log = logging.getLogger(__name__)

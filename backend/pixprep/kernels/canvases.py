@@ -17,7 +17,8 @@ import numpy.typing as npt
 from pixprep.erasing import quantiles
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
 from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
-from pixprep.plan import Placement, TensorPlan
+from pixprep.placement import Placement
+from pixprep.plan import TensorPlan
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]

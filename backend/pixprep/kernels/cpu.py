@@ -17,7 +17,8 @@ from pixprep.kernels import levels, warp
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
-from pixprep.plan import NO_MARGINS, Placement, Resize, TensorPlan
+from pixprep.placement import NO_MARGINS, Placement, Resize
+from pixprep.plan import TensorPlan
 from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]

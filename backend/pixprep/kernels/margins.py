@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan import Placement, TensorPlan
+from pixprep.placement import Placement
+from pixprep.plan import TensorPlan
 
 Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]

@@ -17,7 +17,8 @@ from pixprep.decoders import Pixels
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, Kernel
 from pixprep.operators import Arrays, Extern
-from pixprep.plan import Geometry, Placement, TensorPlan
+from pixprep.placement import Geometry, Placement
+from pixprep.plan import TensorPlan
 from pixprep.spec import DType, TensorSpec
 
 T = TypeVar("T")
