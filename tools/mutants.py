@@ -626,10 +626,10 @@ MUTANTS = (
     Mutant(
         "an image that fits nowhere is decoded first",
         "decoders/cpu.py",
-        "        placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
-        '        if (warning := _warning(encoded, "GRAY")) is not None:\n'
-        "            raise _jpeg_error(warning, len(encoded))\n"
-        "        placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
+        "            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
+        '            if (warning := _warning(encoded, "GRAY")) is not None:\n'
+        "                raise _jpeg_error(warning, len(encoded))\n"
+        "            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
         "device/test_engine.py::test_an_image_without_a_place_is_refused_before_it_is_decoded",
     ),
     Mutant(
