@@ -368,9 +368,10 @@ class IouCrop:
         """
         if boxes is None or not len(boxes):
             return _window(0, 0, height, width)
-        middles = ((boxes[:, :2] + boxes[:, 2:]) * 0.5).tolist()
-        sides = (boxes[:, 2:] - boxes[:, :2]).tolist()
-        each = [(*middle, *box, w * h) for middle, box, (w, h) in zip(middles, boxes.tolist(), sides, strict=True)]
+        each = [
+            ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
+            for x1, y1, x2, y2 in boxes.tolist()
+        ]
         # An IoU is at most the box's share of the window, and no window is smaller than this.
         least = int(width * self.scale[0]) * int(height * self.scale[0]) * _ROUNDED_DOWN
         for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
