@@ -110,8 +110,8 @@ def _draws(draws: dict[str, Any]) -> str:
         text += f" They were to take {SHARE:.0%}."
     if "SSD" in over:
         text += (
-            " What is over in the chain of SSD is `random_iou_crop`: its trials are looked at in some 25 calls of "
-            "NumPy for each overlap that is chosen, 1.8 an image, however few the boxes are."
+            " In the chain of SSD it is mostly `random_iou_crop`: its trials are tried one after the other, and one "
+            "image in 17 needs numbers that were not made with the batch's."
         )
     return fill(text, LINE)
 

@@ -639,23 +639,30 @@ MUTANTS = (
     Mutant(
         "the epoch changes no draw",
         "draw.py",
-        "return philox(counters, (seed, epoch)) *",
-        "return philox(counters, (seed, 0)) *",
+        "_rounds(even, odd, (seed, epoch))",
+        "_rounds(even, odd, (seed, 0))",
         "unit/test_draw.py::test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own",
     ),
     Mutant(
         "samples beyond 2^32 draw what earlier ones did",
         "draw.py",
-        "    counters[:, :, 1] = (indices >> _HALF)[:, None]",
-        "    counters[:, :, 1] = 0",
+        "even[0], odd[0] = (indices & _LOW)[:, None], (indices >> _HALF)[:, None]",
+        "even[0], odd[0] = (indices & _LOW)[:, None], 0",
         "unit/test_draw.py::test_each_seed_epoch_sample_attempt_and_op_has_numbers_of_its_own",
     ),
     Mutant(
         "Philox has nine rounds",
         "draw.py",
-        "_ROUNDS = 10",
-        "_ROUNDS = 9",
+        "_WEYL = np.arange(10,",
+        "_WEYL = np.arange(9,",
         "unit/test_draw.py::test_philox_gives_the_known_answers_of_random123",
+    ),
+    Mutant(
+        "a box that is smaller than the least window is never tried",
+        "draw.py",
+        "box[-1] >= overlap * least",
+        "box[-1] >= least",
+        "unit/test_draw.py::test_an_iou_crop_is_the_first_trial_that_has_the_overlap",
     ),
     Mutant(
         "labels stay when their box goes",
@@ -689,10 +696,10 @@ MUTANTS = (
     Mutant(
         "an image that fits nowhere is decoded first",
         "decoders/cpu.py",
-        "        placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
-        '        if (warning := _warning(encoded, "GRAY")) is not None:\n'
-        "            raise _jpeg_error(warning, len(encoded))\n"
-        "        placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
+        "            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
+        '            if (warning := _warning(encoded, "GRAY")) is not None:\n'
+        "                raise _jpeg_error(warning, len(encoded))\n"
+        "            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))",
         "device/test_engine.py::test_an_image_without_a_place_is_refused_before_it_is_decoded",
     ),
     Mutant(

@@ -18,20 +18,23 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PipelineError
 
 F64 = npt.NDArray[np.float64]
+U32 = npt.NDArray[np.uint32]
 Words = Mapping[str, Any]
 """What was drawn for one op, as JSON holds it: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the
 image that the op takes, or ``{"flip": true}``."""
 
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS = 10
+_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
+_WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
+"""What is added to the key, modulo 2^32, in each of ten rounds."""
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MOST_BLOCKS = 1 << 16
+_ROUNDED_DOWN = 1 - 1e-9
+"""By more than what is lost to rounding."""
 _CHOICES, _FIRST_CHOICES = 20, 4
 """How often ``random_iou_crop`` chooses an overlap; torchvision goes on until a window is found, or the choice is 1.0.
 After 20 choices that is the case in 95 % of the images in which no window fits, and here the whole image is kept.
-The numbers of the first choices are made with the batch's others, at a fiftieth of the time; and of the rest as many
-at a time."""
+The numbers of the first choices are made with the batch's others, at a fiftieth of the time; those of the rest at
+once."""
 
 
 def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
@@ -44,18 +47,24 @@ def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArra
     Returns:
         uint32 (..., 4): four random words of each counter.
     """
-    x0, x1, x2, x3 = (counters[..., index].astype(np.uint64) for index in range(4))
-    k0, k1 = key
-    for _ in range(_ROUNDS):
-        product0, product1 = x0 * _MULTIPLIERS[0], x2 * _MULTIPLIERS[1]
-        x0, x1, x2, x3 = (
-            (product1 >> _HALF) ^ x1 ^ np.uint64(k0),
-            product1 & _LOW,
-            (product0 >> _HALF) ^ x3 ^ np.uint64(k1),
-            product0 & _LOW,
-        )
-        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
-    return np.stack([x0, x1, x2, x3], axis=-1).astype(np.uint32)
+    words = np.ascontiguousarray(counters.reshape(-1, 4).T)
+    even, odd = _rounds(words[::2], words[1::2], key)
+    made: U32 = np.stack([even[0], odd[0], even[1], odd[1]], axis=-1).reshape(counters.shape)
+    return made
+
+
+def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
+    """``philox`` of words 0 and 2, and words 1 and 3: uint32 (2, ..., counters) each, C-contiguous.
+
+    The upper and the lower half of a product are views of it, which take half the time of shifts and masks.
+    """
+    pair = (2, *[1] * (even.ndim - 1))
+    for each in (np.array(key, np.uint64) + _WEYL).astype(np.uint32):
+        halves = np.multiply(even, _MULTIPLIERS.reshape(pair), dtype="<u8").view("<u4")[::-1]
+        even = halves[..., 1::2] ^ odd
+        even ^= each.reshape(pair)
+        odd = halves[..., ::2]
+    return even, odd
 
 
 class Drawn(Protocol):
@@ -137,18 +146,19 @@ def _uniforms(
     The key is (seed, epoch); the counter is the two halves of the sample's index, the op, and the attempt in the upper
     and the block in the lower 16 bits.
     """
-    count = sum(n for _, _, n in parts)
-    counters = np.empty((len(indices), count, 4), np.uint32)
-    counters[:, :, 0] = (indices & _LOW)[:, None]
-    counters[:, :, 1] = (indices >> _HALF)[:, None]
+    assert all(begin + n <= _MOST_BLOCKS for _, begin, n in parts)
+    even, odd = np.empty((2, 2, len(indices), sum(n for _, _, n in parts)), np.uint32)
+    even[0], odd[0] = (indices & _LOW)[:, None], (indices >> _HALF)[:, None]
     at = 0
     for op, begin, n in parts:
-        assert begin + n <= _MOST_BLOCKS
-        counters[:, at : at + n, 2] = op
-        counters[:, at : at + n, 3] = np.arange(begin, begin + n)
+        even[1, :, at : at + n], odd[1, :, at : at + n] = op, np.arange(begin, begin + n)
         at += n
-    counters[:, :, 3] |= (attempts << np.uint64(16)).astype(np.uint32)[:, None]
-    return philox(counters, (seed, epoch)) * np.float64(2.0**-32)
+    odd[1] |= (attempts << np.uint64(16)).astype(np.uint32)[:, None]
+    uniforms = np.empty((*even.shape[1:], 4))
+    for place, words in enumerate(_rounds(even, odd, (seed, epoch))):
+        for half in (0, 1):
+            np.multiply(words[half], 2.0**-32, out=uniforms[:, :, place + 2 * half])
+    return uniforms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,39 +368,43 @@ class IouCrop:
         """
         if boxes is None or not len(boxes):
             return _window(0, 0, height, width)
-        for choice in range(0, _CHOICES, _FIRST_CHOICES):
-            several = numbers.blocks(self.key, choice * self._each, _FIRST_CHOICES * self._each)
-            for blocks in several.reshape(_FIRST_CHOICES, self._each, 4):
-                overlap = self.overlaps[int(blocks[0, 0] * len(self.overlaps))]
+        each = [
+            ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
+            for x1, y1, x2, y2 in boxes.tolist()
+        ]
+        # An IoU is at most the box's share of the window, and no window is smaller than this.
+        least = int(width * self.scale[0]) * int(height * self.scale[0]) * _ROUNDED_DOWN
+        for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
+            several = numbers.blocks(self.key, choice * self._each, count * self._each).reshape(count, self._each, 4)
+            for uniform, trials in zip(several[:, 0, 0].tolist(), several[:, 1:], strict=True):
+                overlap = self.overlaps[int(uniform * len(self.overlaps))]
                 if overlap >= 1:
                     return _window(0, 0, height, width)
-                window = self._first(height, width, blocks[1:], boxes, overlap)
+                able = [box for box in each if box[-1] >= overlap * least]
+                window = self._first(height, width, trials, able, overlap) if able else None
                 if window is not None:
                     return window
         return _window(0, 0, height, width)
 
-    def _first(self, height: int, width: int, uniforms: F64, boxes: F64, overlap: float) -> Words | None:
-        """The first of the trials that has the overlap; all are looked at together."""
+    def _first(
+        self, height: int, width: int, trials: F64, boxes: Sequence[tuple[float, ...]], overlap: float
+    ) -> Words | None:
+        """The first of the trials that has the overlap with one of the boxes: (middle, begin, end, area) each."""
         least, more = self.scale[0], self.scale[1] - self.scale[0]
-        image = np.array([width, height])
-        sides = (image * (least + more * uniforms[:, :2])).astype(np.int64)  # (trials, 2), x before y, as all here
-        first = ((image - sides) * uniforms[:, 2:]).astype(np.int64)
-        last = first + sides
-        columns, rows = sides.T
-        area = columns * rows
-        fits = (columns >= self.ratio[0] * rows) & (columns <= self.ratio[1] * rows) & (area > 0)
-        begin, end = boxes[:, :2], boxes[:, 2:]
-        middles = (begin + end) * 0.5
-        inside = (middles > first[:, None]) & (middles < last[:, None])  # (trials, boxes, 2)
-        enough = inside[:, :, 0] & inside[:, :, 1] & fits[:, None]
-        if overlap > 0:
-            common = np.maximum(np.minimum(end, last[:, None]) - np.maximum(begin, first[:, None]), 0)
-            shared, own = common[:, :, 0] * common[:, :, 1], end - begin
-            enough &= shared >= overlap * (own[:, 0] * own[:, 1] + area[:, None] - shared)
-        trial, box = divmod(int(enough.argmax()), len(boxes))
-        if not enough[trial, box]:
-            return None
-        return _window(*first[trial, ::-1].tolist(), *sides[trial, ::-1].tolist())
+        (narrowest, widest), largest = self.ratio, max(box[-1] for box in boxes) / _ROUNDED_DOWN
+        for across, down, u_left, u_top in trials.tolist():
+            columns, rows = int(width * (least + more * across)), int(height * (least + more * down))
+            area = columns * rows
+            if not narrowest * rows <= columns <= widest * rows or not (area > 0 and area * overlap <= largest):
+                continue
+            left, top = int((width - columns) * u_left), int((height - rows) * u_top)
+            right, bottom = left + columns, top + rows
+            for x, y, x1, y1, x2, y2, own in boxes:
+                if left < x < right and top < y < bottom:
+                    shared = max(min(x2, right) - max(x1, left), 0) * max(min(y2, bottom) - max(y1, top), 0)
+                    if shared >= overlap * (own + area - shared):
+                        return _window(top, left, rows, columns)
+        return None
 
 
 RandomStep = ResizedCrop | Crop | Flip | ZoomOut | IouCrop
@@ -398,10 +412,10 @@ RandomStep = ResizedCrop | Crop | Flip | ZoomOut | IouCrop
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
     """Which boxes have their middle inside a window: bool (n,) of float64 (n, 4) xyxy."""
-    x, y = ((boxes[:, :2] + boxes[:, 2:]) / 2).T
-    left, top = window["left"], window["top"]
-    kept: npt.NDArray[np.bool_] = (x > left) & (x < left + window["width"])
-    kept &= (y > top) & (y < top + window["height"])
+    first, sides = np.array([[window["left"], window["top"]], [window["width"], window["height"]]])
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    inside = (middles > first) & (middles < first + sides)
+    kept: npt.NDArray[np.bool_] = inside[:, 0] & inside[:, 1]
     return kept
 
 

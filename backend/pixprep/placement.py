@@ -500,7 +500,9 @@ class Geometry:
             margins=margins,
             fill=drawing.fill(self.fill) if self.fill else None,
             levels=done,
-            erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing),
+            erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing)
+            if self.erasures
+            else (),
         )
 
     def _placed_erasures(self, height: int, width: int, drawing: Drawing) -> tuple[Erase, ...]:

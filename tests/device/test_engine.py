@@ -148,22 +148,18 @@ def test_an_image_without_a_place_is_refused_before_it_is_decoded():
 def test_a_batch_that_fails_waits_for_its_threads_and_the_next_one_runs():
     has_begun, has_ended = threading.Event(), threading.Event()
 
-    class Failing(pp.Limits):
-        """Fails in the caller's thread, while another one works."""
+    def fail(*_):
+        """In the caller's thread, while another one works."""
+        if threading.current_thread() is threading.main_thread():
+            assert has_begun.wait(20)
+            raise MemoryError
+        has_begun.set()
+        has_ended.wait(0.2)
+        has_ended.set()
 
-        def check_bytes(self, n_bytes):
-            if n_bytes != 1:
-                return super().check_bytes(n_bytes)
-            if threading.current_thread() is threading.main_thread():
-                assert has_begun.wait(10)
-                raise MemoryError
-            has_begun.set()
-            has_ended.wait(0.2)
-            return has_ended.set()
-
-    with pp.Engine(PIPELINE, threads=2, limits=Failing()) as engine:
+    with pp.Engine(PIPELINE, threads=2) as engine:
         with pytest.raises(MemoryError):
-            engine.run([b"1", b"2"])
+            engine.run_batch([photo(), photo()], keep=fail)
         assert has_ended.is_set()
         assert len(engine.run(GOOD)) == len(GOOD)
 

@@ -281,7 +281,7 @@ def test_the_page_of_training_blames_the_iou_crop_for_the_chain_that_has_it(benc
         draws = {"date": "today", "load_average": 0.1, "chains": chains}
         return " ".join(report.page(report.newest(), None, draws).split())
 
-    assert "They were to take 4%. What is over in the chain of SSD is `random_iou_crop`" in text(**chains)
+    assert "They were to take 4%. In the chain of SSD it is mostly `random_iou_crop`" in text(**chains)
     assert text(flip=chains["flip"], SSD=chains["SSD"] | {"share": 0.03}).endswith("(today). They were to take 4%.")
     assert text(flip=chains["flip"] | {"share": 0.03}).endswith("(today).")
 

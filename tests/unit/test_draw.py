@@ -229,3 +229,42 @@ def test_images_with_margins_are_what_they_are_when_they_are_laid_by_hand():
         expected = engine.run([png(by_hand(pixels, placed.draws, 77)) for placed in batch.placed])
     np.testing.assert_array_equal(batch["tensor"], np.stack(expected))
     assert 20 < sum(any(placed.placements["tensor"].margins) for placed in batch.placed) <= 60
+
+
+def first_window(step, height, width, numbers, boxes):
+    """``random_iou_crop`` as torchvision writes it, trial by trial, and no trial or box left out before it is tried."""
+    blocks = numbers.blocks(step.key, 0, 20 * (1 + step.trials)).reshape(20, -1, 4)
+    for choice in blocks:
+        overlap = step.overlaps[int(choice[0, 0] * len(step.overlaps))]
+        if overlap >= 1:
+            break
+        for across, down, from_left, from_top in choice[1:]:
+            low, high = step.scale
+            w, h = int(width * (low + (high - low) * across)), int(height * (low + (high - low) * down))
+            left, top = int((width - w) * from_left), int((height - h) * from_top)
+            if not step.ratio[0] * h <= w <= step.ratio[1] * h or not w * h:
+                continue
+            begin, end = np.maximum(boxes[:, :2], (left, top)), np.minimum(boxes[:, 2:], (left + w, top + h))
+            middles = (boxes[:, :2] + boxes[:, 2:]) * 0.5
+            inside = ((middles > (left, top)) & (middles < (left + w, top + h))).all(axis=1)
+            shared = np.maximum(end - begin, 0).prod(axis=1)
+            area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+            if (shared >= overlap * (area + w * h - shared))[inside].any():
+                return {"top": top, "left": left, "height": h, "width": w}
+    return {"top": 0, "left": 0, "height": height, "width": width}
+
+
+@pytest.mark.parametrize("options", [(0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), (0.2, 0.6, 0.95), (0.0,)])
+def test_an_iou_crop_is_the_first_trial_that_has_the_overlap(options):
+    plan = training(pp.random_iou_crop(sampler_options=options, trials=12, min_scale=0.1)).plan
+    (step,) = plan.random_steps
+    random = np.random.default_rng(len(options))
+    found = []
+    for numbers in plan.draw(seed=5, epoch=0, indices=range(300)):
+        height, width = random.integers(1, 400, 2).tolist()
+        corners = np.sort(random.random((random.integers(1, 12), 2, 2)), axis=1)
+        corners[:, 1] = corners[:, 0] + (corners[:, 1] - corners[:, 0]) * random.choice([0, 0.1, 1], 1)
+        boxes = (corners * (width, height)).reshape(-1, 4)
+        found.append(step.words(height, width, numbers, boxes))
+        assert found[-1] == first_window(step, height, width, numbers, boxes)
+    assert len({tuple(window.values()) for window in found}) > 100

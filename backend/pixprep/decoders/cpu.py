@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from tokenize import TokenError
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,27 @@ _END_OF_IMAGE = b"\xff\xd9"
 _NPY = b"\x93NUMPY"
 KEPT_BYTES = 64 << 20
 """The largest pixel buffer that is kept for the next image."""
+
+
+AHEAD = 16
+"""Images whose headers are read, and which are placed, one after the other: between two decodes, each of which empties
+the caches of its core, the same Python takes four times as long."""
+
+
+class _Read(NamedTuple):
+    """An image whose header has been read.
+
+    Attributes:
+        encoded: the image.
+        name: its format; not of one that was kept.
+        header: of a JPEG.
+        placed: where it lies; None: its size is not known yet.
+    """
+
+    encoded: Encoded | Kept
+    name: Format = "jpeg"
+    header: JpegHeader | None = None
+    placed: Placed | None = None
 
 
 class CpuDecoder:
@@ -68,34 +89,51 @@ class CpuDecoder:
 
     def chunks(
         self, encoded: Sequence[Encoded | Kept], places: Sequence[Place] | None = None
-    ) -> Iterator[Chunk[Encoded | Kept]]:
+    ) -> Iterator[Chunk[_Read | ImageError]]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
         places = [self._plan.place] * len(encoded) if places is None else places
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
         largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
-        return (Chunk((index,), (encoded[index],), (places[index],)) for index in largest_first)
+        for begin in range(0, len(largest_first), AHEAD):
+            these = largest_first[begin : begin + AHEAD]
+            read = [self._read(encoded[index], places[index]) for index in these]
+            for index, image in zip(these, read, strict=True):
+                yield Chunk((index,), (image,), (places[index],))
 
     @contextmanager
-    def decode(self, chunk: Chunk[Encoded | Kept]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[_Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
-        (encoded,), (place,) = chunk.images, chunk.places
+        (image,), (place,) = chunk.images, chunk.places
         memory = _Memory(self._budget, self._buffers)
         try:
-            yield [self._decoded(encoded, place, memory)]
+            yield [image if isinstance(image, ImageError) else self._decoded(image, place, memory)]
         finally:
             memory.give_back()
 
     @contextmanager
     def decoded(self, encoded: Encoded | Kept, place: Place | None = None) -> Iterator[Decoded | ImageError]:
         """One image, as ``decode`` gives it; ``place`` None: the plan's own."""
-        with self.decode(Chunk((0,), (encoded,), (place or self._plan.place,))) as (image,):
+        (chunk,) = self.chunks([encoded], None if place is None else [place])
+        with self.decode(chunk) as (image,):
             yield image
 
-    def _decoded(self, encoded: Encoded | Kept, place: Place, memory: _Memory) -> Decoded | ImageError:
+    def _read(self, encoded: Encoded | Kept, place: Place) -> _Read | ImageError:
+        """What is known of an image before it is decoded, or why it is not."""
         try:
             if isinstance(encoded, Kept):
-                return Decoded(encoded.pixels, place(*encoded.pixels.shape[:2]))
-            return self._decode(encoded, place, memory)
+                return _Read(encoded, placed=place(*encoded.pixels.shape[:2]))
+            data = memoryview(encoded).cast("B")
+            name, header = read_header(data, self._limits, is_strict=not self._is_lenient)
+            if header is None:
+                return _Read(encoded, name)
+            placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
+            return _Read(encoded, name, header, placed)
+        except ImageError as error:
+            return error.as_value()
+
+    def _decoded(self, image: _Read, place: Place, memory: _Memory) -> Decoded | ImageError:
+        try:
+            return self._decode(image, place, memory)
         except ImageError as error:
             return error.as_value()
 
@@ -106,15 +144,17 @@ class CpuDecoder:
     def close(self) -> None:
         """See ``Decoder``: there is nothing to end."""
 
-    def _decode(self, encoded: Encoded, place: Place, memory: _Memory) -> Decoded:
-        data = memoryview(encoded).cast("B")
-        name, header = read_header(data, self._limits, is_strict=not self._is_lenient)
+    def _decode(self, image: _Read, place: Place, memory: _Memory) -> Decoded:
+        encoded, name, header, placed = image
+        if isinstance(encoded, Kept):
+            assert placed is not None
+            return Decoded(encoded.pixels, placed)
         if header is None:
             if name == "tiff":
-                check_tags(data)
+                check_tags(memoryview(encoded).cast("B"))
             pixels = self._pillow(encoded, name, memory)
             return Decoded(pixels, place(*pixels.shape[:2]))
-        placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
+        assert placed is not None
         memory.take(header.height * header.width)
         if header.components in (1, 3):
             decoded = self._turbo(encoded, header, placed, memory)
