@@ -36,7 +36,7 @@ pytestmark = pytest.mark.server
 
 RECOVERY_S = 5.0
 HEALED_S = 15.0
-BUSY = 2.0  # this machine does other things as well
+BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
 
