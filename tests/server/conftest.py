@@ -16,7 +16,9 @@ def demo_repository(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def demo(demo_repository):
-    with Server(demo_repository, http_port=0, grpc_port=0, metrics_port=0, allow_shared_memory=True) as server:
+    with Server(
+        demo_repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, allow_shared_memory=True
+    ) as server:
         yield server
 
 

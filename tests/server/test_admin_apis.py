@@ -84,7 +84,7 @@ def closed(tmp_path_factory):
     """A server that was not told to allow shared memory."""
     models = tmp_path_factory.mktemp("closed")
     write_model(models, "preprocess", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 

@@ -81,7 +81,7 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(repository):
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as running:
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as running:
         yield running
 
 

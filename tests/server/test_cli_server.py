@@ -156,7 +156,7 @@ def several(tmp_path_factory):
     build(folder / "models", pipeline=plain, onnx=save_onnx(folder / "one.onnx", [("sure", (1,))]), name="one")
     file = save_onnx(folder / "last.onnx", scores, shape=(8, 8, 3))
     build(folder / "models", pipeline=letterboxed(layout="hwc"), onnx=file, name="last")
-    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 
@@ -393,5 +393,5 @@ def test_serve_says_a_line_to_try_for_each_ensemble(tmp_path):
     models = tmp_path / "models"
     build(models, name="cats")
     shutil.copytree(models / "cats", models / "dogs")
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in server.curls] == ["cats", "dogs"]

@@ -84,7 +84,7 @@ def server(tmp_path_factory):
     build(repository)
     build(repository, name="dali", input_="dali")
     build(repository, name="json", parameters={"accept_base64": "true"})
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 

@@ -59,7 +59,7 @@ def server(folder):
     (plain / "1").mkdir(parents=True)
     pp.presets.imagenet().save(plain / "1" / "pipeline.json")
     (plain / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 8\n')
-    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(folder / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 

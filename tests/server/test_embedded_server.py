@@ -76,7 +76,7 @@ def serving(tmp_path_factory):
         server = Server(models, **PORTS, host="localhost")
         server.start()
     yield server
-    server.stop()
+    server.stop(timeout_s=0)
 
 
 def write_python_model(repository, name, code, config=CONFIG):
@@ -157,7 +157,7 @@ def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):
     model.mkdir(parents=True)
     pp.presets.imagenet().save(model / "pipeline.json")
     with (
-        Server(tmp_path / "my models", **PORTS) as server,
+        Server(tmp_path / "my models", **PORTS, grace_s=0) as server,
         urllib.request.urlopen(f"{server.http_url}/v2/models/pre.pixprep/ready") as response,
     ):
         assert response.status == 200

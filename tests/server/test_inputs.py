@@ -58,7 +58,7 @@ def server(tmp_path_factory):
     write_model(models, "rotated.pixprep", ROTATED)
     write_model(models, "bytes", CROPS, BYTES)
     write_model(models, "zero", CROPS, PARAMETERS)
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 
@@ -400,7 +400,7 @@ def stages(tmp_path_factory):
         (models / name / "config.pbtxt").write_text(config)
     (models / "boxes" / "1" / "model.py").write_text(model)
     assert main(["check", str(models)]) == 0
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield folder, server
 
 

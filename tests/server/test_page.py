@@ -314,7 +314,7 @@ def test_a_page_waits_for_a_triton_that_dies(page, serve):
         seen.add((status, said.get("error", "").split(" (")[0].replace(serve.grpc, "HOST:PORT")))
         return status == 200 and any("every model is back" in line for line in serve.log[before:])
 
-    wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=TIMEOUT_S)
+    wait_until(is_back, lambda: f"Triton does not come back: {seen}", within_s=3 * TIMEOUT_S)
     assert {status for status, _ in seen} <= {200, 502, 503}
 
 

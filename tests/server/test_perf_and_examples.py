@@ -71,7 +71,7 @@ def odd_server(tmp_path_factory):
     (repository / "slow" / "1").mkdir(parents=True)
     (repository / "slow" / "1" / "model.py").write_text(SLOW_MODEL)
     (repository / "slow" / "config.pbtxt").write_text(SLOW_CONFIG)
-    with Server(repository, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 

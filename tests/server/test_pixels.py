@@ -95,7 +95,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(models):
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, allow_shared_memory=True) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, allow_shared_memory=True) as server:
         yield server
 
 
@@ -316,7 +316,7 @@ def test_build_writes_an_ensemble_of_pixels(tmp_path, demo, demo_repository):  #
     repository.build(tmp_path / "models", pipeline=pp.Pipeline([pp.pixels(given="bgr"), *ops[1:]]))
     assert repository.check(tmp_path / "models") == []
     photo = Path(__file__).parents[2] / "client_examples" / "images" / "china.jpg"
-    with Server(tmp_path / "models", http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(tmp_path / "models", http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         (ours,) = client.send([photo], url=server.grpc_url, protocol="grpc")
     (theirs,) = client.send([photo], url=demo.grpc_url, protocol="grpc")
     assert ours.error is None

@@ -45,7 +45,7 @@ haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory):
     folder = write_repository(tmp_path_factory.mktemp("behind") / "models")
-    with Server(folder, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(folder, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 
@@ -377,7 +377,7 @@ def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_pa
 
 def test_without_the_proxy_these_requests_cost_triton_its_memory_and_its_life(tmp_path):
     models = write_repository(tmp_path / "models")
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         process = psutil.Process(server.pid)
         before = process.memory_info().rss
         with grpc.insecure_channel(server.grpc_url) as channel:

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.server
 
 RECOVERY_S = 5.0
 HEALED_S = 15.0
-BUSY = 2.0  # this machine does other things as well
+BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
 
@@ -223,9 +223,11 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
         assert clients.counts["right"] > rights + 4
         assert len(set(serve.stubs("preprocess")) - set(old)) == 2
         wait_until(lambda: clients.counts["right"] > rights + 100)
+        errors = clients.counts["error"]
+        wait_until(lambda: clients.counts["right"] > rights + 200)
         ended.set()
         assert_one_answer_each(clients)
-        assert clients.counts["error"] <= 3 * 4  # what the dead one had
+        assert clients.counts["error"] == errors  # the dead one has gone
         assert set(clients.codes) <= {"500", "INTERNAL"}
 
 
@@ -398,7 +400,7 @@ def alone(tmp_path_factory):
     models = write_repository(tmp_path_factory.mktemp("alone") / "models")
     large = pp.Pipeline([pp.decode(), pp.crop(top=0, left=0, height=600, width=600), pp.tensor(dtype="uint8")])
     write_model(models, "large", 'backend: "pixprep"\n', {"pipeline.json": large.to_json()})
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0) as server:
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 

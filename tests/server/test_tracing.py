@@ -92,6 +92,7 @@ def test_the_spans_of_an_ensembles_request_are_one_tree_below_the_clients_span(r
         status, _, _ = post(serve.address, "/v2/models/ensemble/infer", headers, body)
         assert status == 200
         wait_until(lambda: PARENT in (span.get("parentSpanId", "").lower() for span in collector.spans))
+        serve.stop()  # which sends what else there were
     tree = children(collector.spans, PARENT)
     assert tree == {"InferRequest": {"ensemble": {"preprocess": {"compute": {}}, "classifier": {"compute": {}}}}}
     assert len(collector.spans) == 6  # one of a million is traced, and whoever brings a traceparent
