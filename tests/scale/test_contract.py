@@ -51,7 +51,7 @@ class Load:
         self.counts, self.notes = Counter(), []
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self._threads = [threading.Thread(target=self._work, args=[index]) for index in range(CLIENTS)]
+        self._threads = [threading.Thread(target=self._work, args=[each], daemon=True) for each in range(CLIENTS)]
         for thread in self._threads:
             thread.start()
 
