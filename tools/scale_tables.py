@@ -18,6 +18,15 @@ TABLE = ROOT / "backend" / "pixprep" / "measured.json"
 PAGE = ROOT / "docs" / "scale.md"
 CORES, UTILISATION = 16, 0.6  # the defaults of the command
 MS = 3  # digits after the point
+MACHINES = (  # name, vCPUs, how many of them are a core, dollars an hour
+    # List prices on demand, of Linux in the eastern or central United States, as remembered for 2025: check yours.
+    ("AWS c7i.4xlarge", 16, 2, 0.714),
+    ("AWS c7a.4xlarge", 16, 1, 0.821),
+    ("Google n2-standard-16", 16, 2, 0.777),
+    ("Google c3-standard-22", 22, 2, 1.109),
+    ("Azure F16s v2", 16, 2, 0.677),
+    ("AWS g6.4xlarge, its GPU", 16, None, 1.323),
+)
 WORKLOAD = re.compile(r"(\d+)x(\d+)( progressive)?")
 CASES = {  # of tests/scale/test_balancing.py
     "test_one_that_is_killed_costs_no_request_and_gets_its_share_when_it_is_back": "is killed, and comes back",
@@ -80,6 +89,7 @@ def tables(page: str) -> str:
     made = {
         "served": _served(found),
         "batch": _batch(found),
+        "machines": _machines(found),
         "balancing": _balancing(_read(RESULTS / "balancing.json")),
         "memory": _memory(_read(newest("ray-memory-*.json"))),
         "rates": _rates(_read(newest("ray-rates-*.json"))),
@@ -112,6 +122,23 @@ def _batch(found: dict[str, Any]) -> Iterator[Sequence[str]]:
         hours = 1e9 / rate / 3600
         yield (name, f"{plan.core_ms:.2f}", f"{rate:,.0f}", f"{hours:,.0f}",
                *(f"{value:.1f} Gbit/s" for value in (read, 4 * write, write)))  # fmt: skip
+
+
+def _machines(found: dict[str, Any]) -> Iterator[Sequence[str]]:
+    """A billion images on one machine of each type; two hyperthreads do the work of one core."""
+    sizes = list(_sizes(found))
+    yield ("machine", "vCPUs", "cores", "$ an hour", *(name for _, name in sizes))
+    yield ("---",) * (4 + len(sizes))
+    for name, vcpus, of_a_core, price in MACHINES:
+        cores = of_a_core and vcpus // of_a_core
+        cells = [_cost(size, cores, price) if cores else "not measured" for size, _ in sizes]
+        yield (name, str(vcpus), str(cores or ""), f"{price:.3f}", *cells)
+
+
+def _cost(size: tuple[int, int], cores: int, price: float) -> str:
+    core_ms = plan_capacity(images_per_second=1, size=size, cores=cores, offline=True).core_ms
+    hours = 1e9 * core_ms / 1000 / cores / 3600
+    return f"{hours:,.0f} h, ${hours * price:,.0f}"
 
 
 def _balancing(result: dict[str, Any]) -> Iterator[Sequence[str]]:

@@ -161,6 +161,8 @@ class Engine:
                 raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")
         if threads is not None and not (isinstance(threads, int) and threads >= 1):
             raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
         self.pipeline = pipeline
         self.plan = pipeline.plan
         self._limits = limits or Limits()

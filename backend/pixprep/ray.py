@@ -120,9 +120,9 @@ def preprocess(
         image: the column of encoded bytes, or of paths that every node can read. It does not come back.
         outputs: of the pipeline; default: all.
         device: ``cpu``, or ``gpu``: each worker then has one.
-        workers: actors, or the fewest and the most; default: one at first, and up to one for each core, or GPU, of the
-            cluster. An actor keeps its core: so many from the beginning as there are cores leave none to read files.
-        threads: of each actor on the CPU.
+        workers: actors, or the fewest and the most; default: one at first, and up to one for each GPU, or for each core
+            but one, which reads files. Where the fewest leave no core free, each asks Ray for a part of one.
+        threads: of each actor on the CPU; its cores.
         batch_size: rows that an engine gets at once.
 
     Returns:
@@ -130,13 +130,12 @@ def preprocess(
 
     Raises:
         PixprepError: the pipeline takes numbers with each image.
+        SetupError: the cluster has fewer cores, or GPUs, than the fewest workers need.
     """
     _check_no_inputs(pipeline)
-    resources: dict[str, Any] = {"num_gpus": 1} if device.startswith("gpu") else {"num_cpus": threads}
-    found = ray.cluster_resources()
-    per_worker = found.get("GPU", 1) if device.startswith("gpu") else found.get("CPU", 1) // threads
-    count = workers if workers is not None else (1, max(1, int(per_worker)))
-    low, high = count if isinstance(count, tuple) else (count, count)
+    places = _places(device, threads)
+    low, high = workers if isinstance(workers, tuple) else (workers or 1, workers or max(1, places))
+    _check_workers(low, device, threads)
     return dataset.map_batches(
         _Rows,
         fn_constructor_args=(pipeline.to_json(), device, threads, image, outputs),
@@ -145,8 +144,44 @@ def preprocess(
         compute=ray.data.ActorPoolStrategy(min_size=low, max_size=high),
         max_restarts=-1,
         max_task_retries=-1,
-        **resources,
+        **_resources(device, threads, low, places),
     )
+
+
+def _cores() -> list[int]:
+    """Of each node that has some."""
+    found = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    return [cores for cores in found if cores] or [0]
+
+
+def _places(device: str, threads: int) -> int:
+    """How many workers a cluster has room for, and for a task that reads beside them; 0: for not even one."""
+    if device.startswith("gpu"):
+        return int(ray.cluster_resources().get("GPU", 0))
+    places = sum(cores // threads for cores in _cores())
+    return places if any(cores % threads for cores in _cores()) else places - 1
+
+
+def _resources(device: str, threads: int, workers: int, places: int) -> dict[str, Any]:
+    """What a worker asks Ray for.
+
+    An actor keeps what it has. If the workers had all the cores, no task could ever read a file for them. So together
+    they leave one core of the largest node free, wherever Ray puts them.
+    """
+    if device.startswith("gpu"):
+        return {"num_gpus": 1, "num_cpus": 0}
+    if workers <= places:
+        return {"num_cpus": threads}
+    return {"num_cpus": (max(_cores()) - 1) / workers, "scheduling_strategy": "SPREAD"}
+
+
+def _check_workers(workers: int, device: str, threads: int = 1) -> None:
+    """Refuse more workers than there are cores or GPUs for: Ray would wait for the others for ever."""
+    has_gpus = device.startswith("gpu")
+    found = int(ray.cluster_resources().get("GPU", 0)) if has_gpus else sum(_cores())
+    if workers * (1 if has_gpus else threads) > found:
+        each = "one of the GPUs" if has_gpus else "one of the cores" if threads == 1 else f"{threads} of the cores"
+        raise SetupError(f"{workers} workers, each with {each}: this Ray has {found}")
 
 
 @dataclass(frozen=True)
@@ -348,13 +383,10 @@ class _Writer:
 
 
 def _actors(workers: int | None, device: str, arguments: tuple[Any, ...]) -> list[Any]:
-    resource = "GPU" if device.startswith("gpu") else "CPU"
-    found = int(ray.cluster_resources().get(resource, 0))
-    if not found or (workers or 0) > found:  # an actor that gets none would be waited for, for ever
-        name = "GPUs" if resource == "GPU" else "cores"
-        raise SetupError(f"{workers or 1} workers, each with one of the {name}: this Ray has {found}")
-    count = workers or found
-    options = {"num_gpus": 1, "num_cpus": 0} if resource == "GPU" else {"num_cpus": 1}
+    _check_workers(workers or 1, device)
+    has_gpus = device.startswith("gpu")
+    count = workers or int(ray.cluster_resources()["GPU" if has_gpus else "CPU"])
+    options = {"num_gpus": 1, "num_cpus": 0} if has_gpus else {"num_cpus": 1}
     made = ray.remote(_Writer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
     return [made.remote(*arguments) for _ in range(count)]
 

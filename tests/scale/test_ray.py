@@ -119,19 +119,32 @@ def test_ray_data_reads_paths_too(photos, expected):
         check_row(row["index"], row["tensor"], row["error"], expected)
 
 
-def test_files_are_read_beside_as_many_workers_as_ray_takes_by_itself(photos):
-    """The lines of docs/scale.md. Workers on all cores from the beginning left none to read: it never began."""
+@pytest.mark.parametrize(("cores", "workers"), [(2, None), (2, 2), (2, (1, 9)), (1, None)])
+def test_files_are_read_beside_the_workers_whatever_the_cores(photos, cores, workers):
+    """The lines of docs/scale.md. Workers that keep every core of the cluster leave none to read: it never began."""
     code = (
         "import sys, ray, pixprep.ray\n"
-        "ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)\n"
+        f"ray.init(num_cpus={cores}, include_dashboard=False, log_to_driver=False)\n"
         "files = ray.data.read_binary_files(sys.argv[1], include_paths=True, file_extensions=['jpg'])\n"
-        "tensors = pixprep.ray.preprocess(files, pixprep.load(sys.argv[2]))\n"
+        f"tensors = pixprep.ray.preprocess(files, pixprep.load(sys.argv[2]), workers={workers})\n"
         "print(sum(row['error'] is None for row in tensors.take_all()))\n"
     )
     command = [sys.executable, "-c", code, photos, photos / "pipeline.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "293"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_more_workers_than_the_cluster_has_room_for_are_refused():
+    for options, words in (
+        ({"workers": 9}, "9 workers, each with one of the cores: this Ray has 2"),
+        ({"workers": (3, 9)}, "3 workers, each with one of the cores: this Ray has 2"),
+        ({"threads": 3}, "1 workers, each with 3 of the cores: this Ray has 2"),
+        ({"device": "gpu"}, "1 workers, each with one of the GPUs: this Ray has 0"),
+    ):
+        with pytest.raises(pp.SetupError, match=f"^{words}$"):
+            pixprep.ray.preprocess(ray.data.from_items([{"bytes": b""}]), PIPELINE, **options)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -272,6 +285,15 @@ def test_the_command_writes_every_row_and_goes_on(photos, expected, tmp_path, ca
     assert main([str(word) for word in words]) == 0
     assert ", files written 1, there before 4, " in capsys.readouterr().out
     check_folder(out, expected)
+
+
+def test_the_command_needs_one_core(photos, expected, tmp_path):
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        assert pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path).rows == 300
+    finally:
+        ray.shutdown()
+    check_folder(tmp_path, expected)
 
 
 @pytest.mark.usefixtures("cluster")

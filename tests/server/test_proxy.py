@@ -101,14 +101,34 @@ def ends(connection, *, within_s=30):
     return True
 
 
-@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
-def test_the_configuration_of_haproxy_has_no_warning():
-    names = ("LISTEN_HTTP", "LISTEN_GRPC", "HTTP", "GRPC")
-    addresses = {f"PIXPREP_{name}": f"127.0.0.1:{8000 + number}" for number, name in enumerate(names)}
+NAMES = [f"PIXPREP_{name}" for name in ("LISTEN_HTTP", "LISTEN_GRPC", "HTTP", "GRPC")]
+SECOND, THIRD = ([f"PIXPREP_{name}_{number}" for name in ("HTTP", "GRPC")] for number in (2, 3))
+
+
+def checked_haproxy(names, **values):
+    """HAProxy's word on its file, with the variables of these names set."""
+    addresses = {name: f"127.0.0.1:{8000 + number}" for number, name in enumerate(names)} | values
     command = [HAPROXY, "-c", "-f", DEPLOY / "haproxy.cfg"]
-    done = subprocess.run(command, env=os.environ | addresses, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=os.environ | addresses, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+@pytest.mark.parametrize("more", [[], SECOND, [*SECOND, *THIRD]])
+def test_the_configuration_of_haproxy_has_no_warning(more):
+    done = checked_haproxy([*NAMES, *more])
     assert done.returncode == 0, done.stderr
     assert "[WARNING]" not in done.stderr
+
+
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+@pytest.mark.parametrize("missing", [*NAMES, *SECOND, *THIRD])
+def test_haproxy_names_the_address_that_is_missing(missing):
+    names = [name for name in (*NAMES, *SECOND, *THIRD) if name != missing]
+    for values in ({}, {missing: ""}) if missing in NAMES else ({},):
+        done = checked_haproxy(names, **values)
+        assert done.returncode == 1
+        assert f"'set {missing}" in done.stderr
+        assert "expects" not in done.stderr
 
 
 @pytest.mark.skipif(not ENVOY, reason="NO ENVOY: make scale")

@@ -31,6 +31,20 @@ def test_the_pages_tables_are_what_the_command_computes():
     assert f"| 1920x1080 | {found.core_ms:.2f} | " in page
 
 
+def test_a_machines_cost_is_its_hours_times_its_price_and_a_gpu_has_none():
+    page = TOOL["PAGE"].read_text(encoding="utf-8")
+    (rows,) = re.findall(r"<!-- machines -->\n.*\n.*\n((?:\|.*\n)+)", page)
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows.splitlines()]
+    assert [(name, float(price)) for name, _, _, price, *_ in cells] == [(row[0], row[3]) for row in TOOL["MACHINES"]]
+    *measured, gpu = cells
+    for _, vcpus, cores, price, *found in measured:
+        assert int(cores) in (int(vcpus), int(vcpus) / 2)
+        for row, cell in zip(TABLE["baseline"], found, strict=True):
+            hours = 1e9 * row["ms"] / 1000 / 3600 / int(cores)
+            assert cell == f"{hours:,.0f} h, ${hours * float(price):,.0f}"
+    assert gpu[4:] == ["not measured"] * 3
+
+
 def test_the_tables_numbers_are_plausible():
     assert [(row["height"], row["width"]) for row in TABLE["baseline"]] == [(375, 500), (1080, 1920), (3024, 4032)]
     for rows in (TABLE["baseline"], TABLE["progressive"]):

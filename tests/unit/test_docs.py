@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import textwrap
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -197,6 +198,13 @@ def test_the_docs_python_runs_and_prints_what_follows_it(page, tmp_path):
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr, done.stdout) == (0, "", shown)
+
+
+def test_the_probes_of_the_page_are_the_charts():
+    (shown,) = (block for block in blocks(text_of(ROOT / "docs" / "deploy.md"), "yaml") if "readinessProbe" in block)
+    chart = text_of(ROOT / "deploy" / "chart" / "pixprep" / "templates" / "deployment.yaml")
+    probes = re.sub(r"\{\{ \.Values\.probes\.(\w+) \}\}", r"\1", chart)  # the values are called as their defaults
+    assert textwrap.indent(shown, " " * 10) in probes
 
 
 def test_every_command_is_in_the_docs_and_every_command_in_the_docs_exists():

@@ -22,7 +22,7 @@ import pytest
 
 import broken_data
 import pixprep as pp
-from loading import PLAIN, encoded, expected, same, samples
+from loading import PLAIN, TRAINING, encoded, expected, same, samples
 
 TESTS = Path(__file__).parents[1]
 
@@ -216,28 +216,32 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
 
 
 def test_kill_9_in_mid_epoch_and_the_rest_is_the_same():
-    """The process writes its state behind each batch, and is killed while it loads; another one goes on."""
+    """The process writes its state and its draws behind each batch, and is killed; another one goes on."""
     code = (
         "import json, pathlib, sys\n"
-        "from loading import PLAIN, samples\n"
+        "from loading import TRAINING, samples\n"
         "import pixprep as pp\n"
-        "loader = pp.Loader(samples(), PLAIN, batch_size=2, shuffle=True, seed=9, threads=2)\n"
+        "loader = pp.Loader(samples(), TRAINING, batch_size=2, shuffle=True, seed=9, threads=2)\n"
         "for batch in loader:\n"
-        "    print(json.dumps(loader.state_dict()), flush=True)\n"
+        "    print(json.dumps([loader.state_dict(), batch.draws]), flush=True)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
-    lines = [child.stdout.readline() for _ in range(7)]
+    lines = [json.loads(child.stdout.readline()) for _ in range(7)]
     child.send_signal(signal.SIGKILL)
     child.communicate()
-    state = json.loads(lines[-1])
-    with loader(batch_size=2, shuffle=True, seed=9) as ours:
+    state, _ = lines[-1]
+    options = {"pipeline": TRAINING, "batch_size": 2, "shuffle": True}
+    with loader(**options, seed=9) as ours:
         whole = epoch(ours)
-    with loader(batch_size=2, shuffle=True, seed=9, threads=1) as again:
+    assert [draws for _, draws in lines] == [batch.draws for batch in whole[:7]]
+    with loader(**options, seed=9, threads=1) as again:
         again.load_state_dict(state)
         rest = epoch(again)
     assert len(rest) == 20 - 7
     assert all(same(one, other) for one, other in zip(rest, whole[7:], strict=True))
+    crops = [draws["random_resized_crop#0"] for batch in whole for draws in batch.draws]
+    assert all(crops.count(crop) == 1 for crop in crops)  # else equal draws would say nothing
 
 
 def test_nothing_depends_on_threads_batch_size_or_prefetch():
@@ -731,6 +735,15 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
     [
         ({"source": []}, pp.DataError, "the source has no samples"),
         ({"source": "train/"}, pp.DataError, "source: 'train/' is a path, or one image: pixprep.read.files reads a"),
+        (
+            {"source": iter(samples())},
+            pp.DataError,
+            "a list_iterator has no length, or no sample by its number: make a",
+        ),
+        ({"source": (each for each in ())}, pp.DataError, "source: a generator has no length, or no sample"),
+        ({"source": {1, 2}}, pp.DataError, "source: a set has no length, or no sample by its number: make a list"),
+        ({"limits": 3}, pp.PipelineError, "limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not 3"),
+        ({"limits": 0}, pp.PipelineError, "limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not 0"),
         ({"batch_size": 0}, pp.PipelineError, "batch_size is a number of samples"),
         ({"shuffle": 1}, pp.PipelineError, 'shuffle is False, True or "blocks", not 1'),
         ({"shuffle": 0}, pp.PipelineError, 'shuffle is False, True or "blocks", not 0'),

@@ -87,7 +87,8 @@ class Loader:
 
     Raises:
         PipelineError: an argument is none of these.
-        DataError: the source has no samples.
+        DataError: the source has no samples, or no length, or none by its number.
+        PipelineError: an option has a value that it cannot have.
         SetupError: the device is missing.
     """
 
@@ -115,6 +116,11 @@ class Loader:
     ) -> None:
         if isinstance(source, str | bytes | Path):
             raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
+        if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+            kind = type(source).__name__
+            raise DataError(
+                f"source: a {kind} has no length, or no sample by its number: make a list of it, or see pixprep.read"
+            )
         if len(source) == 0:
             raise DataError("the source has no samples")
         if not isinstance(prefetch, int) or prefetch < 1:
