@@ -12,7 +12,7 @@ import pytest
 
 import cuda_shim
 import pixprep as pp
-from clips import CODECS, clip, pixels
+from clips import CODECS, clip, edited, pixels
 from pixprep import kernels
 from pixprep.decoders import video
 from pixprep.decoders.sequences import SEQUENCES
@@ -144,6 +144,14 @@ def test_times_and_edit_lists_are_those_of_the_cpu(played):
     rate = pp.Pipeline([pp.decode_video(frames=7, sample={"fps": 2}), *AFTER])
     assert results([irregular], rate) == ([None], 0)
     assert played.made == 4 + 2 + 4 + 1
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4"])
+def test_parts_that_an_edit_list_joins_have_their_own_frames(played, name):
+    joined = edited(made(name), (5, 9), (42, 9))
+    every = pp.Pipeline([pp.decode_video(frames=18), *AFTER])
+    assert results([joined], every) == ([None], 0)
+    assert played.made == 4 + 1
 
 
 def grain():
