@@ -72,8 +72,8 @@ def results(encoded, pipeline=PIPELINE, **options):
 
 def test_clips_that_nvdec_decodes_have_the_tensors_of_the_cpu(played):
     encoded = [made(name) for name in ON_NVDEC]
-    assert len(encoded) == 10
-    assert results(encoded) == ([None] * 10, 0)
+    assert len(encoded) == 11
+    assert results(encoded) == ([None] * 11, 0)
     assert played.made == 4 + len(encoded)  # a sample of each codec, and a decoder for each clip
     assert played.outside == 0
 
