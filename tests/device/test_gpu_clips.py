@@ -212,6 +212,23 @@ def two_matrices():
     return memory.getvalue()
 
 
+def nested(count=8):
+    """As many key frames, then as many frames that are shown one behind each: all between them seems to be needed."""
+    memory, packets = io.BytesIO(), []
+    with av.open(memory, "w", format="mp4") as file:
+        options = {"g": "500", "forced-idr": "1", "tune": "zerolatency"}
+        track = file.add_stream("libx264", rate=30, options=options)
+        track.width, track.height, track.pix_fmt = 160, 96, "yuv420p"
+        for index in range(2 * count):
+            frame = av.VideoFrame.from_ndarray(pixels(index), format="rgb24")
+            frame.pict_type = int(index < count)  # I, or as the encoder likes
+            packets += track.encode(frame)
+        for index, packet in enumerate([*packets, *track.encode()]):
+            packet.dts, packet.pts = index, 2 * (index % count) + index // count + 2 * count
+            file.mux(packet)
+    return memory.getvalue()
+
+
 GRAY = pp.Pipeline([pp.decode_video(frames=5, color="gray"), *AFTER])
 REFUSED = {
     "MPEG-4": (lambda: made("mpeg4.mp4"), PIPELINE),
@@ -225,6 +242,7 @@ REFUSED = {
     "fields": (fields, PIPELINE),
     "a film's grain": (grain, PIPELINE),
     "two matrices": (two_matrices, PIPELINE),
+    "groups inside each other": (nested, pp.Pipeline([pp.decode_video(frames=16), *AFTER])),
 }
 
 
