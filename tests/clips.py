@@ -1,6 +1,7 @@
 """Clips whose frames carry their numbers, made by PyAV's encoders."""
 
 import io
+import struct
 from fractions import Fraction
 
 import numpy as np
@@ -76,3 +77,22 @@ def clip(name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=3
         for packet in track.encode():
             file.mux(packet)
     return memory.getvalue()
+
+
+def edited(encoded, *parts):
+    """An MP4 of 30 frames a second by ``clip``, cut by an edit list to some parts of it, one behind the other.
+
+    Args:
+        encoded: whose tables lie behind its frames, so that these stay where they are.
+        parts: of each its first frame, and how many: three or a multiple, for the list counts milliseconds.
+    """
+    at = encoded.index(b"elst") - 4
+    (n_bytes,), (begin,) = (struct.unpack(">i", encoded[place : place + 4]) for place in (at, at + 20))
+    edits = [struct.pack(">3i", 100 * count // 3, begin + 512 * first, 1 << 16) for first, count in parts]
+    edit_list = struct.pack(">i4s2i", 16 + 12 * len(edits), b"elst", 0, len(edits)) + b"".join(edits)
+    changed = bytearray(encoded[:at] + edit_list + encoded[at + n_bytes :])
+    for kind in (b"edts", b"trak", b"moov"):
+        of_kind = encoded.rindex(kind, 0, at) - 4
+        (size,) = struct.unpack(">i", encoded[of_kind : of_kind + 4])
+        changed[of_kind : of_kind + 4] = struct.pack(">i", size + len(edit_list) - n_bytes)
+    return bytes(changed)

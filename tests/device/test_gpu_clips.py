@@ -12,7 +12,7 @@ import pytest
 
 import cuda_shim
 import pixprep as pp
-from clips import CODECS, clip, pixels
+from clips import CODECS, clip, edited, pixels
 from pixprep import kernels
 from pixprep.decoders import video
 from pixprep.decoders.sequences import SEQUENCES
@@ -72,8 +72,8 @@ def results(encoded, pipeline=PIPELINE, **options):
 
 def test_clips_that_nvdec_decodes_have_the_tensors_of_the_cpu(played):
     encoded = [made(name) for name in ON_NVDEC]
-    assert len(encoded) == 10
-    assert results(encoded) == ([None] * 10, 0)
+    assert len(encoded) == 11
+    assert results(encoded) == ([None] * 11, 0)
     assert played.made == 4 + len(encoded)  # a sample of each codec, and a decoder for each clip
     assert played.outside == 0
 
@@ -146,6 +146,14 @@ def test_times_and_edit_lists_are_those_of_the_cpu(played):
     assert played.made == 4 + 2 + 4 + 1
 
 
+@pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4"])
+def test_parts_that_an_edit_list_joins_have_their_own_frames(played, name):
+    joined = edited(made(name), (5, 9), (42, 9))
+    every = pp.Pipeline([pp.decode_video(frames=18), *AFTER])
+    assert results([joined], every) == ([None], 0)
+    assert played.made == 4 + 1
+
+
 def grain():
     options = {"preset": "12", "svtav1-params": "lp=1:film-grain=20"}
     return encoded_with("libsvtav1", "mp4", options)
@@ -204,6 +212,23 @@ def two_matrices():
     return memory.getvalue()
 
 
+def nested(count=8):
+    """As many key frames, then as many frames that are shown one behind each: all between them seems to be needed."""
+    memory, packets = io.BytesIO(), []
+    with av.open(memory, "w", format="mp4") as file:
+        options = {"g": "500", "forced-idr": "1", "tune": "zerolatency"}
+        track = file.add_stream("libx264", rate=30, options=options)
+        track.width, track.height, track.pix_fmt = 160, 96, "yuv420p"
+        for index in range(2 * count):
+            frame = av.VideoFrame.from_ndarray(pixels(index), format="rgb24")
+            frame.pict_type = int(index < count)  # I, or as the encoder likes
+            packets += track.encode(frame)
+        for index, packet in enumerate([*packets, *track.encode()]):
+            packet.dts, packet.pts = index, 2 * (index % count) + index // count + 2 * count
+            file.mux(packet)
+    return memory.getvalue()
+
+
 GRAY = pp.Pipeline([pp.decode_video(frames=5, color="gray"), *AFTER])
 REFUSED = {
     "MPEG-4": (lambda: made("mpeg4.mp4"), PIPELINE),
@@ -217,6 +242,7 @@ REFUSED = {
     "fields": (fields, PIPELINE),
     "a film's grain": (grain, PIPELINE),
     "two matrices": (two_matrices, PIPELINE),
+    "groups inside each other": (nested, pp.Pipeline([pp.decode_video(frames=16), *AFTER])),
 }
 
 

@@ -254,6 +254,7 @@ def test_what_does_not_fit_is_refused_with_the_way_out(tmp_path, given, shape, a
             value("scores", ["n", 5], TensorProto.INT64),
             "is INT64, of which there is no mean: export the model without it",
         ),
+        (value("input", ["n", 3, SIDE, SIDE]), "is an input, too: export the model without it"),
         (value("scores", ["n", "k"]), "has dims of free length, [-1, -1]: export the model with fixed ones"),
     ],
 )
@@ -261,7 +262,36 @@ def test_an_output_without_a_mean_is_refused(tmp_path, output, message):
     path = save(tmp_path / "my.onnx", ["n", 3, SIDE, SIDE], outputs=[output])
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "models", pipeline=pipeline(), onnx=path, average_frames=True)
-    assert str(caught.value) == f'my.onnx: output "scores" {message}'
+    assert str(caught.value) == f'my.onnx: output "{output.name}" {message}'
+
+
+def averages(tmp_path, path):
+    """Whether the file that is written is a valid one, and gives the means of the scores that ``path`` gives."""
+    build(tmp_path / "models", pipeline=pipeline(), onnx=path, average_frames=True)
+    written = tmp_path / "models/classifier/1/model.onnx"
+    onnx.checker.check_model(written, full_check=True)
+    clips = RNG.normal(size=(2, FRAMES, 3, SIDE, SIDE)).astype(np.float32)
+    expected = [run(path, clip)["scores"].mean(axis=0) for clip in clips]
+    return np.allclose(run(written, clips)["scores"], expected, rtol=1e-5)
+
+
+def test_a_file_of_an_old_ir_version_stays_a_valid_one(tmp_path):
+    path = save(tmp_path / "my.onnx", ["batch", 3, SIDE, SIDE], opset=8)
+    model = onnx.load(path)
+    model.ir_version = 3
+    model.graph.input.extend([value("weights", [3 * SIDE**2, 5]), value("yes", [], TensorProto.BOOL)])
+    onnx.save(model, path)
+    assert averages(tmp_path, path)
+
+
+@pytest.mark.parametrize("name", ["input_of_frames", "scores_shape", "squares_axes"])
+def test_names_inside_a_graph_of_a_node_are_not_given_again(tmp_path, name):
+    path = save(tmp_path / "my.onnx", ["batch", 3, SIDE, SIDE])
+    model = onnx.load(path)
+    for attribute in model.graph.node[-1].attribute:
+        attribute.g.node[0].output[0] = attribute.g.output[0].name = name
+    onnx.save(model, path)
+    assert averages(tmp_path, path)
 
 
 @pytest.mark.parametrize("opsets", [[helper.make_opsetid("", 4)], [helper.make_opsetid("com.acme", 1)], []])

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from clips import CODECS, clip, number, pixels
+from clips import CODECS, clip, edited, number, pixels
 from pixprep.decoders import Limits, video
 from pixprep.errors import ImageError
 from pixprep.sampling import Sampling
@@ -263,6 +263,22 @@ def test_a_clip_that_was_trimmed_without_a_decode_begins_where_its_edit_list_say
     assert len(found.frames) == len(whole)
     for ours, theirs in zip(found.frames, whole, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4", "h265-layers.mp4", "mpeg4.mp4"])
+@pytest.mark.parametrize("second", [42, 30, 3])
+def test_parts_of_a_clip_that_an_edit_list_joins_have_their_own_frames(name, second):
+    """Packets before the second part, which are there to decode it alone, have the times of frames of the first."""
+    joined = edited(made(name), (5, 9), (second, 9))
+    with av.open(io.BytesIO(joined)) as file:
+        packets = [(packet.pts, packet.is_discard) for packet in file.demux(video=0) if packet.size]
+    assert {stamp for stamp, is_left_out in packets if is_left_out} & {stamp for stamp, left in packets if not left}
+    whole = every_frame(made(name))
+    numbers = [*range(5, 14), *range(second, second + 9)]
+    for wanted in ([0], [8], [9], [17], [2, 12], [*range(18)]):
+        found = video.decode(joined, chosen(*wanted), LIMITS)
+        for index, frame in zip(wanted, found.frames, strict=True):
+            np.testing.assert_array_equal(frame, whole[numbers[index]])
 
 
 def test_a_frame_of_vp8_that_is_never_shown_is_not_counted():

@@ -42,6 +42,8 @@ _NVIDIA = {"h264": "H264", "hevc": "HEVC", "vp9": "VP9", "av1": "AV1"}
 """NVDEC decodes VP8 and MPEG-4, too. VP8's hidden frames have packets without a picture; and MPEG-4 leaves the inverse
 transform to the decoder, within bounds, so that two of them differ."""
 _FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
+_MOST_AGAIN = 2
+"""How often the packets of a clip may be decoded: they are in memory together."""
 _SAMPLED = (0, 1, 4, 5, 9, 11)
 """Of the samples' twelve frames, in both groups of pictures."""
 _FAULTS: tuple[type[Exception], ...] = (
@@ -199,7 +201,8 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
     """What is decoded, from the last packets on that one may begin with; one header binds all of it.
 
     Raises:
-        _Refused: there is no such packet, or there are several headers.
+        _Refused: there is no such packet, or there are several headers; or what is to be decoded is much more than the
+            clip, which FFmpeg does a packet at a time, and until its deadline.
     """
     begins: dict[int, list[int]] = {}
     keys = [place for place, packet in enumerate(clip.packets) if packet.is_keyframe]
@@ -211,6 +214,8 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
         if begin is None:
             raise _Refused("no picture to begin with")
         begins.setdefault(begin, []).append(position)
+    if sum(max(wanted) + 1 - begin for begin, wanted in begins.items()) > _MOST_AGAIN * len(clip.packets):
+        raise _Refused("groups of pictures inside each other")
     headers = {header for data in _converted(clip, name, [0]) for header in sequences.headers(data)}
     for begin, wanted in sorted(begins.items()):
         shown = clip.packets[begin].pts

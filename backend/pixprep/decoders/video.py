@@ -449,11 +449,11 @@ class _Reader:
             self._codec.flush_buffers()
         yield from frames
         first = self._packets[key].pts if key else None
-        for packet in (*self._packets[key + begun : last + 1], None):
+        for place, packet in enumerate((*self._packets[key + begun : last + 1], None), key + begun):
             if packet is not None:
                 if first is not None and packet.pts < first:
                     continue  # shown before the key frame, it may need pictures from before the key frame
-                if packet.pts in self._spare and packet.pts not in wanted:
+                if place in self._spare and packet.pts not in wanted:
                     continue
                 if self._codec.name in _SKIPPING:
                     self._codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
@@ -469,8 +469,8 @@ class _Reader:
             yield _Wanted(stamp, before[-1] if before else 0, own)
 
     def _positions(self) -> dict[int, int]:
-        """Where each presentation time's packet is."""
-        return {packet.pts: place for place, packet in enumerate(self._packets)}
+        """Where the frame of each presentation time is: packets that an edit list leaves out may have the same."""
+        return {packet.pts: place for place, packet in enumerate(self._packets) if self._is_shown(packet)}
 
     def _is_shown(self, packet: Any) -> bool:
         """Whether a packet is a frame that is shown: not one that an edit list leaves out, nor a reference alone."""
@@ -514,16 +514,16 @@ class _Reader:
 
 
 def _spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
-    """The presentation times of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
+    """The positions of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
 
     They say that none of their temporal layer needs them, and there is no higher one.
     """
     if not extradata or extradata[0] != 1 or len(extradata) < 22:  # no hvcC (ISO/IEC 14496-15, 8.3.2): no lengths
         return frozenset()
-    found = {packet.pts: _slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets}
-    highest = max((layer for _, layer in filter(None, found.values())), default=0)
+    found = [_slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets]
+    highest = max((layer for _, layer in filter(None, found)), default=0)
     spare = {(kind, highest) for kind in _UNUSED}
-    return frozenset(stamp for stamp, picture in found.items() if picture in spare)
+    return frozenset(place for place, picture in enumerate(found) if picture in spare)
 
 
 def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:

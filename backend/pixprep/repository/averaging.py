@@ -7,7 +7,7 @@ All of it is one ONNX file, so that ONNX Runtime runs it, and TensorRT makes a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from pixprep.repository.ports import Classifier
 _FLOATS = ("TYPE_FP32", "TYPE_FP16", "TYPE_FP64")
 _SHAPES_ARE_INPUTS = 5
 """The opset from which on ``Reshape`` takes its shape as an input."""
+_INITIALIZERS_ARE_NO_INPUTS = 4
+"""The IR version from which on an initializer need not be listed as an input as well."""
 _AXES_ARE_INPUTS = 18
 """The opset from which on ``ReduceMean`` takes its axes as an input."""
 
@@ -37,6 +39,8 @@ def averaged(path: Path, classifier: Classifier, clips: Mapping[str, tuple[int, 
     import onnx  # noqa: PLC0415  (only who brings an ONNX file needs it)
 
     for tensor in classifier.outputs:
+        if tensor.name in clips:
+            raise PipelineError(f'{path.name}: output "{tensor.name}" is an input, too: export the model without it')
         if tensor.data_type not in _FLOATS:
             what = f"is {tensor.data_type.removeprefix('TYPE_')}, of which there is no mean"
             raise PipelineError(f'{path.name}: output "{tensor.name}" {what}: export the model without it')
@@ -48,8 +52,7 @@ def averaged(path: Path, classifier: Classifier, clips: Mapping[str, tuple[int, 
     if opset < _SHAPES_ARE_INPUTS:
         raise PipelineError(f"{path.name}: is of opset {opset}, too old for --average-frames: export the model anew")
     graph, helper = model.graph, onnx.helper
-    taken = {name for node in graph.node for name in (*node.input, *node.output)}
-    taken |= {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    taken = set(_names(graph))
 
     def fresh(name: str) -> str:
         while name in taken:
@@ -89,7 +92,19 @@ def averaged(path: Path, classifier: Classifier, clips: Mapping[str, tuple[int, 
     del graph.node[:]
     graph.node.extend(nodes)
     graph.initializer.extend(constants)
+    if model.ir_version < _INITIALIZERS_ARE_NO_INPUTS:
+        graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in constants)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _names(graph: Any) -> Iterator[str]:
+    """Of all tensors of a graph, and of graphs inside its nodes, whose names must not be those of tensors outside."""
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
+    for node in graph.node:
+        yield from (*node.input, *node.output)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _names(inner)
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
