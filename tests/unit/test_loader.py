@@ -204,7 +204,9 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
             other.load_state_dict(wrong)
 
 
-@pytest.mark.parametrize(("name", "value"), [("position", -8), ("position", 41), ("position", "8"), ("epoch", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("position", -8), ("position", 41), ("position", "8"), ("position", 8.0), ("epoch", -1)]
+)
 def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
     """A position below 0 would begin with samples from the end of the order, and give some twice."""
     with loader() as ours:
@@ -213,6 +215,15 @@ def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
         with pytest.raises(pp.PipelineError, match=f"^the state's {name} is .*: it is damaged$"):
             ours.load_state_dict(state | {name: value})
         assert ours.state_dict() == state
+
+
+def test_a_state_may_have_numpys_numbers_as_checkpoints_give_them_back():
+    with loader() as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+    with loader() as other:
+        other.load_state_dict(state | {name: np.int64(state[name]) for name in ("epoch", "position")})
+        assert json.loads(json.dumps(other.state_dict())) == state
 
 
 def test_kill_9_in_mid_epoch_and_the_rest_is_the_same():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from math import ceil
+from numbers import Integral
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -238,10 +239,11 @@ class Loader:
                 f"{now['samples']:,} ({now['source']})"
             )
         for name, most in (("epoch", (1 << 32) - 1), ("position", self.order.samples)):
-            if not isinstance(state[name], int) or not 0 <= state[name] <= most:
-                raise PipelineError(f"the state's {name} is {state[name]!r}, and not from 0 to {most:,}: it is damaged")
+            if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
+                what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
+                raise PipelineError(f"the state's {name} {what}: it is damaged")
         self._end()
-        self._epoch, self._position = self._next(state["epoch"], state["position"])
+        self._epoch, self._position = self._next(int(state["epoch"]), int(state["position"]))
         self._is_begun = False
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:
