@@ -35,7 +35,6 @@ from serving import (
 pytestmark = pytest.mark.server
 
 RECOVERY_S = 5.0
-HEALED_S = 15.0
 BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
@@ -198,12 +197,10 @@ def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_
     ):
         clients.recover(models=["preprocess"])
         flag.touch()
-        start = time.monotonic()
         asked = pool.submit(clients.ask, [PHOTO])
         serve.wait_for("^pixprep: model preprocess is down: it answered none of 2 images; it is loaded again$")
         flag.unlink()
         serve.wait_for(BACK.format("preprocess"))
-        assert time.monotonic() - start < 10 * BUSY
         assert asked.result() == "error", clients.notes
         clients.recover(models=["preprocess"])
 
@@ -278,10 +275,8 @@ def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
             (new,) = wait_until(lambda old=old: set(own.stubs("preprocess")) - set(old))
             time.sleep(delay_s)
             new.kill()
-            start = time.monotonic()
             own.wait_for(rf"({BACK.format('preprocess')})|({ALL_BACK})", after=after)
             clients.recover()
-            assert time.monotonic() - start < HEALED_S * BUSY
         assert_one_answer_each(clients)
 
 
