@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pixprep import levels, pipeline_file
 from pixprep.compiler import Lowered, lower, output_plan
+from pixprep.data.boxes import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
 from pixprep.draw import Numbers
@@ -224,7 +225,7 @@ def _lowered(chain: _Chain, first: Pixels) -> tuple[ImageSpec, Lowered]:
 
 
 def _placed(plan: Plan, numbers: Numbers, boxes: Any, height: int, width: int) -> Any:
-    placing = plan.placing(numbers, None if boxes is None else {"boxes": boxes})
+    placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
     return placing(height, width).placements["place"]
 
 

@@ -156,7 +156,7 @@ def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) 
         for line in lines(encoded):
             say(f"  {line}", file=sys.stderr)
     except (PixprepError, OSError, MemoryError) as error:
-        another = "" if isinstance(error, SetupError) else "; --image takes another photo"
+        another = "" if isinstance(error, SetupError) else "; --image takes another"
         say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
 
 

@@ -33,7 +33,8 @@ class Batch:
     Attributes:
         outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
         errors: for each image None, or why it has no result.
-        decode_s, transform_s: for each image the seconds spent on it; 0 for a stage it did not reach.
+        decode_s, transform_s: for each image the seconds spent on it, once its header is read; 0 for a stage it did not
+            reach.
         recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
         fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
         placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.

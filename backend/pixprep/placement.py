@@ -387,7 +387,7 @@ def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
 
 
 def _as_boxes(values: Any) -> F64:
-    """Annotated boxes, checked: float64 (n, 4)."""
+    """Annotated boxes: float64 (n, 4)."""
     try:
         return np.asarray(values, np.float64).reshape(-1, 4)
     except (TypeError, ValueError):

@@ -83,7 +83,7 @@ def assert_one_answer_each(clients):
 @pytest.mark.parametrize(
     ("number", "how"), [(signal.SIGKILL, "died"), (signal.SIGSTOP, "were stopped"), (signal.SIGSEGV, "died")]
 )
-def test_a_preprocess_whose_process_dies_in_the_middle_of_a_batch_is_back_in_five_seconds(serve, clients, number, how):
+def test_a_preprocess_whose_process_dies_in_the_middle_of_a_batch_is_back(serve, clients, number, how):
     classifier = serve.stub("classifier")
     with clients.load(4, images=[LARGE]):
         wait_until(lambda: clients.counts["right"] >= 4)

@@ -136,6 +136,19 @@ def test_one_array_of_several_images_is_refused_with_what_to_write():
     assert len(pp.apply([pp.resize(9)], list(several))) == 2
 
 
+@pytest.mark.parametrize(
+    ("boxes", "why"),
+    [
+        ([[40, 5, 10, 20]], r'one of "boxes" ends before it begins'),
+        ([[1, 5, float("nan"), 20]], r'a number of "boxes" is not finite'),
+        ([[1, 5, 10]], r'"boxes" are \(n, 4\)'),
+    ],
+)
+def test_boxes_are_checked_as_those_of_a_source(boxes, why):
+    with pytest.raises(pp.ImageError, match=why):
+        pp.apply([pp.random_iou_crop()], PHOTO, boxes=boxes)
+
+
 def test_boxes_are_one_array_an_image():
     with pytest.raises(pp.PipelineError, match=r"^boxes: one array for each image, 2, not 1$"):
         pp.apply([pp.random_iou_crop()], [PHOTO, PHOTO], boxes=[BOXES])

@@ -689,13 +689,13 @@ def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pi
     assert err == (
         "preview of china.jpg, which pixprep brings along:\n"
         "  not shown: [DOES_NOT_FIT] 427 x 640 pixels are too small for the window of 500 x 500 at 0, 0; "
-        "--image takes another photo\n"
+        "--image takes another\n"
         "next  pixprep serve --model-repository large\n"
     )
     code, out, err = pixprep("import", "keras:resnet50", "resnet.json", "--image", "broken.jpg")
     assert (code, err) == (
         0,
-        f"preview of broken.jpg:\n  not shown: {NOT_AN_IMAGE}; --image takes another photo\n"
+        f"preview of broken.jpg:\n  not shown: {NOT_AN_IMAGE}; --image takes another\n"
         "next  pixprep verify resnet.json\n",
     )
 

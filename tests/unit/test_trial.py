@@ -16,13 +16,16 @@ from pixprep.repository.trial import MAX_ONNX_BYTES, shares
 RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
 
 
-def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", batch="batch"):
+def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", batch="batch", twice=False):
     """A classifier whose three scores are the means of red, green and blue, and a constant."""
     nodes = [
         helper.make_node(op, ["images"], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["means"]),
         helper.make_node("Add", ["means", "bias"], ["scores"]),
     ]
+    if twice:
+        nodes[1] = helper.make_node("Flatten", ["both"], ["means"])
+        nodes.insert(1, helper.make_node("Concat", ["pooled", "pooled"], ["both"], axis=0))
     graph = helper.make_graph(
         nodes,
         "colors",
@@ -94,6 +97,11 @@ def test_equal_scores_are_said(built):
 
 def test_scores_that_are_not_finite_are_said(built):
     assert classes(built(bias=(float("inf"), 0.0, 0.0))) == ['"scores": some of its values are not finite']
+
+
+def test_more_rows_than_images_are_said(built):
+    first, *_ = classes(built(twice=True))
+    assert first == '"scores": [2, 3] of one image: in a batch, Triton would share them out wrongly'
 
 
 def test_a_model_that_does_not_run_is_said_and_nothing_is_raised(built):

@@ -58,7 +58,7 @@ class Annotated:
         """See above."""
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
-            _field(self._sample, "boxes", 4)  # random_iou_crop reads them first
+            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
         placed = self._place(height, width)
         self.fields = annotated(self._plan, placed, self._sample)
         return placed
@@ -95,7 +95,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     pad: int | None = None
     for name, output in plan.annotations.items():
         if isinstance(output, BoxesPlan):
-            boxes = _field(sample, "boxes", 4)
+            boxes = read_field(sample, "boxes", 4)
             results[name], kept = _boxes(output, placed, name, boxes.astype(np.float64))
             pad = output.pad
     for field in sample:
@@ -108,7 +108,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
                 results[field] = values[kept]
     for name, output in plan.annotations.items():
         if isinstance(output, PointsPlan):
-            points = _field(sample, "points", 2)
+            points = read_field(sample, "points", 2)
             results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
             results[name] = _padded(results[name], output.pad, name)
     return {
@@ -141,7 +141,7 @@ def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, A
     return result
 
 
-def _field(sample: Mapping[str, Any], name: str, last: int) -> F32:
+def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
     """A field of the annotation: float32 (n, …, last).
 
     Raises:

@@ -49,6 +49,7 @@ _SAMPLED = (0, 1, 4, 5, 9, 11)
 _FAULTS: tuple[type[Exception], ...] = (
     *(nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported),
     *(av.error.FFmpegError, RuntimeError, MemoryError, ValueError, IndexError),
+    *(TypeError, AttributeError),
 )
 _SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of which ``decode`` makes ImageErrors of
 

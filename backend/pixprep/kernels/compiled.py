@@ -89,19 +89,32 @@ _PARTS = tuple(8 * words for words in accumulate(map(len, (RESIZE, WINDOWS, WIND
 @lru_cache(RECENT)
 def grouped(formula: Formula, axis: Axis, group: int) -> Grouped:
     """The windows of one axis that changes its length, of which something is wanted, in groups of 1, 4 or 16."""
-    taps = _taps(formula, axis, group)
+    taps = most_taps(formula, axis, group)
     size = axis.end - axis.begin
     memory = np.zeros((2 + taps) * size, np.int32)
     scratch = np.empty(max(taps, 4))
-    told = bytearray(
-        _WINDOWS.pack(*_windows(formula, axis, group, taps, memory=memory.ctypes.data, scratch=scratch.ctypes.data))
-    )
-    FUNCTIONS["windows"]((ctypes.c_char * len(told)).from_buffer(told))
-    *_, begin, end, bits = _WINDOWS.unpack(told)
+    begin, end, bits = make(formula, axis, group, taps, memory=memory.ctypes.data, scratch=scratch.ctypes.data)
     return Grouped(memory, size, taps, bits, begin, end)
 
 
-def _taps(formula: Formula, axis: Axis, group: int) -> int:
+def make(formula: Formula, axis: Axis, group: int, taps: int, *, memory: int, scratch: int) -> tuple[int, int, int]:
+    """The windows of an axis, made in the memory of a ``Grouped``: its begin, end and bits.
+
+    Args:
+        formula: see ``grouped``.
+        axis: see ``grouped``.
+        group: see ``grouped``.
+        taps: see ``most_taps``.
+        memory: the address of int32 ((2 + taps) * (axis.end - axis.begin)).
+        scratch: that of float64 (max(taps, 4)).
+    """
+    told = bytearray(_WINDOWS.pack(*_windows(formula, axis, group, taps, memory=memory, scratch=scratch)))
+    FUNCTIONS["windows"]((ctypes.c_char * len(told)).from_buffer(told))
+    *_, begin, end, bits = _WINDOWS.unpack(told)
+    return begin, end, bits
+
+
+def most_taps(formula: Formula, axis: Axis, group: int) -> int:
     """The most positions of a window, in whole groups."""
     support = RADIUS[formula.curve] * (max(axis.ratio, 1.0) if formula.is_widened else 1.0)
     return -(-min(2 * ceil(support) + 1, axis.length) // group) * group
@@ -438,7 +451,7 @@ def write(
     pitch = pixels.strides[0]
     middle_pitch = width * channels if vertical_first else length
     group = neighbours(channels)
-    taps_down, taps_across = _taps(formula, rows, 1), _taps(formula, columns, group)
+    taps_down, taps_across = most_taps(formula, rows, 1), most_taps(formula, columns, group)
     kept = [grouped(formula, rows, 1), grouped(formula, columns, group)] if remembers else []
     made = 0 if remembers else 4  # bytes of a number of the windows that are made here
     sizes = (

@@ -79,6 +79,8 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
+        if values.shape[:1] != (1,):
+            yield f'"{tensor.name}": {list(values.shape)} of one image: in a batch, Triton would share them out wrongly'
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some of its values are not finite'
     back = next((op.name or "transform" for op in pipeline.ops if isinstance(op, Transform)), None)
