@@ -49,7 +49,7 @@ test: .venv/.dev
 	@echo "the style, and the tests in four processes: each is shown when it ends"
 	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync lint test-server-a test-server-j test-unit test-others
 
-PYTEST := $(VENV)/pytest -p no:cacheprovider
+PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
 A_TO_I := tests/server/test_[a-i]*.py
 
 test-server-a: .venv/.dev
@@ -59,10 +59,10 @@ test-server-j: .venv/.dev
 	$(PYTEST) tests/server --ignore-glob '$(A_TO_I)'
 
 test-unit: .venv/.dev
-	$(PYTEST) tests/unit
+	$(PYTEST) tests/unit tests/attacks
 
 test-others: .venv/.dev
-	$(PYTEST) tests --ignore tests/server --ignore tests/unit
+	$(PYTEST) tests --ignore tests/server --ignore tests/unit --ignore tests/attacks
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device

@@ -133,7 +133,7 @@ def test_a_bad_clip_fails_its_request_alone_in_a_mixed_load_and_clips_and_frames
     whole = clips["short"]
     bad = {b"not a clip": "UNKNOWN_FORMAT", whole[: len(whole) // 2]: "TRUNCATED", photo("flower"): "UNKNOWN_FORMAT"}
     bad[pan("flower", count=9)] = "DOES_NOT_FIT"  # fewer frames than are wanted
-    counts, lock, before = Counter(), threading.Lock(), counted(served)
+    counts, lock, before = Counter(), threading.Lock(), settled(served)
 
     def work(number):
         protocol = ("http", "grpc")[number % 2]
@@ -166,6 +166,14 @@ def counted(server):
         text = answer.read().decode()
     found = re.findall(r'pixprep_(?:images|(frames))_total\{model="preprocess"(?:,result="(\w+)")?\S* (\d+)', text)
     return Counter({frames or result: int(number) for frames, result, number in found})
+
+
+def settled(server):
+    """The counts, once what was sent before is counted: an empty clip is sent behind it, and waited for."""
+    with pytest.raises(InferenceServerException, match="EMPTY"):
+        ask(server, "http", [b""])
+    wait_until(lambda: counted(server)["EMPTY"], "the empty clip is not counted", within_s=60)
+    return counted(server)
 
 
 @pytest.fixture
