@@ -139,18 +139,23 @@ def test_random_frames_are_drawn_and_replayed():
         ({"sample": {"fps": 10}}, [0, 3, 6, 9]),
         ({"sample": {"fps": 10}, "start": "middle"}, [30, 33, 36, 39]),
         ({"sample": "uniform"}, [0, 23, 46, 69]),
+        ({"sample": "uniform", "frames": 5}, [0, 17, 34, 51, 69]),
         ({"sample": {"step": 30}, "short": "repeat"}, [0, 30, 60, 69]),
         ({"sample": {"fps": 1}, "short": "repeat"}, [0, 30, 60, 69]),
     ],
 )
 def test_which_frames(fields, wanted):
     pipeline = pp.Pipeline(
-        [pp.decode_video(frames=4, **fields), pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
+        [
+            pp.decode_video(**{"frames": 4} | fields),
+            pp.resize(height=96, width=160),
+            pp.tensor(layout="thwc", dtype="uint8"),
+        ]
     )
     assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
     (tensor,) = pp.Engine(pipeline).run([made("h264.mp4")])
     assert [number(frame) for frame in tensor] == wanted
-    assert op_words(pipeline)[0].startswith("decode 4 frames, ")
+    assert op_words(pipeline)[0].startswith(f"decode {len(wanted)} frames, ")
 
 
 def test_a_clip_that_is_too_short_is_refused_unless_it_repeats():
