@@ -216,7 +216,7 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
         os.kill(old[0].pid, signal.SIGKILL)
         serve.wait_for(r"^pixprep: model preprocess is down: 1 of its 2 processes died; it is loaded again$")
         rights = clients.counts["right"]
-        serve.wait_for(BACK.format("preprocess"))
+        serve.wait_for(BACK.format("preprocess"), within_s=120)
         assert clients.counts["right"] > rights + 4
         assert len(set(serve.stubs("preprocess")) - set(old)) == 2
         wait_until(lambda: clients.counts["right"] > rights + 100)
