@@ -44,10 +44,10 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# The tests of the server mostly wait: with two cores, four processes end sooner than two.
+# Two at once, and no more: with four on two cores, servers took longer than their tests wait for.
 test: .venv/.dev
-	@echo "the style, and the tests in four processes: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync lint test-server-a test-server-j test-unit test-others
+	@echo "the style, and the tests in four parts: each is shown when it ends"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync test-server-a test-unit test-server-j test-others lint
 
 PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
 A_TO_I := tests/server/test_[a-i]*.py
