@@ -34,7 +34,8 @@ def expand(paths: Sequence[Path]) -> list[Path]:
             files.append(path)
             continue
         found = sorted(file for file in path.iterdir() if file.is_file())
-        meant = [file for file in found if file.suffix.lower() in _meant(found)]
+        suffixes = _meant(found)
+        meant = [file for file in found if file.suffix.lower() in suffixes]
         if not meant:
             raise PixprepError(f"{path}: no image or clip in this folder ({' '.join(IMAGE_SUFFIXES + CLIP_SUFFIXES)})")
         files += meant

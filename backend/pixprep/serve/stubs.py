@@ -12,8 +12,8 @@ from pathlib import Path
 from pixprep.serve.wheel import SHARED_MEMORY, STUB
 
 STUCK_S = 5.0
-"""A stub that died while its model was loaded is noticed by Triton within about a second, or never. On a machine that
-is overloaded, a new stub may need seconds until it can be seen, and Triton would be started anew for nothing."""
+"""A stub that died while its model was loaded is noticed by Triton within about a second, or never; on a machine
+that is overloaded, that second may be longer."""
 
 
 @dataclass(frozen=True)
