@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates spec wire
+coordinates spec
 profiles.windows
 profiles.formula
 profiles.profile
@@ -40,7 +40,7 @@ decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
-data data.sources
+data data.sources data.wire
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
 data.sources.voc
@@ -64,7 +64,7 @@ data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.t
 data.making
 data.loader
 data.check
-explain preview pixprep
+explain files preview pixprep
 pictures
 data.contact_sheet
 notebook
@@ -90,7 +90,7 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.files serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.snapshot serve.wheel
+serve serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.snapshot serve.wheel
 serve.client serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor

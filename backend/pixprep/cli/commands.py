@@ -29,8 +29,8 @@ from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
+from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.serve.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.steps import operators
 
 if TYPE_CHECKING:

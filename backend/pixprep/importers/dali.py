@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep import wire
+from pixprep.data import wire
 from pixprep.errors import PipelineError
 from pixprep.file import quoted
 from pixprep.importers.assembly import assembled

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.files import expand, of_file, read
 from pixprep.serve import request
-from pixprep.serve.files import expand, of_file, read
 from pixprep.serve.request import ModelInput
 from pixprep.spec import Color
 from pixprep.triton.config import PIXELS
