@@ -102,7 +102,7 @@ class DecodeVideo(Op, frozen=True, tag="decode_video", kw_only=True):
     All frames share one geometry, and what a random op draws, it draws once for the clip. Sound is not read. FFmpeg
     decodes, through PyAV (``pip install "pixprep[video]"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and
     torchcodec. The matrix and the range of the colours are those that the stream names; BT.601 and limited range where
-    it names none, as in these. The shape of a pixel is not looked at.
+    it names none, as in these. The shape of a pixel is not looked at. Frames count from the first that decodes.
 
     Args:
         frames: how many.
