@@ -216,6 +216,21 @@ def test_odd_sides_and_gray():
     np.testing.assert_array_equal(gray.frames[0][:, :, 0], every_frame(encoded, "gray")[9])
 
 
+@pytest.mark.parametrize(
+    ("matrix", "weights"), [(1, (0.2126, 0.7152)), (5, None), (7, (0.212, 0.701)), (9, (0.2627, 0.678))]
+)
+def test_gray_is_the_luma_of_bt601_of_the_colours_whatever_the_stream_names(matrix, weights):
+    """As Pillow, OpenCV and torchvision make gray of RGB, and PyAV of a clip."""
+    encoded = clip("h264.mp4", 3, colorspace=matrix, pixel_format="yuv444p")
+    (gray,) = video.decode(encoded, chosen(1), LIMITS, is_gray=True).frames
+    np.testing.assert_array_equal(gray[:, :, 0], every_frame(encoded, "gray")[1])
+    (frame,) = video.decode(encoded, chosen(1), LIMITS).frames
+    assert np.abs(frame @ np.array([0.299, 0.587, 0.114]) - gray[:, :, 0]).max() < 1.6
+    if weights:  # the luma that the stream holds is another
+        red, green = weights
+        assert np.abs(frame @ np.array([red, green, 1 - red - green]) - gray[:, :, 0]).max() > 4
+
+
 @pytest.mark.parametrize(("matrix", "other"), [(1, 5), (5, 1)])
 def test_colours_by_the_matrix_that_the_stream_names(matrix, other):
     """1: BT.709; 5: BT.601 of 625 lines."""

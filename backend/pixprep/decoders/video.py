@@ -275,8 +275,9 @@ def decode(
         encoded: the file.
         choose: given what the packets say, the wanted frames, rising; it may raise ImageError.
         limits: see there.
-        is_gray: to one channel, the luma in full range; else to RGB by the matrix and range that the stream names;
-            BT.601 and limited range where it names none, as FFmpeg has it.
+        is_gray: to one channel in full range, the luma of BT.601 of the colours, as PyAV's ``to_ndarray("gray")``;
+            where the stream names another matrix, its own luma is another. Else to RGB. Colours are by the matrix and
+            range that the stream names; BT.601 and limited range where it names none, as FFmpeg has it.
         apply_rotation: turn frames as the container says.
         elsewhere: is asked first; all before it is done here: what is refused, and which frames are wanted.
 

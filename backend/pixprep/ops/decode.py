@@ -113,7 +113,8 @@ class DecodeVideo(Op, frozen=True, tag="decode_video", kw_only=True):
             (``middle``); or at ``random``, in training.
         short: of a clip that has too few frames: ``refuse``, or ``repeat`` some of them: of ``step`` and ``fps`` the
             last one.
-        color: order of the channels.
+        color: order of the channels; or ``gray``, the luma of BT.601 of the colours, whatever matrix the stream names,
+            as PyAV's ``to_ndarray("gray")``.
         apply_rotation: turn the frames as the container says.
     """
 
