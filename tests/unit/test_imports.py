@@ -36,8 +36,8 @@ ops.random
 ops
 file
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header decoders.sequences decoders.video
+decoders.pixels decoders.sequences decoders.text
+pipeline decoders.boxes decoders.header decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
 data data.sources data.wire

@@ -11,6 +11,7 @@ reach, no protocol may be opened, and codecs are those that are listed.
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from pixprep.decoders import Encoded, Limits
+from pixprep.decoders.sequences import SEQUENCES
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
@@ -43,6 +45,7 @@ _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"
 _SKIPPING = ("h264", "mpeg4")
 _UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
 _SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
+_IDR = 5  # of H.264: the kind of a slice of a picture that needs no other; of others it is less (its table 7-1)
 _MOST_UNITS = 16  # before the first slice
 _MOST_STREAMS = 32
 _MOST_PARTS = 10_000
@@ -376,23 +379,45 @@ class _Reader:
         return Clip([found[index] for index in indices], indices, seconds)
 
     def _begin(self) -> Any:
-        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave."""
+        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave.
+
+        Raises:
+            ImageError: CORRUPT: nothing decodes.
+            InvalidDataError: a packet is damaged, and not one that the cut has left without its key frame.
+        """
         if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
             self._packets = [*dropwhile(_needs_another, self._packets)]
-        try:
-            return self._shown_first()
-        except av.error.InvalidDataError:  # of a key frame it is damage, and comes again
-            self._packets = [*dropwhile(lambda packet: not packet.is_keyframe, self._packets)]
-            self._codec.flush_buffers()
-        return self._shown_first()
-
-    def _shown_first(self) -> Any:
-        """The first frame that the decoder shows."""
-        for place, packet in enumerate((*self._packets, None)):
-            if frames := self._decoded(packet):
-                self._begun = (place + 1, frames) if packet is not None else (0, ())
+        begin, has_key = 0, False
+        for place, packet in enumerate((*self._packets, None), 1):
+            has_key = has_key or (packet is not None and self._may_begin(packet))
+            try:
+                frames = self._decoded(packet)
+            except av.error.InvalidDataError:
+                if has_key:
+                    raise
+                self._codec.flush_buffers()
+                begin = place
+                continue
+            if frames:
+                is_gray = self._codec.name == "mpeg4" and not (frames[0].key_frame or self._packets[0].is_discard)
+                if is_gray:
+                    break
+                self._begun = (place - begin, frames) if packet is not None else (0, ())
+                self._packets = self._packets[begin:]
                 return frames[0]
         raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
+
+    def _may_begin(self, packet: Any) -> bool:
+        """Whether a packet may be a key frame; where it is damaged, FFmpeg does not call it so of H.264 and AV1."""
+        if packet.is_keyframe:
+            return True
+        match self._codec.name:
+            case "h264":
+                return _may_be_idr(bytes(packet), self._codec.extradata)
+            case "libdav1d" | "av1":
+                return _has_sequence_header(bytes(packet))
+            case _:
+                return False
 
     def _shown_stamps(self) -> list[Any]:
         """The times of the packets that are shown, but for those before the first frame, which do not decode.
@@ -559,15 +584,35 @@ def _spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
 
 def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
     """Kind and temporal layer of a picture of H.265, whose slices have the same; ``n_bytes`` give a unit's length."""
+    heads = ((first >> 1 & 63, second & 7) for first, second in _unit_heads(data, n_bytes))
+    return next((head for head in heads if head[0] < _SLICES), None)
+
+
+def _unit_heads(data: memoryview, n_bytes: int) -> Iterator[tuple[int, int]]:
+    """The first two bytes of each of the first units."""
     at = 0
     for _ in range(_MOST_UNITS):
         if at + n_bytes + 2 > len(data):
-            return None
-        first, second = data[at + n_bytes : at + n_bytes + 2]
-        if (kind := first >> 1 & 63) < _SLICES:
-            return kind, second & 7
+            return
+        yield data[at + n_bytes], data[at + n_bytes + 1]
         at += n_bytes + int.from_bytes(data[at : at + n_bytes], "big")
-    return None
+
+
+def _may_be_idr(data: bytes, extradata: bytes | None) -> bool:
+    """Whether the first slice of a packet of H.264 does not say that its picture needs another."""
+    if extradata and extradata[0] == 1 and len(extradata) > 4:  # an avcC (ISO/IEC 14496-15, 5.3.3): lengths
+        kinds = [first & 31 for first, _ in _unit_heads(memoryview(data), (extradata[4] & 3) + 1)]
+    else:
+        kinds = [unit[0] & 31 for unit in re.findall(b"\0\0\1(.)", data, re.DOTALL)]
+    return next((kind for kind in kinds if 1 <= kind <= _IDR), _IDR) == _IDR
+
+
+def _has_sequence_header(data: bytes) -> bool:
+    """Whether a packet of AV1 has one, or is damaged: without it none is a key frame."""
+    try:
+        return bool(SEQUENCES["av1"].headers(data))
+    except (ValueError, IndexError):
+        return True
 
 
 def _needs_another(packet: Any) -> bool:
