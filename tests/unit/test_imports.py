@@ -36,8 +36,8 @@ ops.random
 ops
 file
 compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
-decoders.clips.containers decoders.clips.pictures decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
-decoders.pixels decoders.samples decoders.structure decoders.text
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
+decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
 pipeline decoders.clips.ffmpeg decoders.header
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces

@@ -27,7 +27,7 @@ from av.video.reformatter import VideoReformatter
 
 from pixprep.decoders import Encoded, Limits
 from pixprep.decoders.clips.containers import Container, check_whole, container, count_samples
-from pixprep.decoders.clips.pictures import needs_another, spare
+from pixprep.decoders.clips.pictures import has_sequence_header, may_be_idr, needs_another, spare
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
@@ -257,23 +257,45 @@ class _Reader:
         return Clip([found[index] for index in indices], indices, seconds)
 
     def _begin(self) -> Any:
-        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave."""
+        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave.
+
+        Raises:
+            ImageError: CORRUPT: nothing decodes.
+            InvalidDataError: a packet is damaged, and not one that the cut has left without its key frame.
+        """
         if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
             self._packets = [*dropwhile(needs_another, self._packets)]
-        try:
-            return self._shown_first()
-        except av.error.InvalidDataError:  # of a key frame it is damage, and comes again
-            self._packets = [*dropwhile(lambda packet: not packet.is_keyframe, self._packets)]
-            self._codec.flush_buffers()
-        return self._shown_first()
-
-    def _shown_first(self) -> Any:
-        """The first frame that the decoder shows."""
-        for place, packet in enumerate((*self._packets, None)):
-            if frames := self._decoded(packet):
-                self._begun = (place + 1, frames) if packet is not None else (0, ())
+        begin, has_key = 0, False
+        for place, packet in enumerate((*self._packets, None), 1):
+            has_key = has_key or (packet is not None and self._may_begin(packet))
+            try:
+                frames = self._decoded(packet)
+            except av.error.InvalidDataError:
+                if has_key:
+                    raise
+                self._codec.flush_buffers()
+                begin = place
+                continue
+            if frames:
+                is_gray = self._codec.name == "mpeg4" and not (frames[0].key_frame or self._packets[0].is_discard)
+                if is_gray:
+                    break
+                self._begun = (place - begin, frames) if packet is not None else (0, ())
+                self._packets = self._packets[begin:]
                 return frames[0]
         raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
+
+    def _may_begin(self, packet: Any) -> bool:
+        """Whether a packet may be a key frame; where it is damaged, FFmpeg does not call it so of H.264 and AV1."""
+        if packet.is_keyframe:
+            return True
+        match self._codec.name:
+            case "h264":
+                return may_be_idr(bytes(packet), self._codec.extradata)
+            case "libdav1d" | "av1":
+                return has_sequence_header(bytes(packet))
+            case _:
+                return False
 
     def _shown_stamps(self) -> list[Any]:
         """The times of the packets that are shown, but for those before the first frame, which do not decode.
