@@ -75,7 +75,7 @@ def _unpack(archive, target):
     if archive.suffix == ".deb":
         _run(target, "dpkg-deb", "--extract", str(archive), str(target))
     elif archive.suffix == ".whl":
-        zipfile.ZipFile(archive).extractall(target)  # noqa: S202  (from the registry, by name and version)
+        zipfile.ZipFile(archive).extractall(target)
     elif archive.name.endswith(".tar.gz"):
         _run(target, "tar", "--extract", "--no-same-owner", "--file", str(archive))  # tarfile's filter came with 3.11.4
     else:

@@ -142,7 +142,7 @@ def test_every_random_op_is_tried():
 @pytest.mark.parametrize("name", FIELDS)
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(data=st.data(), height=st.integers(1, 4), width=st.integers(1, 4), seed=st.integers(0, 99), boxes=BOXES)
-def test_no_image_ends_a_batch_for_its_neighbours(name, data, height, width, seed, boxes):
+def test_no_image_ends_a_batch_for_its_neighbours(*, name, data, height, width, seed, boxes):
     pipeline = data.draw(pipelines(name))
     tiny, photo = noise(height, width), noise(300, 280)
     (drawn,) = pipeline.plan.draw(seed=seed, epoch=0, indices=[0])
