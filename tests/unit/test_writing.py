@@ -5,12 +5,12 @@ import resource
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 
 import pixprep as pp
 from images import PHOTOS, photo
+from limits import limited
 from pixprep.cli import main
 from pixprep.writing import alone, whole, write
 
@@ -21,17 +21,6 @@ with alone(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)
 """
-
-
-@contextmanager
-def at_most(size):
-    """No file may become larger, as on a disk that is nearly full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def contents(folder):
@@ -54,7 +43,7 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_old_one(words, file
     (tmp_path / "photo.jpg").write_bytes(photo())
     (tmp_path / file).write_bytes(b"of before")
     before = contents(tmp_path)
-    with at_most(100):
+    with limited(resource.RLIMIT_FSIZE, 100):
         assert main(words) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"{file}: cannot be written: File too large")
     assert contents(tmp_path) == before
@@ -65,7 +54,7 @@ def test_a_folder_that_cannot_be_written_to_its_end_leaves_the_old_one(words, tm
     folder = tmp_path / "there"
     assert main([*words, str(folder)]) == 0
     before = contents(tmp_path)
-    with at_most(1000):
+    with limited(resource.RLIMIT_FSIZE, 1000):
         assert main([*words, str(folder)]) == 1
     assert "File too large" in capsys.readouterr().err
     assert contents(tmp_path) == before
