@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from images import noise
 from pixprep import ops
-from pixprep.draw import Numbers
+from pixprep.draws.philox import Numbers
 
 LEAST, BELOW_1 = 5e-324, 1 - 2**-32
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pixprep import wire
+from pixprep.data import wire
 
 OWN = bytes([2 << 3, 7])
 
