@@ -1,0 +1,43 @@
+"""Pictures of a clip that no other needs, and pictures that need another, by the first bits of their packets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+_VOP = b"\0\0\1\xb6"  # begins a picture of MPEG-4; the next two bits say of which kind, and 0 needs no other one
+_MOST_UNITS = 16  # before the first slice
+_SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
+_UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
+
+
+def spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
+    """The positions of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
+
+    They say that none of their temporal layer needs them, and there is no higher one.
+    """
+    if not extradata or extradata[0] != 1 or len(extradata) < 22:  # no hvcC (ISO/IEC 14496-15, 8.3.2): no lengths
+        return frozenset()
+    found = [_slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets]
+    highest = max((layer for _, layer in filter(None, found)), default=0)
+    spare = {(kind, highest) for kind in _UNUSED}
+    return frozenset(place for place, picture in enumerate(found) if picture in spare)
+
+
+def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
+    """Kind and temporal layer of a picture of H.265, whose slices have the same; ``n_bytes`` give a unit's length."""
+    at = 0
+    for _ in range(_MOST_UNITS):
+        if at + n_bytes + 2 > len(data):
+            return None
+        first, second = data[at + n_bytes : at + n_bytes + 2]
+        if (kind := first >> 1 & 63) < _SLICES:
+            return kind, second & 7
+        at += n_bytes + int.from_bytes(data[at : at + n_bytes], "big")
+    return None
+
+
+def needs_another(packet: Any) -> bool:
+    """Whether a packet of MPEG-4 begins with a picture that needs another."""
+    _, _, picture = bytes(packet).partition(_VOP)
+    return bool(picture) and picture[0] >> 6 != 0
