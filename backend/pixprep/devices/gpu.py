@@ -26,7 +26,10 @@ from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel, SurfaceKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
-from pixprep.levels import (
+from pixprep.plan.placement import Placement
+from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.spec import ColorLike, DType
+from pixprep.steps.levels import (
     Blend,
     Erase,
     Filter,
@@ -40,10 +43,7 @@ from pixprep.levels import (
     size_after,
     solarize,
 )
-from pixprep.operators import Arrays
-from pixprep.placement import Placement
-from pixprep.plan import Plan, TensorPlan
-from pixprep.spec import ColorLike, DType
+from pixprep.steps.operators import Arrays
 
 log = logging.getLogger(__name__)
 
