@@ -24,7 +24,7 @@ GROWTH = 0.02
 OTHERS_GROWTH = 0.10  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
 TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
 IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
-SAMPLES = 12
+SAMPLES = 8
 HEALED_S = 15.0  # after the last of ten random kills
 
 
@@ -60,8 +60,9 @@ def main() -> int:
             result = do(count) if count else None
             took_s, sent = time.monotonic() - begin, it.clients.sent - before
             slowest = f", the slowest {result:.1f} s" if result else ""
+            held = it.held(idle_s=2 * IDLE_S + 1)  # of any two periods one is idle as a whole
             sys.stdout.write(
-                f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    holds {it.held(idle_s=IDLE_S + 2)}\n"
+                f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    holds {held}\n"
                 f"    so far {dict(it.clients.counts)}, errors {dict(it.clients.codes)}\n"
             )
             sys.stdout.flush()
