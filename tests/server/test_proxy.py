@@ -414,7 +414,7 @@ HONEST = {
     "a box": ("crops", ONE, BOX),
     "three boxes": ("crops", ONE, ("boxes", [3, 4], "FP32", 3 * BOX[3])),
 }
-WRAPPED = {  # over gRPC, and but for the last over HTTP, each of these ends the process of a model behind no proxy
+WRAPPED = {  # without the proxy each ends the process of its model, the last over gRPC alone
     "64 rows of nothing": ("dali", ("image", [64, 2**58], "UINT8", b"")),
     "a frame of nothing": ("frames", ("image", [1, 2**62, 4, 3], "UINT8", b"")),
     "boxes of nothing": ("crops", ONE, ("boxes", [2**61, 4], "FP32", b"")),
@@ -517,10 +517,10 @@ def test_a_shape_that_is_disguised_in_json_is_refused_by_the_proxy(triton, proxy
             )
 
 
-def wire(number, *parts, type_=2):
+def wire(number, *parts):
     """A field of bytes."""
     body = b"".join(parts)
-    return number_of(number << 3 | type_) + number_of(len(body)) + body
+    return number_of(number << 3 | 2) + number_of(len(body)) + body
 
 
 def number_of(value):
