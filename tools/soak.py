@@ -21,10 +21,10 @@ from pixprep.triton.watchdog import IDLE_S
 from serving import PROTOCOLS, Oracle
 
 GROWTH = 0.02
-OTHERS_GROWTH = 0.10  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
+OTHERS_GROWTH = 0.15  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
 TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
 IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
-SAMPLES = 8
+SAMPLES = 10
 HEALED_S = 15.0  # after the last of ten random kills
 
 
