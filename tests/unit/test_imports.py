@@ -37,7 +37,7 @@ ops
 file
 compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
-decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
+decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 pipeline decoders.clips.ffmpeg decoders.header
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
@@ -47,13 +47,14 @@ data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sou
 data.sources.voc
 data.read
 data.opening
-decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
+decoders.flaws decoders.samples decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
 kernels.filters kernels.flow kernels.resample kernels.compiled kernels.warp_code
 kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
+decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
 kernels.staged
 devices
@@ -146,7 +147,7 @@ HOMES = {
         "verify.report",
         "verify.stages",
     },
-    "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
+    "nvidia": {"decoders.nvimagecodec", "devices.gpu", "verify.originals"},
     "onnx": {"repository.averaging", "repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {

@@ -16,7 +16,7 @@ USUAL: tuple[Format, ...] = ("jpeg", "png", "webp", "bmp", "tiff", "gif")
 """The formats that may come if nothing is said: each of the others brings a decoder of films."""
 NAMES: dict[Format, str] = {name: {"webp": "WebP"}.get(name, name.upper()) for name in FORMATS}
 Damage = Literal["strict", "structural", "lenient"]
-Codec = Literal["consistent", "fastest", "cpu"]
+Codec = Literal["consistent", "fastest", "cuda", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
 T = TypeVar("T")
@@ -157,7 +157,13 @@ def called(name: Format) -> str:
 
 
 class Decoder(Protocol):
-    """Decodes for one engine; may be called from several of its threads."""
+    """Decodes for one engine; may be called from several of its threads.
+
+    Attributes:
+        words: what decodes, for a log.
+    """
+
+    words: str
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None) -> Iterator[Chunk[Any]]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.

@@ -138,6 +138,7 @@ class TritonPythonModel:
             damage=options.damage,
             decoder=options.decoder,
         )
+        pb_utils.Logger.log_info(f"{args['model_name']}: decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
