@@ -293,33 +293,6 @@ def test_on_error_zero_answers_with_zeros_and_says_why(start):
     ]
 
 
-def bytes_tensor(elements):
-    return np.frombuffer(b"".join(struct.pack("<I", len(one)) + one for one in elements), np.uint8)
-
-
-@pytest.fixture
-def deserialize(start):
-    """How Triton reads BYTES tensors once a model is initialized, and not before."""
-    triton = sys.modules["triton_python_backend_utils"]
-    assert not hasattr(triton, "deserialize_bytes_tensor")
-    start()
-    return triton.deserialize_bytes_tensor
-
-
-@pytest.mark.parametrize("elements", [[], [b""], [b"a"], [b"", b"bc", b"", jpeg(), b""]], ids=len)
-def test_triton_gives_the_elements_of_a_bytes_tensor_without_copying_them(deserialize, elements):
-    tensor = bytes_tensor(elements)
-    views = deserialize(tensor).reshape(len(elements), 1)
-    assert [bytes(view) for view in views[:, 0]] == elements
-    assert all(np.shares_memory(tensor, np.frombuffer(view, np.uint8)) for view in views[:, 0] if len(view))
-
-
-@pytest.mark.parametrize("cut", [1, 2, 3, 4])
-def test_lengths_that_lie_are_refused(deserialize, cut):
-    with pytest.raises(ValueError, match=r"ends \d+ bytes after it"):
-        deserialize(bytes_tensor([b"ab", b"c"])[:-cut])
-
-
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
 def test_a_request_without_images_is_refused(start, images):
     (response,) = start().execute([FakeRequest(images)])
