@@ -287,6 +287,10 @@ def main() -> None:
             check(photos[:CHECKED], "cpu")
             results["checks"].append({"size": size, "decoder": decoder, **check(photos[:CHECKED], decoder)})
             for batch in arguments.batches:
+                height, width = workloads.SIZES[size]
+                if (held := 2 * 3 * batch * height * width) > cupy.cuda.runtime.memGetInfo()[0]:
+                    say(f"{size}, batch {batch}: not timed: engine and raw decoder hold {held >> 20:,} MiB of pixels")
+                    continue
                 options = {"rounds": arguments.rounds, "seconds": arguments.seconds}
                 numbers, ratios = throughput(photos, decoder, batch, **options)
                 cell = {"size": size, "decoder": decoder, "batch": batch}

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import importlib
+import io
 import re
 import sys
 import threading
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import simplejpeg
+from PIL import Image
 
 import cuda_shim
 import pixprep as pp
@@ -192,6 +194,34 @@ def test_what_nvimagecodec_does_not_read_goes_to_the_cpu_decoder_and_is_counted(
     with on_gpu() as engine:
         assert engine.run_batch([jpeg(50, 70), png(noise(60, 61)), cmyk(), b"refused", photo()[:900]]).fallbacks == 2
         assert engine.run_batch([jpeg(50, 70)]).fallbacks == 0
+
+
+def test_what_the_cpu_decodes_is_begun_first_and_on_all_threads(gpu, monkeypatch):
+    """Two of its images and the call of nvImageCodec meet: one after the other would wait for ever."""
+    decoder, meeting = decoder_of(gpu, damage="structural", threads=2), threading.Barrier(3, timeout=60)
+    by_cpu, by_gpu = decoder._by_cpu, gpu.codec.Decoder.decode
+    monkeypatch.setattr(decoder, "_by_cpu", lambda *given: (meeting.wait(), by_cpu(*given))[1])
+    monkeypatch.setattr(gpu.codec.Decoder, "decode", lambda *given, **more: (meeting.wait(), by_gpu(*given, **more))[1])
+    found, _ = pixels(decoder, [png(noise(60, 61)), jpeg(50, 70), png(noise(61, 60))])
+    assert [each.shape for each in found] == [(60, 61, 3), (50, 70, 3), (61, 60, 3)]
+
+
+SIDES = {
+    "PNG": {},
+    "GIF": {},
+    "BMP": {},
+    "WebP": {"quality": 80},
+    "WebP without loss": {"lossless": True},
+    "WebP with EXIF data": {"exif": b"Exif\0\0II*\0\0\0\0\0"},
+}
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_an_image_of_another_format_counts_with_its_own_bytes(gpu, name):
+    file = io.BytesIO()
+    Image.fromarray(noise(50, 70)).save(file, name.split()[0], **SIDES[name])
+    decoder = decoder_of(gpu, budget=4 * ONE, damage="structural")
+    assert [len(chunk.images) for chunk in decoder.chunks([file.getvalue()] * 9)] == [4, 4, 1]
 
 
 @pytest.mark.usefixtures("gpu")

@@ -517,6 +517,9 @@ def gpu_engines(monkeypatch, model_class):
     return asked
 
 
+DECODED = "pre: images are decoded by libjpeg-turbo and Pillow"  # the engine of these tests is the CPU's
+
+
 def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
     for name, value in cuda_pool.variables(1 << 30).items():
         monkeypatch.setenv(name, value)
@@ -525,7 +528,8 @@ def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, 
     how, rows = response["tensor"]
     assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
     assert rows.values.shape == (2, 3, 8, 8)
-    assert model.logged == []
+    assert model.logged == [DECODED]
+    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is made anew takes its time
 
 
 def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
@@ -536,9 +540,10 @@ def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once
         assert isinstance(response["tensor"], np.ndarray)
     assert [device for device, _ in gpu_engines] == ["gpu:1"]
     assert model.logged == [
+        DECODED,
         "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
         "--cuda-memory-pool-byte-size=1:147456 --pinned-memory-pool-byte-size=0, PIXPREP_CUDA_POOL_BYTES=147456 "
-        "and PIXPREP_PINNED_POOL_BYTES=0"
+        "and PIXPREP_PINNED_POOL_BYTES=0",
     ]
 
 
@@ -549,7 +554,8 @@ def test_where_triton_may_have_pinned_memory_tensors_leave_by_way_of_the_cpu(sta
     model = start(device="GPU", max_batch_size=8)
     (response,) = model.execute([FakeRequest([jpeg()])])
     assert isinstance(response["tensor"], np.ndarray)
-    (warning,) = model.logged
+    decoded, warning = model.logged
+    assert decoded == DECODED
     assert warning.startswith("pre: tensors leave by way of the CPU: with a pool of pinned memory, Triton answers with")
 
 

@@ -125,8 +125,7 @@ def said_pixels(encoded: memoryview, name: Format) -> int | None:
     elif name == "gif":
         height, width = struct.unpack_from("<HH", head, 6)
     elif name == "bmp":
-        is_old = head[14] == 12  # of OS/2 1.x
-        height, width = map(abs, struct.unpack_from("<HH" if is_old else "<ii", head, 18))
+        height, width = map(abs, struct.unpack_from("<ii", head, 18))
     elif name == "webp" and head[12:16] == b"VP8X":
         height, width = (1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27))
     elif name == "webp" and head[12:16] == b"VP8L":

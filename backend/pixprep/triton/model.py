@@ -24,7 +24,7 @@ from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
 from pixprep.triton.probe import is_probe
 from pixprep.triton.warm_up import warm_up
-from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
+from pixprep.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
 
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
 """M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
@@ -109,7 +109,8 @@ class TritonPythonModel:
             damage=options.damage,
             decoder=options.decoder,
         )
-        pb_utils.Logger.log_info(f"{args['model_name']}: decoded by {self._engine.decoders}")
+        if is_on_gpu:
+            pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
@@ -124,7 +125,9 @@ class TritonPythonModel:
             frames=pipeline.images[0].frames or 0,
         )
         self._watchdog = Watchdog(
-            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"), on_idle=self._engine.trim
+            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"),
+            on_idle=self._engine.trim,
+            idle_s=GPU_IDLE_S if is_on_gpu else IDLE_S,
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
