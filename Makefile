@@ -14,10 +14,10 @@
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
-#   make scale RESULTS=benchmarks/results/balancing.json    and what it counted, for docs/scale.md
+#   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
 #   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
 #   make dashboard                          write docs/dashboard.png anew, out of a real Prometheus (3 minutes)
-#   make docs                               write docs/operators.md, docs/explain.png and the tables of docs/scale.md anew
+#   make docs                               write docs/operators.md and docs/explain.png anew
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
@@ -199,7 +199,6 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
-	$(VENV)/python tools/scale_tables.py
 
 page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py

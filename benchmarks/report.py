@@ -1,4 +1,4 @@
-"""docs/performance.md, its charts and the README's table, made of one result of ``run.py`` and of nothing else.
+"""docs/performance.md, its charts, and the tables of the README and docs/scale.md, of one result of ``run.py``.
 
 python benchmarks/report.py                       of the newest full result
 python benchmarks/report.py results/cpu-….json    of this one
@@ -11,14 +11,13 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import measure
-import simulation
 from workloads import EQUAL, MIXED, SIZES
 
 RESULTS = Path(__file__).parent / "results"
@@ -42,6 +41,7 @@ PLAYED = "stand-ins"
 LINE = 120
 CHART = "performance-{}.svg"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
+MARKED = ("README.md", "docs/scale.md")
 
 Result = dict[str, Any]
 
@@ -111,9 +111,6 @@ def _paragraphs(result: Result) -> Iterator[str]:
         yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
     if path := newest("host-2*.json"):
         yield from host_ceiling(json.loads(path.read_text(encoding="utf-8")))
-    yield "## On a GPU: a simulation, nothing measured"
-    yield simulation.text()
-    yield f"![A simulation]({simulation.NAME})"
     yield "## The photos"
     keys = ("count", "batch", "subsampling", "progressive", "mean_bytes", "bits_per_pixel", "made_of")
     rows = [[name, *(str(facts[key]) for key in keys)] for name, facts in result["photos"].items()]
@@ -309,10 +306,27 @@ def newest(pattern: str = "cpu-*-full.json") -> Path | None:
     return max(RESULTS.glob(pattern), default=None)
 
 
-def texts(result: Result, readme_text: str) -> dict[str, str]:
-    """The Markdown that this program writes, by its path from the repository's root."""
-    table_text = MARKS.sub(lambda found: found[1] + readme(result) + found[2], readme_text)
-    return {"docs/performance.md": page(result), "README.md": table_text}
+def scale(result: Result) -> str:
+    """The table of docs/scale.md: milliseconds of one core for a photo, and the bytes of its file."""
+    spent = poisson(result["serving"], OURS)[0]["cpu_ms_per_image"]
+    serving_ms = spent["triton"] + spent["models"] - result["serving"]["engine_cpu_ms_per_image"]
+    rows = []
+    for cell in contender_cells(result, "bilinear", 1):
+        name = cell["workload"]
+        full, reduced = (cell["contenders"][who]["cpu_s_per_1000"] for who in ("pixprep_full", "pixprep_reduced"))
+        size = f"{result['photos'][name]['mean_bytes'] / 1000:,.0f} kB"
+        rows.append([name, size, *(f"{ms:.1f} ms" for ms in (full, reduced, full + serving_ms))])
+    return table(["photo", "file", "engine", "engine, `reduced`", "engine and Triton"], rows) + "\n"
+
+
+def texts(result: Result, marked: Mapping[str, str]) -> dict[str, str]:
+    """The Markdown that this program writes, by its path from the repository's root; ``marked``: the pages as now."""
+    tables = {"README.md": readme(result), "docs/scale.md": scale(result)}
+    pages = {
+        name: MARKS.sub(lambda found, new=tables[name]: found[1] + new + found[2], text)
+        for name, text in marked.items()
+    }
+    return {"docs/performance.md": page(result), **pages}
 
 
 def main() -> None:
@@ -328,7 +342,7 @@ def main() -> None:
     except ImportError:
         sys.exit("report: NO MATPLOTLIB, which draws the charts: pip install 'matplotlib>=3.9'")
     result = json.loads(arguments.result.read_text(encoding="utf-8"))
-    files = texts(result, (measure.ROOT / "README.md").read_text(encoding="utf-8"))
+    files = texts(result, {name: (measure.ROOT / name).read_text(encoding="utf-8") for name in MARKED})
     files |= {f"docs/{name}": text for name, text in plots.draw(result, arguments.result.name).items()}
     for name, text in files.items():
         path = arguments.out / name

@@ -649,21 +649,6 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     return max(codes)
 
 
-def show_capacity(*, as_json: bool, **load: Any) -> int:
-    """Compute how many machines a load needs, from the benchmark, and say what that assumes.
-
-    pixprep plan-capacity --images-per-second 5000 --size 1080x1920 --cores 16
-    """
-    from pixprep.capacity import plan_capacity
-
-    found = plan_capacity(**load)
-    if as_json:
-        say_text(json.dumps(found.as_dict(), indent=2))
-    else:
-        say(*found.lines())
-    return 0
-
-
 def look_for_traps(*, as_json: bool) -> int:
     """Look for each trap that this machine may have, with the remedy.
 

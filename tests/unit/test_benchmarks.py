@@ -205,8 +205,9 @@ def test_the_ratio_of_many_sizes_to_one_is_of_megapixels(benchmark, result, cell
 
 def test_what_is_committed_is_what_the_newest_full_result_gives(benchmark, result):
     report = benchmark("report")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name, text in report.texts(result, readme).items():
+    marked = {name: (ROOT / name).read_text(encoding="utf-8") for name in report.MARKED}
+    assert all(report.MARKS.search(text) for text in marked.values())
+    for name, text in report.texts(result, marked).items():
         assert (ROOT / name).read_text(encoding="utf-8") == text, name
     for chart in re.findall(r"\((performance-\w+\.svg)\)", report.page(result)):
         assert f"<dc:title>{report.newest().name}</dc:title>" in (ROOT / "docs" / chart).read_text(encoding="utf-8")
@@ -304,27 +305,6 @@ def test_a_chart_has_a_line_and_a_label_for_each_series_and_both_schemes(benchma
         assert "<dc:title>a.json</dc:title>" in text
     assert [charts["performance-engine.svg"].count(f">{name}</text>") for name in ("pixprep", "DALI")] == [3, 3]
     assert charts["performance-engine.svg"] == benchmark("plots").draw(result, "a.json")["performance-engine.svg"]
-
-
-def test_the_simulation_of_a_gpu_obeys_its_bounds_and_its_chart_is_the_committed_one(benchmark):
-    """The interpreter's lock, the cores, a call at a time; with one lane nothing overlaps."""
-    simulation = benchmark("simulation")
-
-    def rate(cores=16, lanes=2, batch=256, **options):
-        return simulation.images_per_s(simulation.Machine(cores=cores, **options), lanes=lanes, batch=batch)
-
-    alone = simulation.Machine()
-    one_by_one = alone.batch_us + alone.read_us + alone.decode_us(1) + alone.queue_us + alone.kernels_us
-    assert rate(batch=1) == pytest.approx(1e6 / one_by_one)
-    assert all(rate(is_hardware=True, batch=batch) < 1e6 / 40 for batch in (1, 8, 64, 256))
-    assert all(rate(cores) < 1e6 * max(1, cores - 1) / 400 for cores in (1, 2, 4, 8))
-    assert rate(2) < rate(4) < rate(8) < rate(16)
-    assert rate(lanes=1) < rate(lanes=2)
-    assert simulation.chunks(600) == [128] * 4 + [88]
-    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install 'pixprep[plots]'")
-    chart = (ROOT / "docs" / simulation.NAME).read_text(encoding="utf-8")
-    assert "A SIMULATION" in chart
-    assert all(chart.count(f">{name}</text>") == 2 for name in ("batch 1", "batch 256"))
 
 
 def test_labels_that_would_overlap_are_moved_apart(benchmark):

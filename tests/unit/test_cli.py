@@ -27,7 +27,7 @@ from pixprep.pictures import WIDTH, stages
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
-    *("send", "health", "bench", "plan-capacity", "doctor", "install-backend"),
+    *("send", "health", "bench", "doctor", "install-backend"),
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
 PROGRAM = """\

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors capacity
+errors
 coordinates sampling spec wire
 profiles.windows
 profiles.formula
