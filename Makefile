@@ -7,7 +7,7 @@
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               30,000 requests and every disturbance (10 minutes)
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
-#   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
+#   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
@@ -102,7 +102,7 @@ soak: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/soak.py
 
 mutants: .venv/.dev
-	$(VENV)/python tools/mutants.py
+	$(VENV)/python tools/mutants.py $(MODULES) $(if $(COUNT),--count $(COUNT)) $(if $(TESTS),--tests $(TESTS))
 
 fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000

@@ -229,8 +229,6 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "--parameter", type=_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
     )
-    each = "the classifier takes images and the pipeline gives clips: run it on each frame, average what it gives"
-    build.add_argument("--average-frames", action="store_true", help=each)
     build.add_argument("--image", **_PHOTO)
     build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)

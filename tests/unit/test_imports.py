@@ -80,7 +80,6 @@ triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels
 repository.lookahead repository.ports
-repository.averaging
 repository.wiring
 repository.check
 repository.build repository.trial
@@ -140,7 +139,7 @@ HOMES = {
         "verify.stages",
     },
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
-    "onnx": {"repository.averaging", "repository.lite0", "repository.lookahead", "repository.ports"},
+    "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *(
