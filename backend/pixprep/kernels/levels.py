@@ -1,4 +1,4 @@
-"""The level steps of a plan on the CPU, in NumPy: what ``pixprep.levels`` says, as Pillow or torchvision rounds it."""
+"""The level steps of a plan on the CPU, in NumPy: what ``pixprep.steps.levels`` says, as Pillow or torchvision rounds it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pixprep.kernels import colours
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.resampling import machine_code
 from pixprep.kernels.warp import warped
-from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
-from pixprep.operators import Extern
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
+from pixprep.steps.operators import Extern
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
