@@ -22,8 +22,9 @@ from PIL import Image, features
 import pixprep as pp
 from images import photo, stills
 from pixprep.cli.parser import main
-from pixprep.explain import explain
-from pixprep.pictures import WIDTH, stages
+from pixprep.show.drawing import WIDTH
+from pixprep.show.pictures import stages
+from pixprep.show.words import explain
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),

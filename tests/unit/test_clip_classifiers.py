@@ -17,8 +17,8 @@ import pixprep as pp
 from images import photo
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
-from pixprep.preview import still
 from pixprep.repository import build, check, try_out
+from pixprep.show.preview import still
 
 ROOT = Path(__file__).parents[2]
 FRAMES, SIDE = 4, 8

@@ -38,7 +38,7 @@ file
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video
-presets doubts kernels kernels.colours kernels.lanes kernels.structs
+presets show show.warnings kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
 data data.sources data.wire
 data.sources.checksum data.sources.storage
@@ -64,15 +64,15 @@ data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.t
 data.making
 data.loader
 data.check
-explain files preview pixprep
-pictures
-data.contact_sheet
-notebook
+files pixprep show.drawing show.words
+show.preview
+show.pictures show.contact_sheet
 importers.fields
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
-verify.picture
+show.worst
+show.html
 verify.frozen verify.origins verify.stages
 verify.colours
 verify.originals
@@ -114,9 +114,9 @@ ON_DEMAND = {
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
     ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
-    ("pipeline", "notebook"): "what a notebook shows is made when it asks",
-    ("engine", "notebook"): "the same",
-    ("verify.report", "verify.picture"): "the same",
+    ("pipeline", "show.html"): "what a notebook shows is made when it asks",
+    ("engine", "show.html"): "the same",
+    ("verify.report", "show.html"): "the same",
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.loader", "cli.output"): "a progress bar, on request",
@@ -140,7 +140,7 @@ HOMES = {
         "ops.extern",
         "ops.op",
         "file",
-        "preview",
+        "show.preview",
         "verify.report",
         "verify.stages",
     },
@@ -149,13 +149,11 @@ HOMES = {
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *(
-            "data.contact_sheet",
             "decoders.cpu",
             "decoders.heic",
             "decoders.samples",
             "kernels.cpu",
-            "pictures",
-            "preview",
+            "show.drawing",
         ),
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },

@@ -25,12 +25,12 @@ import numpy as np
 from pixprep import presets
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
-from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins
+from pixprep.show.words import explain
 from pixprep.steps import operators
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _photo(image: Path | None) -> tuple[str, bytes]:
 
 
 def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
-    from pixprep.preview import preview
+    from pixprep.show.preview import preview
 
     return preview(pipeline, encoded).lines()
 
@@ -181,7 +181,7 @@ def verify_pipeline(
             certificate = verify(loaded, images=paths, on_progress=progress.to)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
-        from pixprep.verify.picture import worst
+        from pixprep.show.worst import worst
 
         picture = worst(certificate)
         if picture:
@@ -201,7 +201,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.preview import preview, still
+    from pixprep.show.preview import preview, still
 
     name, encoded = _photo(image)
     try:
@@ -211,7 +211,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
         for line in found.lines():
             say(line)
         if output:
-            from pixprep.pictures import stages
+            from pixprep.show.pictures import stages
 
             _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
             say(f"{output}: the picture of its stages", file=sys.stderr)
@@ -231,7 +231,7 @@ def _check_picture(output: Path | None, photos: Sequence[Path]) -> None:
 
 
 def _write_picture(output: Path, picture: Any) -> None:
-    from pixprep.pictures import to_png
+    from pixprep.show.drawing import to_png
 
     with named(output, "cannot be written"):
         output.write_bytes(to_png(picture))
@@ -365,8 +365,8 @@ def preview_training(
 
     pixprep preview pipeline.json train --output sheet.png
     """
-    from pixprep.data.contact_sheet import contact_sheet
     from pixprep.data.opening import open_source
+    from pixprep.show.contact_sheet import contact_sheet
 
     _check_picture(output, [])
     if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pixprep import presets
-from pixprep.doubts import black_margins, odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
 from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
@@ -30,6 +29,7 @@ from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names, Runtime
 from pixprep.repository.ports import Classifier, connect, parse_io, read_onnx
+from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
 from pixprep.triton import config as model_config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
