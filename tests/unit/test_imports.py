@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-coordinates spec
+coordinates spec writing
 profiles.windows
 profiles.formula
 profiles.profile
