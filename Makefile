@@ -90,7 +90,6 @@ benchmark: .venv/.dev
 # The peers are in the environments of parity and parity-tensorflow.
 benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/train.py
-	$(VENV)/python benchmarks/draws.py
 	$(VENV)/python benchmarks/memory.py
 	$(VENV)/python benchmarks/train_report.py
 

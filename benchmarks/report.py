@@ -18,7 +18,7 @@ from textwrap import fill
 from typing import Any
 
 import measure
-from workloads import EQUAL, MIXED, SIZES
+from workloads import MIXED, SIZES
 
 RESULTS = Path(__file__).parent / "results"
 WHAT = {
@@ -37,7 +37,6 @@ MODELS = {"preprocess": "pixprep", "peer_dali": "DALI", "peer_torchvision": "tor
 FILTERS = ("bilinear", "bicubic", "lanczos")
 THREADS = {1: "one thread", 2: "two threads"}
 OURS = "preprocess"
-PLAYED = "stand-ins"
 LINE = 120
 CHART = "performance-{}.svg"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
@@ -76,12 +75,6 @@ def _paragraphs(result: Result) -> Iterator[str]:
         if cells:
             yield f"## Other photos, {words}"
             yield from (speeds(cells[at : at + 3]) for at in range(0, len(cells), 3))
-    if pairs := side_by_side(result):
-        yield f"## {MIXED}"
-        yield "Megapixels/s with 300 photos of 300 sizes, in proportion to those with 300 photos of 500x375."
-        both = _present([*pairs.values()])
-        rows = [[text, *(f"{ratios[name]:.2f}" for ratios in pairs.values())] for name, text in both]
-        yield table(["", *(THREADS[threads] for threads in pairs)], rows)
     if cells := contender_cells(result, "bilinear", 1):
         yield "## Cost and pixels"
         yield fill(
@@ -112,7 +105,7 @@ def _paragraphs(result: Result) -> Iterator[str]:
     if path := newest("host-2*.json"):
         yield from host_ceiling(json.loads(path.read_text(encoding="utf-8")))
     yield "## The photos"
-    keys = ("count", "batch", "subsampling", "progressive", "mean_bytes", "bits_per_pixel", "made_of")
+    keys = ("count", "batch", "mean_bytes", "bits_per_pixel")
     rows = [[name, *(str(facts[key]) for key in keys)] for name, facts in result["photos"].items()]
     yield table(["", *(key.replace("_", " ") for key in keys)], rows)
 
@@ -201,18 +194,6 @@ def _rate(numbers: Result) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
-def side_by_side(result: Result) -> dict[int, dict[str, float]]:
-    """By threads, for each contender: its megapixels/s with many sizes in proportion to those with one size."""
-    cells = {(cell["workload"], cell["threads"]): cell["contenders"] for cell in result["cells"]}
-    found = {}
-    for threads in THREADS:
-        mixed, equal = cells.get((MIXED, threads)), cells.get((EQUAL, threads))
-        if mixed and equal:
-            larger = result["photos"][MIXED]["megapixels"] / result["photos"][EQUAL]["megapixels"]
-            found[threads] = {name: larger * measure.ratio(mixed[name], equal[name]) for name in mixed if name in equal}
-    return found
-
-
 def costs(cells: Sequence[Result]) -> str:
     """CPU time and pixels of each size; memory at the largest; the time to import."""
 
@@ -284,21 +265,15 @@ def host_ceiling(result: Result) -> Iterator[str]:
     for cell in result["cells"]:
         cells.setdefault((cell["sizes"], cell["batch"]), {})[cell["cores"], cell["lanes"]] = cell
     ways = {(1, 1): "1 core, 1 lane", (1, 2): "1 core, 2 lanes", (2, 1): "2 cores, 1 lane", (2, 2): "2 cores, 2 lanes"}
-    rows, parts = [], []
+    rows = []
     for (sizes, batch), found in cells.items():
         alone = found[1, 1]
         words = [f"{found[way]['interpreter_us']:.0f}" for way in ways]
         measured = max(cell["measured_images_per_s"] for cell in found.values())
         rate = f"{alone['ceiling_images_per_s']:,}"
         rows.append([sizes, str(batch), *words, f"{alone['machine_code_us']:.0f}", rate, f"{measured:,}"])
-        parts.append(
-            [sizes, str(batch), *(f"{max(us, 0):.1f}" for name, us in alone["parts_us"].items() if name != PLAYED)]
-        )
     head = ["sizes", "batch", *ways.values(), "machine code", "ceiling, images/s", "measured, images/s"]
     yield table([f"{head[0]}; us an image", *head[1:]], rows)
-    yield "Where it goes, by samples: us an image on one core, with one lane."
-    names = [name for name in result["cells"][0]["parts_us"] if name != PLAYED]
-    yield table(["sizes", "batch", *names], parts)
 
 
 def newest(pattern: str = "cpu-*-full.json") -> Path | None:
