@@ -104,10 +104,6 @@ def _paragraphs(result: Result) -> Iterator[str]:
         yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
     if path := newest("host-2*.json"):
         yield from host_ceiling(json.loads(path.read_text(encoding="utf-8")))
-    yield "## The photos"
-    keys = ("count", "batch", "mean_bytes", "bits_per_pixel")
-    rows = [[name, *(str(facts[key]) for key in keys)] for name, facts in result["photos"].items()]
-    yield table(["", *(key.replace("_", " ") for key in keys)], rows)
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -252,11 +248,10 @@ def host_ceiling(result: Result) -> Iterator[str]:
     """What Python could hand to a GPU that takes no time: heading, text and tables."""
     yield "## The host's ceiling"
     yield fill(
-        "No GPU was there, and none is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return "
-        "at once. What is left is the engine and the Triton backend, one photo a request. An image takes so much time "
-        "of the interpreter, which one thread at a time can have; beside it runs the machine code of the windows. The "
-        "ceiling is 1 s over the first column; measured is what all of it did, in the best round of the best column, "
-        "with what is played. With two lanes, what is played is taken off as it costs with one. Least of "
+        "No GPU is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return at once. What is left "
+        "is the engine and the Triton backend, one photo a request: the time of the interpreter, which one thread at "
+        "a time can have, and beside it the machine code of the windows. The ceiling is 1 s over the first column; "
+        "measured is the best round of the best column, with what is played. Least of "
         f"{result['rounds']} rounds; decoder `{result['decoder']}`; {result['date']}, commit `{result['commit']}`, "
         f"{result['processor']}, load average {result['load_average']:.1f}: other programs ran.",
         LINE,
