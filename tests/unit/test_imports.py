@@ -35,9 +35,10 @@ ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels 
 ops.random
 ops
 file
-compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header decoders.sequences decoders.video
+compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
+decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
+pipeline decoders.clips.ffmpeg decoders.header
 presets show show.warnings kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
 data data.sources data.wire
@@ -52,8 +53,8 @@ kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
-decoders.clips
-decoders.gpu decoders.nvdec
+decoders.clips.decoder
+decoders.gpu decoders.clips.nvdec
 kernels.staged
 devices
 devices.cpu devices.gpu
@@ -106,10 +107,10 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
-    ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
-    ("devices.gpu", "decoders.nvdec"): "and a GPU's video decoder for clips only",
+    ("devices", "decoders.clips.decoder"): "FFmpeg is loaded for clips only",
+    ("devices.gpu", "decoders.clips.nvdec"): "and a GPU's video decoder for clips only",
     ("engine", "kernels.flow"): "and OpenCV for their optical flow",
-    ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
+    ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
@@ -124,7 +125,7 @@ ON_DEMAND = {
 }
 
 HOMES = {
-    "av": {"decoders.clips", "decoders.nvdec", "decoders.video"},
+    "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow", "verify.originals"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
@@ -151,6 +152,7 @@ HOMES = {
         *(
             "decoders.cpu",
             "decoders.heic",
+            "decoders.pillow",
             "decoders.samples",
             "kernels.cpu",
             "show.drawing",
@@ -159,7 +161,7 @@ HOMES = {
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},
-    "PyNvVideoCodec": {"decoders.nvdec"},
+    "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},
