@@ -8,7 +8,7 @@ from msgspec import convert
 
 import pixprep as pp
 from pixprep.ops import OPS
-from pixprep.pipeline_file import settings
+from pixprep.file import settings
 from pixprep.spec import Like
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -6,19 +6,7 @@ import numpy as np
 
 import pixprep as pp
 from cuda_cases import plan_of
-from pixprep.levels import (
-    Blend,
-    Curve,
-    Erase,
-    Filter,
-    Hue,
-    Take,
-    Tone,
-    Warp,
-    brightness,
-    size_after,
-    solarize,
-)
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, Take, Tone, Warp, brightness, size_after, solarize
 from pixprep.spec import ColorLike
 
 LIKES = get_args(ColorLike)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import inspect as types
 
-from pixprep import pipeline_file
+from pixprep import file as pipeline_file
 from pixprep.ops import OPS, Op
 
 DOCS = Path(__file__).parent.parent / "docs"

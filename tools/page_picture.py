@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from browser import Browser
-from pixprep.page.process import Page
+from pixprep.serve.page.process import Page
 from pixprep.repository import build
 from pixprep.serve.server import Server
 

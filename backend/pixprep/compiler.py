@@ -8,28 +8,18 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, inputs, levels, motion, ops, placement, plan, policies
-from pixprep.blurring import Blur
-from pixprep.erasing import Erasing
+from pixprep.draws import colors as augment, windows as draw, warps as motion, policies
+from pixprep.plan import inputs, placement, plan
+from pixprep.steps import levels
+from pixprep import ops
+from pixprep.draws.blurring import Blur
+from pixprep.draws.erasing import Erasing
 from pixprep.errors import PipelineError, unreachable
-from pixprep.levels import LevelStep
-from pixprep.operators import Operator, find
+from pixprep.steps.levels import LevelStep
+from pixprep.steps.operators import Operator, find
 from pixprep.ops import as_tuple
-from pixprep.placement import Geometry, GeometryStep, LevelsStep, Move, Window
-from pixprep.plan import (
-    Affine,
-    AnnotationPlan,
-    ArithmeticStep,
-    BoxesPlan,
-    Float32,
-    FlowPlan,
-    OutputPlan,
-    Plan,
-    PointsPlan,
-    SizePlan,
-    TensorPlan,
-    TransformPlan,
-)
+from pixprep.plan.placement import Geometry, GeometryStep, LevelsStep, Move, Window
+from pixprep.plan.plan import Affine, AnnotationPlan, ArithmeticStep, BoxesPlan, Float32, FlowPlan, OutputPlan, Plan, PointsPlan, SizePlan, TensorPlan, TransformPlan
 from pixprep.profiles import PROFILES
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep import draw, inputs
+from pixprep.draws import windows as draw
+from pixprep.plan import inputs
 from pixprep.compiler import Lowered, lower
-from pixprep.draw import RandomStep
+from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError, unreachable
-from pixprep.inputs import InputStep
-from pixprep.operators import find
+from pixprep.plan.inputs import InputStep
+from pixprep.steps.operators import find
 from pixprep.ops import (
     Boxes,
     Decode,
@@ -26,20 +27,9 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import settings
-from pixprep.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
-from pixprep.plan import (
-    Affine,
-    AnnotationPlan,
-    ArithmeticStep,
-    BoxesPlan,
-    Float32,
-    OutputPlan,
-    Plan,
-    SizePlan,
-    TensorPlan,
-    TransformPlan,
-)
+from pixprep.file import settings
+from pixprep.plan.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
+from pixprep.plan.plan import Affine, AnnotationPlan, ArithmeticStep, BoxesPlan, Float32, OutputPlan, Plan, SizePlan, TensorPlan, TransformPlan
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, InputSpec
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pixprep import pipeline_file
+from pixprep import file as pipeline_file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.operators import Operator, OperatorCall, find, listed
+from pixprep.steps.operators import Operator, OperatorCall, find, listed
 from pixprep.ops import (
     AnnotationOp,
     AnyOp,
@@ -37,8 +37,8 @@ from pixprep.ops import (
     is_on,
     op_name,
 )
-from pixprep.pipeline_file import Origin
-from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
+from pixprep.file import Origin
+from pixprep.plan.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 
 SIDES: tuple[Side, ...] = ("serving", "training")

@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 import pytest
 
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.page.server import CONNECTIONS, PageServer
+from pixprep.serve.page.server import CONNECTIONS, PageServer
 from pixprep.serve.client import RequestError
 
 OCTETS = {"Content-Type": "application/octet-stream"}

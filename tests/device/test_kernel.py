@@ -11,7 +11,7 @@ import reference
 from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
 from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
 from pixprep.kernels import levels
-from pixprep.levels import Take
+from pixprep.steps.levels import Take
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
 from resize_cases import INSTALLED, by_pillow

@@ -7,7 +7,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep import draw
+from pixprep.draws import windows as draw
 from pixprep.data.boxes import annotated
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")

@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep import draw, erasing
+from pixprep.draws import windows as draw, erasing
 from pixprep.data.boxes import annotated
 from pixprep.kernels.levels import done
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 import pixprep as pp  # noqa: E402
 import pixprep.ray  # noqa: E402
-from pixprep.cli import main  # noqa: E402
+from pixprep.cli.parser import main  # noqa: E402
 
 IMAGES = Path(__file__).parents[2] / "client_examples" / "images"
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(32), pp.center_crop(24), pp.normalize(mean=0.5, std=0.25), pp.tensor()])

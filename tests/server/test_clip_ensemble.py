@@ -26,8 +26,8 @@ from tritonclient.utils import InferenceServerException
 import pixprep as pp
 from corpora import CannotFetchError, fetch
 from images import photo
-from pixprep.cli import main
-from pixprep.page.answer import Photos
+from pixprep.cli.parser import main
+from pixprep.serve.page.answer import Photos
 from pixprep.repository import check, lite0
 from pixprep.serve import client, perf
 from pixprep.serve.server import Server

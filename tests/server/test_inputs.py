@@ -20,8 +20,8 @@ from tritonclient.utils import InferenceServerException
 import detectors
 import pixprep as pp
 from images import photo, png
-from pixprep.cli import main
-from pixprep.page.answer import Photos
+from pixprep.cli.parser import main
+from pixprep.serve.page.answer import Photos
 from pixprep.serve import client, perf
 from pixprep.serve.server import Server, curl_line
 

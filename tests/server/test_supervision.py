@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.serve.server import Server
 from pixprep.serve.stubs import Stub, stubs
 from pixprep.serve.supervisor import Waits, look_after, waits_of_model, waits_of_triton

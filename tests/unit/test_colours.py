@@ -13,7 +13,8 @@ from PIL import Image, ImageEnhance, ImageOps
 
 import pixprep as pp
 from images import checkerboard, noise, png, scene
-from pixprep import augment, levels
+from pixprep.draws import colors as augment
+from pixprep.steps import levels
 from pixprep.kernels import colours
 from pixprep.kernels import levels as kernel
 from pixprep.kernels.resampling import machine_code

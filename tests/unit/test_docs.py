@@ -18,7 +18,7 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.ops import OPS
-from pixprep.pipeline_file import FORMAT
+from pixprep.file import FORMAT
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

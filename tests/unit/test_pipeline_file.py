@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
-from pixprep import pipeline_file
+from pixprep import file as pipeline_file
 from pixprep.errors import PipelineError
 from pixprep.ops import OPS
 from pixprep.profiles import PROFILES

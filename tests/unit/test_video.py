@@ -10,10 +10,10 @@ from PIL import Image
 
 import pixprep as pp
 from clips import clip, number, pixels
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.errors import ImageError, PipelineError
 from pixprep.explain import op_words
-from pixprep.sampling import Sampling
+from pixprep.plan.clip_frames import Sampling
 
 av = pytest.importorskip("av")
 made = cache(clip)

@@ -10,7 +10,7 @@ import pytest
 from clips import CODECS, clip, edited, number, pixels
 from pixprep.decoders import Limits, video
 from pixprep.errors import ImageError
-from pixprep.sampling import Sampling
+from pixprep.plan.clip_frames import Sampling
 
 av = pytest.importorskip("av")
 av.logging.set_level(None)

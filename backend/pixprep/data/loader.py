@@ -507,7 +507,7 @@ def _cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) 
 
 
 def _bar() -> Any:
-    from pixprep.printing import Progress  # noqa: PLC0415  (what the command line shows, shown on request)
+    from pixprep.cli.output import Progress  # noqa: PLC0415  (what the command line shows, shown on request)
 
     if find_spec("tqdm") is None:
         raise SetupError("progress=True needs tqdm: pip install tqdm")

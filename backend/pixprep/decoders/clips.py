@@ -14,7 +14,7 @@ from pixprep.decoders import Chunk, Decoded, Encoded, Limits, Pixels
 from pixprep.decoders.cpu import Budget
 from pixprep.decoders.video import Elsewhere, Frames, decode
 from pixprep.errors import ImageError
-from pixprep.plan import Place, Placed, Plan
+from pixprep.plan.plan import Place, Placed, Plan
 
 av.logging.set_level(None)  # FFmpeg's remarks on damaged clips quote them
 

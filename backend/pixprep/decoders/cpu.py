@@ -29,8 +29,8 @@ from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.errors import ImageError, PixprepError, SetupError, printable
-from pixprep.placement import Reduction
-from pixprep.plan import Place, Placed, Plan
+from pixprep.plan.placement import Reduction
+from pixprep.plan.plan import Place, Placed, Plan
 from pixprep.spec import Color
 
 U8 = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from pixprep.decoders import NAMES, Encoded, Format, Limits, foreign, text
 from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, KEPT, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
-from pixprep.plan import RECENT_SIZES
+from pixprep.plan.plan import RECENT_SIZES
 
 # The next marker that a length follows, or the end of the image. Before it may stand fill bytes FF, markers without a
 # length (TEM, RSTn, SOI) and junk, all of which libjpeg skips. A search in C: a loop takes seconds over 20 MB of zeros.

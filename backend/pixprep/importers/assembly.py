@@ -11,7 +11,7 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
 from pixprep.ops import Letterbox, Op, RandomResizedCrop, Resize, Tensor, changed
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import Origin
+from pixprep.file import Origin
 from pixprep.spec import Like, Side
 
 

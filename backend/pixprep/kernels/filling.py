@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels import native
-from pixprep.placement import Placement, Resize
-from pixprep.plan import TensorPlan
+from pixprep.plan.placement import Placement, Resize
+from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import Formula
 from pixprep.profiles.profile import never_vertical_first

@@ -6,7 +6,7 @@
 // number of the whole image (the mean of a contrast, the histogram of an equalize) ends a sweep, which measures it
 // meanwhile, in integers, so that threads may come in any order. It is then a table for each channel.
 //
-// Formulas are those of pixprep/levels.py and formulas.h. Each product and sum is rounded by itself, as NVRTC is told
+// Formulas are those of pixprep/steps/levels.py and formulas.h. Each product and sum is rounded by itself, as NVRTC is told
 // --fmad=false. Comes after canvas.cu and formulas.h. launch.py defines LEVEL_... and LIKE_....
 
 #define LEVEL_THREADS 512  // of a block

@@ -1,4 +1,4 @@
-"""The level steps of a plan on the CPU: what ``pixprep.levels`` says, as Pillow or torchvision rounds it."""
+"""The level steps of a plan on the CPU: what ``pixprep.steps.levels`` says, as Pillow or torchvision rounds it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pixprep.kernels import native
 from pixprep.kernels.colours import Planes, Words
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.warp import warped
-from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
-from pixprep.operators import Extern
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
+from pixprep.steps.operators import Extern
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]

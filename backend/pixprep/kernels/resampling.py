@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from pixprep.kernels.fixed import RECENT, grouped
-from pixprep.placement import Placement, Resize
+from pixprep.plan.placement import Placement, Resize
 from pixprep.profiles import PROFILES, Method
 from pixprep.profiles.windows import Axis, Passes, Resampling, Windows, single
 from pixprep.spec import Like

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels import native
-from pixprep.levels import Warp
+from pixprep.steps.levels import Warp
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]

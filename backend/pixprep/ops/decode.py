@@ -7,7 +7,7 @@ from typing import Literal
 
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Op
-from pixprep.sampling import Rule, Sampling, Start
+from pixprep.plan.clip_frames import Rule, Sampling, Start
 from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
 
 MAX_FRAMES = 4096

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pixprep import operators
+from pixprep.steps import operators
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Op, need_whole_levels
 from pixprep.spec import ImageSpec

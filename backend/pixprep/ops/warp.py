@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.levels import WarpFilter, size_after
-from pixprep.motion import Look, rotated
+from pixprep.steps.levels import WarpFilter, size_after
+from pixprep.draws.warps import Look, rotated
 from pixprep.ops.op import (
     MAX_SIDE,
     Levels,

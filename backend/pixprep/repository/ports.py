@@ -11,7 +11,7 @@ from typing import Any
 from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
 from pixprep.pipeline import Output, Pipeline
-from pixprep.pipeline_file import read_bytes
+from pixprep.file import read_bytes
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout

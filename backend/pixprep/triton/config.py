@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
-from pixprep.operators import check_name
+from pixprep.steps.operators import check_name
 from pixprep.pipeline import MAX_OUTPUT_BYTES, Pipeline
-from pixprep.pipeline_file import quoted, read_bytes
+from pixprep.file import quoted, read_bytes
 from pixprep.spec import DType
 
 Config = dict[str, Any]

@@ -86,7 +86,7 @@ class Page:
         """Run the process until it ends, and log what it says; its exit code."""
         number = self._socket.fileno()
         process = self._process = subprocess.Popen(
-            [sys.executable, "-m", "pixprep.page", str(number), settings],
+            [sys.executable, "-m", "pixprep.serve.page", str(number), settings],
             cwd="/",  # Python looks for modules there first
             env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
             stdin=subprocess.PIPE,  # it ends when nobody holds the other end: with us, however we end

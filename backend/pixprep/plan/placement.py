@@ -14,14 +14,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import draw, inputs, levels
-from pixprep.augment import Augment
-from pixprep.draw import EXAMPLE, F64, ClipFrames, Numbers, RandomStep, Words, within
-from pixprep.erasing import Erasing
+from pixprep.draws import windows as draw
+from pixprep.plan import inputs
+from pixprep.steps import levels
+from pixprep.draws.colors import Augment
+from pixprep.draws.philox import EXAMPLE, F64, Numbers, Words
+from pixprep.draws.windows import ClipFrames, RandomStep, within
+from pixprep.draws.erasing import Erasing
 from pixprep.errors import ImageError, PipelineError
-from pixprep.inputs import Given, InputStep
-from pixprep.levels import Erase, LevelStep, Matrix, Take, Warp
-from pixprep.motion import Rotation
+from pixprep.plan.inputs import Given, InputStep
+from pixprep.steps.levels import Erase, LevelStep, Matrix, Take, Warp
+from pixprep.draws.warps import Rotation
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import (
     Filter,

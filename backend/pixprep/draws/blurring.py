@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from pixprep.draw import F64, Numbers, Words
+from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.errors import ImageError
-from pixprep.levels import Filter
+from pixprep.steps.levels import Filter
 
 Span = tuple[float, float]
 

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import levels, pipeline_file
+from pixprep.steps import levels
+from pixprep import file as pipeline_file
 from pixprep.compiler import Lowered, lower, output_plan
 from pixprep.data.boxes import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
-from pixprep.draw import Numbers
+from pixprep.draws.philox import Numbers
 from pixprep.errors import ImageError, PipelineError
-from pixprep.operators import Extern as Use
-from pixprep.operators import Operator, OperatorCall, find, listed
+from pixprep.steps.operators import Extern as Use
+from pixprep.steps.operators import Operator, OperatorCall, find, listed
 from pixprep.ops import (
     AnyOp,
     Boxes,
@@ -37,7 +38,7 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import extern
-from pixprep.plan import Plan, TensorPlan, TransformPlan
+from pixprep.plan.plan import Plan, TensorPlan, TransformPlan
 from pixprep.spec import Color, ImageSpec
 
 Array = npt.NDArray[Any]

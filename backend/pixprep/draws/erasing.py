@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draw import F64, Numbers, Words, philox
-from pixprep.levels import Erase
+from pixprep.draws.philox import F64, Numbers, Words, philox
+from pixprep.steps.levels import Erase
 
 TRIES = 10
 """For a rectangle that fits; after them there is none."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pixprep import levels
-from pixprep.draw import F64, Numbers, Words
-from pixprep.levels import Blend, Hue, LevelStep
+from pixprep.steps import levels
+from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.steps.levels import Blend, Hue, LevelStep
 from pixprep.spec import ColorLike
 
 Span = tuple[float, float]

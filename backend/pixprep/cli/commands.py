@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pixprep import operators, presets
+from pixprep.steps import operators
+from pixprep import presets
 from pixprep.decoders import Format, Limits
 from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
@@ -30,7 +31,7 @@ from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.printing import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
+from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 
 if TYPE_CHECKING:
     from pixprep.serve.request import ModelInput
@@ -427,7 +428,7 @@ def serve_models(
 
     pixprep serve --model-repository model_repository --http-port 8000
     """
-    from pixprep.page.process import Page
+    from pixprep.serve.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.relay import Relay
@@ -604,7 +605,7 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     from pixprep.serve.wheel import find_wheel
 
     find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
-    from pixprep.page.process import Page
+    from pixprep.serve.page.process import Page
     from pixprep.repository import build, lite0
     from pixprep.serve import supervisor
     from pixprep.serve.server import Server

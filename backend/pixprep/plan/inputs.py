@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draw import F64, Words
+from pixprep.draws.philox import F64, Words
 from pixprep.errors import ImageError
 from pixprep.spec import InputSpec
 

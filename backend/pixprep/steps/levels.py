@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.operators import Extern
+from pixprep.steps.operators import Extern
 from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from pixprep import __version__, commands
+from pixprep import __version__
+from pixprep.cli import commands
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, USUAL, Limits
 from pixprep.errors import ImageError, PixprepError, printable
-from pixprep.printing import LOG_FORMATS, say
+from pixprep.cli.output import LOG_FORMATS, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pixprep.draw import F64, Numbers, Words
-from pixprep.levels import LevelStep, Matrix, Take, Warp, WarpFilter
+from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.steps.levels import LevelStep, Matrix, Take, Warp, WarpFilter
 from pixprep.spec import ColorLike
 
 Pair = tuple[float, float]

@@ -18,14 +18,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import draw, inputs
-from pixprep.augment import Augment
-from pixprep.draw import EXAMPLE, ClipFrames, Numbers, RandomStep, Words
+from pixprep.draws import windows as draw
+from pixprep.plan import inputs
+from pixprep.draws.colors import Augment
+from pixprep.draws.philox import EXAMPLE, Numbers, Words
+from pixprep.draws.windows import ClipFrames, RandomStep
 from pixprep.errors import ImageError, PipelineError
-from pixprep.inputs import Given
-from pixprep.operators import Extern
-from pixprep.placement import Drawing, Geometry, Placement, Reduction, Span
-from pixprep.sampling import Sampling
+from pixprep.plan.inputs import Given
+from pixprep.steps.operators import Extern
+from pixprep.plan.placement import Drawing, Geometry, Placement, Reduction, Span
+from pixprep.plan.clip_frames import Sampling
 from pixprep.spec import (
     Alpha,
     BoxFormat,
