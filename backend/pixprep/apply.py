@@ -12,16 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.steps import levels
-from pixprep import file as pipeline_file
+from pixprep import file
 from pixprep.compiler import Lowered, lower, output_plan
 from pixprep.data.boxes import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
 from pixprep.draws.philox import Numbers
 from pixprep.errors import ImageError, PipelineError
-from pixprep.steps.operators import Extern as Use
-from pixprep.steps.operators import Operator, OperatorCall, find, listed
 from pixprep.ops import (
     AnyOp,
     Boxes,
@@ -40,6 +37,9 @@ from pixprep.ops import (
 from pixprep.pipeline import extern
 from pixprep.plan.plan import Plan, TensorPlan, TransformPlan
 from pixprep.spec import Color, ImageSpec
+from pixprep.steps import levels
+from pixprep.steps.operators import Extern as Use
+from pixprep.steps.operators import Operator, OperatorCall, find, listed
 
 Array = npt.NDArray[Any]
 
@@ -153,7 +153,7 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
             )
             raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
         with _named(index, given):
-            op = pipeline_file.convert(given)
+            op = file.convert(given)
             if op.inputs(ImageSpec()):
                 raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
             if op.from_ is not None or op.only is not None:

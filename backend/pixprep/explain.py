@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep.draws import windows as draw
-from pixprep.plan import inputs
 from pixprep.compiler import Lowered, lower
+from pixprep.draws import windows
 from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError, unreachable
-from pixprep.plan.inputs import InputStep
-from pixprep.steps.operators import find
+from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
     Decode,
@@ -27,11 +25,24 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.file import settings
+from pixprep.plan import inputs
+from pixprep.plan.inputs import InputStep
 from pixprep.plan.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
-from pixprep.plan.plan import Affine, AnnotationPlan, ArithmeticStep, BoxesPlan, Float32, OutputPlan, Plan, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.plan import (
+    Affine,
+    AnnotationPlan,
+    ArithmeticStep,
+    BoxesPlan,
+    Float32,
+    OutputPlan,
+    Plan,
+    SizePlan,
+    TensorPlan,
+    TransformPlan,
+)
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, InputSpec
+from pixprep.steps.operators import find
 
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
@@ -226,16 +237,16 @@ def _given(step: InputStep) -> str:
 
 def _random(step: RandomStep) -> str:
     match step:
-        case draw.ResizedCrop():
+        case windows.ResizedCrop():
             return f"take a random window of {_span(step.scale)} of the area, {_span(step.ratio)} as wide as high"
-        case draw.Crop():
+        case windows.Crop():
             padded = f", after margins of {', '.join(map(str, step.padding))}" if any(step.padding) else ""
             return f"take a random {step.height} x {step.width}{padded}"
-        case draw.Flip():
+        case windows.Flip():
             return f"mirror {step.p:g} of the images, {step.axis}"
-        case draw.ZoomOut():
+        case windows.ZoomOut():
             return f"lay {step.p:g} of the images at random on a canvas of {_span(step.side_range)} times the sides"
-        case draw.IouCrop():
+        case windows.IouCrop():
             return f"take a random window around boxes, {_span(step.scale)} of each side"
         case _ as never:
             return unreachable(never)

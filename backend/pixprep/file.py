@@ -19,8 +19,8 @@ from typing import Annotated, Any, NoReturn, cast, get_args, get_type_hints
 
 import msgspec
 
-from pixprep.errors import PipelineError, printable
-from pixprep.ops import OPS, AnyOp, Op, in_words, op_name
+from pixprep.errors import PipelineError, in_words, printable
+from pixprep.ops import OPS, AnyOp, Op, op_name
 from pixprep.spec import Like
 
 FORMAT = "pixprep/1"

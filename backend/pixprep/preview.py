@@ -18,11 +18,11 @@ from pixprep.decoders.header import sniff
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels.levels import done
-from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
+from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
 
 Array = npt.NDArray[Any]
 

@@ -13,8 +13,8 @@ import pytest
 
 import pixprep as pp
 from attacks.pipelines import with_op
-from pixprep.steps.operators import VARIABLE
 from pixprep.file import MAX_BYTES
+from pixprep.steps.operators import VARIABLE
 
 MODULE = """
 from pathlib import Path

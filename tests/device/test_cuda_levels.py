@@ -11,8 +11,8 @@ import level_cases
 import pixprep as pp
 from cuda_cases import images, plan_of
 from level_cases import SIZE, TYPES, photo, plan_with_levels, singles
-from pixprep.steps import levels
 from pixprep.kernels import canvases, launch, nvrtc, structs
+from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Hue, Take
 
 needs_compiler = pytest.mark.skipif(

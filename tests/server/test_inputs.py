@@ -21,8 +21,8 @@ import detectors
 import pixprep as pp
 from images import photo, png
 from pixprep.cli.parser import main
-from pixprep.serve.page.answer import Photos
 from pixprep.serve import client, perf
+from pixprep.serve.page.answer import Photos
 from pixprep.serve.server import Server, curl_line
 
 pytestmark = pytest.mark.server

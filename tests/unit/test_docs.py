@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from pixprep.ops import OPS
 from pixprep.file import FORMAT
+from pixprep.ops import OPS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -13,29 +13,34 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates sampling spec wire
+coordinates spec
 profiles.windows
 profiles.formula
 profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
+steps
+steps.operators
+steps.levels
+draws
+draws.philox
+draws.blurring draws.colors draws.erasing draws.warps draws.windows
+draws.policies
+plan plan.clip_frames
+plan.inputs
+plan.placement
+plan.plan
 ops.op
-operators
-levels
-draw
-blurring erasing inputs motion
 ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.policies ops.warp
 ops.random
 ops
-augment policies
-pipeline_file placement
-plan
+file
 compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
-data data.sources
+data data.sources data.wire
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
 data.sources.voc
@@ -52,7 +57,7 @@ decoders.gpu decoders.nvdec
 kernels.staged
 devices
 devices.cpu devices.gpu
-applying engine
+apply engine
 data.cache data.fields data.order data.prefetch data.recycling data.timeline
 data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
@@ -89,11 +94,12 @@ serve serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.
 serve.client serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
-printing ray
-page page.answer page.process
-page.server
-page.__main__
-commands
+cli.output ray
+serve.page serve.page.answer serve.page.process
+serve.page.server
+serve.page.__main__
+cli.commands
+cli.parser
 cli
 __main__
 """
@@ -114,7 +120,7 @@ ON_DEMAND = {
     ("verify.report", "verify.picture"): "the same",
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
-    ("data.loader", "printing"): "a progress bar, on request",
+    ("data.loader", "cli.output"): "a progress bar, on request",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
@@ -131,10 +137,10 @@ HOMES = {
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",
-        "operators",
+        "steps.operators",
         "ops.extern",
         "ops.op",
-        "pipeline_file",
+        "file",
         "preview",
         "verify.report",
         "verify.stages",
@@ -162,7 +168,7 @@ HOMES = {
     "simplejpeg": {"decoders.cpu"},
     "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
-    "tqdm": {"printing"},
+    "tqdm": {"cli.output"},
     "triton_python_backend_utils": {
         "repository.onnx_classifier",
         "triton.model",

@@ -12,17 +12,17 @@ import pytest
 
 import pixprep as pp
 from images import noise, png, scene
-from pixprep.draws import erasing
-from pixprep.steps import levels
-from pixprep.draws.blurring import weights
 from pixprep.data.boxes import annotated
+from pixprep.draws import erasing
+from pixprep.draws.blurring import weights
 from pixprep.draws.philox import EXAMPLE
+from pixprep.draws.warps import Look, Motion, mapped, rotated
 from pixprep.explain import explain
 from pixprep.kernels import warp
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
+from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Take, Warp, folded
-from pixprep.draws.warps import Look, Motion, mapped, rotated
 from pixprep.verify import frozen
 
 LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pixprep.steps import operators
 from pixprep import presets
+from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
 from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
@@ -31,7 +31,7 @@ from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
-from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
+from pixprep.steps import operators
 
 if TYPE_CHECKING:
     from pixprep.serve.request import ModelInput
@@ -42,8 +42,8 @@ PAGE_PORT = 8003
 TRACE_RATE = 100
 ROWS_PER_FILE = 1000
 _logger = logging.getLogger(__name__)
-_PACKAGED = Path(__file__).parent / "photos"
-PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
+_PACKAGED = Path(__file__).parents[1] / "photos"
+PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "client_examples" / "images"
 """Two photos: in the wheel, or else in the checkout."""
 
 
@@ -428,9 +428,9 @@ def serve_models(
 
     pixprep serve --model-repository model_repository --http-port 8000
     """
-    from pixprep.serve.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
+    from pixprep.serve.page.process import Page
     from pixprep.serve.relay import Relay
     from pixprep.serve.server import CLIP, Server
 
@@ -605,9 +605,9 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     from pixprep.serve.wheel import find_wheel
 
     find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
-    from pixprep.serve.page.process import Page
     from pixprep.repository import build, lite0
     from pixprep.serve import supervisor
+    from pixprep.serve.page.process import Page
     from pixprep.serve.server import Server
 
     paths = photos or [PHOTOS]

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from pixprep import __version__
 from pixprep.cli import commands
+from pixprep.cli.output import LOG_FORMATS, say
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, USUAL, Limits
 from pixprep.errors import ImageError, PixprepError, printable
-from pixprep.cli.output import LOG_FORMATS, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,11 +26,24 @@ from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel, SurfaceKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
-from pixprep.steps.levels import Blend, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, WarpFilter, brightness, size_after, solarize
-from pixprep.steps.operators import Arrays
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan, TensorPlan
 from pixprep.spec import ColorLike, DType
+from pixprep.steps.levels import (
+    Blend,
+    Erase,
+    Filter,
+    Hue,
+    LevelStep,
+    Take,
+    Tone,
+    Warp,
+    WarpFilter,
+    brightness,
+    size_after,
+    solarize,
+)
+from pixprep.steps.operators import Arrays
 
 log = logging.getLogger(__name__)
 

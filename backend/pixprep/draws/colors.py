@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pixprep.steps import levels
 from pixprep.draws.philox import F64, Numbers, Words
-from pixprep.steps.levels import Blend, Hue, LevelStep
 from pixprep.spec import ColorLike
+from pixprep.steps import levels
+from pixprep.steps.levels import Blend, Hue, LevelStep
 
 Span = tuple[float, float]
 

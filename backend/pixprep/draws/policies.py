@@ -13,11 +13,11 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from pixprep.steps import levels
 from pixprep.draws.philox import F64, Numbers, Words
-from pixprep.errors import PipelineError
-from pixprep.steps.levels import Blend, Filter, LevelStep, Tone
 from pixprep.draws.warps import Look, Motion, mapped, rotated
+from pixprep.errors import PipelineError
+from pixprep.steps import levels
+from pixprep.steps.levels import Blend, Filter, LevelStep, Tone
 
 Table = Literal["rand", "trivial"]
 _F32 = np.float32

@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from pixprep.draws.philox import F64, Numbers, Words
-from pixprep.steps.levels import LevelStep, Matrix, Take, Warp, WarpFilter
 from pixprep.spec import ColorLike
+from pixprep.steps.levels import LevelStep, Matrix, Take, Warp, WarpFilter
 
 Pair = tuple[float, float]
 Fill = tuple[int, ...] | None

@@ -14,9 +14,9 @@ from pixprep.kernels import native
 from pixprep.kernels.colours import Planes, Words
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.warp import warped
+from pixprep.spec import ColorLike
 from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
 from pixprep.steps.operators import Extern
-from pixprep.spec import ColorLike
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Tone

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels import native
-from pixprep.steps.levels import Warp
 from pixprep.spec import ColorLike
+from pixprep.steps.levels import Warp
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

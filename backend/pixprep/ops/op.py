@@ -6,12 +6,11 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar, TypeVar
 
 import msgspec
 
-from pixprep.errors import PipelineError
+from pixprep.errors import PipelineError, in_words
 from pixprep.spec import ImageSpec, InputSpec, Side
 
 Levels = int | tuple[int, ...]
@@ -21,15 +20,6 @@ Fill = Levels | str
 
 MAX_SIDE = 16384
 AnOp = TypeVar("AnOp", bound="Op")
-_TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a string",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-}
-"""What msgspec calls a type, in the words of who writes JSON."""
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
@@ -93,20 +83,6 @@ def _wrong_type(op: Op) -> str:
     except (TypeError, OverflowError):  # no type that a file can hold
         pass
     return f"a value of the wrong type in {op!r}"
-
-
-def in_words(text: str) -> str:
-    """What msgspec says of a value, its types in words: ``expected a whole number, got a string``."""
-    words = re.sub(r"`[\w |]+`", _in_words, text)
-    return words[0].lower() + words[1:]
-
-
-def _in_words(types: re.Match[str]) -> str:
-    """``int | null`` as ``a whole number``: a field that may be null may as well be left out."""
-    names = types[0].strip("`").split(" | ")
-    if not {*names} <= {*_TYPES, "null"}:
-        return types[0]
-    return " or ".join(_TYPES[name] for name in names if name != "null") or "null"
 
 
 def settle(op: Op, field: str, value: object) -> None:

@@ -14,17 +14,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws import windows as draw
-from pixprep.plan import inputs
-from pixprep.steps import levels
+from pixprep.draws import windows
 from pixprep.draws.colors import Augment
-from pixprep.draws.philox import EXAMPLE, F64, Numbers, Words
-from pixprep.draws.windows import ClipFrames, RandomStep, within
 from pixprep.draws.erasing import Erasing
-from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.inputs import Given, InputStep
-from pixprep.steps.levels import Erase, LevelStep, Matrix, Take, Warp
+from pixprep.draws.philox import EXAMPLE, F64, Numbers, Words
 from pixprep.draws.warps import Rotation
+from pixprep.draws.windows import ClipFrames, RandomStep, within
+from pixprep.errors import ImageError, PipelineError
+from pixprep.plan import inputs
+from pixprep.plan.inputs import Given, InputStep
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import (
     Filter,
@@ -33,6 +31,8 @@ from pixprep.spec import (
     rounded,
     scaled,
 )
+from pixprep.steps import levels
+from pixprep.steps.levels import Erase, LevelStep, Matrix, Take, Warp
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -337,7 +337,7 @@ class Drawing:
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
-        if isinstance(step, draw.IouCrop) and self._boxes is not None:
+        if isinstance(step, windows.IouCrop) and self._boxes is not None:
             boxes = _on_canvas(_as_boxes(self._boxes), rows, columns)
         if not isinstance(self._numbers, Numbers):
             words = self._earlier(step.key)
@@ -624,7 +624,7 @@ def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> N
         _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
     else:
         words = drawing.words(step, rows, columns)
-        if not isinstance(step, draw.Flip | inputs.Flip):
+        if not isinstance(step, windows.Flip | inputs.Flip):
             window = words["top"], words["left"], words["height"], words["width"]
             _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
         elif words["flip"]:

@@ -18,16 +18,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws import windows as draw
-from pixprep.plan import inputs
+from pixprep.draws import philox, windows
 from pixprep.draws.colors import Augment
 from pixprep.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.draws.windows import ClipFrames, RandomStep
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.inputs import Given
-from pixprep.steps.operators import Extern
-from pixprep.plan.placement import Drawing, Geometry, Placement, Reduction, Span
+from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
+from pixprep.plan.inputs import Given
+from pixprep.plan.placement import Drawing, Geometry, Placement, Reduction, Span
 from pixprep.spec import (
     Alpha,
     BoxFormat,
@@ -38,6 +37,7 @@ from pixprep.spec import (
     Preset,
     TensorSpec,
 )
+from pixprep.steps.operators import Extern
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
@@ -353,7 +353,7 @@ class Plan:
             indices: of the samples in their source.
             attempts: of each sample, or of all: other numbers for the same sample.
         """
-        return draw.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
+        return philox.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
 
     def placing(self, numbers: Numbers, annotation: Mapping[str, Any] | None = None) -> Place:
         """The place of one sample, by its numbers.
@@ -400,7 +400,7 @@ class Plan:
             return self.place
         given = self._given(annotation or {}) if self.inputs and isinstance(numbers, Numbers) else None
         boxes = None if annotation is None else annotation.get("boxes")
-        if boxes is None and any(isinstance(step, draw.IouCrop) for step in self.random_steps):
+        if boxes is None and any(isinstance(step, windows.IouCrop) for step in self.random_steps):
             raise PipelineError('random_iou_crop needs the "boxes" of each sample, which its source does not give')
         return lambda height, width: self._place(height, width, Drawing(numbers, boxes, _or_raise(given)))
 

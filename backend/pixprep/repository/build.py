@@ -21,8 +21,8 @@ from typing import Any, Literal
 from pixprep import presets
 from pixprep.doubts import black_margins, odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
-from pixprep.pipeline import Pipeline
 from pixprep.file import quoted, read_bytes
+from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
 from pixprep.repository.averaging import averaged
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER

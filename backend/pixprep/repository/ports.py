@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.file import read_bytes
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
 from pixprep.pipeline import Output, Pipeline
-from pixprep.file import read_bytes
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.steps.operators import Extern
 from pixprep.spec import ColorLike
+from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
 Matrix = tuple[float, float, float, float, float, float]

@@ -21,8 +21,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import msgspec
 import numpy as np
 
-from pixprep.errors import ImageError, PipelineError, SetupError
-from pixprep.ops.op import in_words
+from pixprep.errors import ImageError, PipelineError, SetupError, in_words
 from pixprep.spec import DType, Layout, TensorSpec
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.cli.output import summary
 from pixprep.engine import Engine
 from pixprep.errors import PixprepError, SetupError
 from pixprep.pictures import MOST, Panel, panels, photo_of, to_png
 from pixprep.pipeline import Pipeline
 from pixprep.preview import Shown, notes, preview
-from pixprep.cli.output import summary
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
 from pixprep.serve.client import Spent, Triton

@@ -33,8 +33,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve.page.answer import Photos
 from pixprep.serve.client import RequestError
+from pixprep.serve.page.answer import Photos
 
 CONNECTIONS = 8
 """That are served at once; more wait for their turn."""
