@@ -1,4 +1,4 @@
-"""Ops on colours: the kernels in C equal NumPy, the formulas equal what Pillow computes, steps fold only where exact."""
+"""Ops on colours: the kernels equal NumPy, the formulas what Pillow computes, steps fold only where exact."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def test_blends_are_torchvisions_fused():
         scaled = np.float32(level) * np.float32(factor)
         product = Fraction(gray) * Fraction(float(np.float32(1 - factor)))
         by = np.float32(factor), colours.rest_of(factor)
-        made = int(colours.blended(colours.Arrays(), np.array(level), np.array(gray), by, "torchvision"))
+        made = int(colours.blended(np.array(level), np.array(gray), by, "torchvision"))
         total = Fraction(float(scaled)) + product
         assert made == int(min(max(np.float32(float(total)), 0), 255))
         rounded = np.float32(float(product)) + scaled

@@ -19,9 +19,6 @@ typedef double wide;
 #define ALL(type, x) ((type)(x))
 #define CHOOSE(condition, one, other) ((condition) ? (one) : (other))
 SHARED float fused(float a, float b, float c) { return fmaf(a, b, c); }
-SHARED float rounded_down(float x) { return floorf(x); }
-SHARED double rounded_down(double x) { return floor(x); }
-SHARED float rounded_even(float x) { return rintf(x); }
 
 #else
 
@@ -95,6 +92,8 @@ SHARED whole blended_torchvision(whole level, real gray, float factor, float res
     return WHOLE(clipped(fused(gray, ALL(real, rest), REAL(level) * factor), 255));
 }
 
+#if !defined CHANNELS || CHANNELS == 3
+
 // A colour by its levels in order, and by its corner of the circle of hues.
 struct hue {
     whole top, middle, low;
@@ -156,6 +155,8 @@ SHARED word turned_torchvision(whole red, whole green, whole blue, float turn) {
     real share = CHOOSE((sector & 1) == 1, ALL(real, 1.0f) - product, product + rest);
     return by_sector(sector, c.top, WHOLE(clipped(rest * top, 1) * 255.999f), WHOLE(clipped(share * top, 1) * 255.999f));
 }
+
+#endif
 
 // The position that Pillow's bilinear warp looks at, in float64: x or y, by three numbers of the matrix.
 SHARED wide warped(const double *m, wide x, wide y) { return x * m[0] + y * m[1] + m[2]; }
