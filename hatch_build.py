@@ -1,6 +1,7 @@
 """Compiles the kernels, backend/pixprep/kernels/*.c, when a wheel or an editable install is made: hatchling calls it.
 
-As a program it compiles them where they lie, for this machine. The compiler is Clang, as ``ziglang`` brings it: GCC's
+As a program it compiles them where they lie, or into the folder that is named, with more options of the compiler behind
+it. The compiler is Clang, as ``ziglang`` brings it: GCC's
 kernels take several times as long. These variables of the environment change that:
 
 PIXPREP_CC: another compiler. Its wheel is for machines like this one.
@@ -125,4 +126,5 @@ class Kernels(BuildHookInterface[Any]):
 
 if __name__ == "__main__":
     HERE = Path(__file__).parent / KERNELS
-    compile_kernels(HERE, HERE, platform.machine())
+    FOLDER, *MORE = sys.argv[1:] or [HERE]
+    compile_kernels(HERE, Path(FOLDER), os.environ.get("PIXPREP_ARCHITECTURE") or platform.machine(), *map(str, MORE))

@@ -19,7 +19,8 @@ import numpy as np
 from PIL import Image
 
 import pixprep as pp
-from pixprep.kernels.resampling import axes, machine_code
+from pixprep.kernels import fixed
+from pixprep.kernels.resampling import axes
 from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 
@@ -48,25 +49,18 @@ def measured(ops: list[pp.ops.Op], encoded: list[bytes]) -> dict[str, float]:
     training = pp.Pipeline([pp.decode(), *ops, pp.normalize(mean=0.5, std=0.5), pp.tensor(only="training")])
     plan, tensor = training.plan, training.plan.outputs["tensor"]
     assert isinstance(tensor, TensorPlan)
-    resize, code = tensor.geometry.resize, machine_code()
+    resize = tensor.geometry.resize
     assert resize is not None
-    assert code is not None, "windows are made in machine code: pip install pixprep[fast]"
     formula = PROFILES[resize.like].formula(resize.method)
     numbers = plan.draw(seed=0, epoch=0, indices=range(BATCH))
     placed = [plan.placing(each, SAMPLE)(375, 500).placements["tensor"] for each in numbers]
 
-    memory, scratch = np.zeros(1 << 20, np.int32), np.empty(1 << 12)
-    there = {"memory": memory.ctypes.data, "scratch": scratch.ctypes.data}
-
     def windows() -> None:
         for placement in placed:
             rows, columns = axes(resize, placement)
-            for axis, group in ((rows, 1), (columns, code.neighbours(4))):
+            for axis, group in ((rows, 1), (columns, fixed.neighbours(4))):
                 if axis.length != axis.out_length:
-                    taps = code.most_taps(formula, axis, group)
-                    assert (2 + taps) * (axis.end - axis.begin) <= memory.size
-                    assert taps <= scratch.size
-                    code.make(formula, axis, group, taps, **there)
+                    fixed.grouped.__wrapped__(formula, axis, group)
 
     with pp.Engine(training, threads=1) as engine:
         parts: dict[str, Callable[[], object]] = {
@@ -89,7 +83,7 @@ def main() -> None:
     arguments = measure.options(__doc__).parse_args()
     encoded = photos()
     results = {
-        **measure.surroundings(("pixprep", "numpy", "simplejpeg", "llvmlite")),
+        **measure.surroundings(("pixprep", "numpy", "simplejpeg")),
         "date": arguments.date,
         "load_average": os.getloadavg()[0],
         "chains": {},

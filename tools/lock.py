@@ -17,8 +17,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
 UV = [str(Path(sysconfig.get_path("scripts")) / "uv"), "pip", "compile", "--quiet", "--universal"]
 OPTIONS = ["--python-version=3.10", "--generate-hashes", "--no-annotate", "--no-header", "--system-certs"]
-ZIG = re.search(r'ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
-BUILD = f"hatchling\neditables\n{ZIG and ZIG[1]}\n"  # what an editable install needs, without a network of its own
+BUILD = "hatchling\neditables\n"  # what an editable install of a checkout needs, without a network of its own
 HEAD = "# Written by `make lock`: {what}.\n"
 
 
@@ -43,7 +42,7 @@ def entries(text: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Write both files."""
+    """Write the files."""
     (checkpoint,) = (
         line.partition("= ")[2]
         for line in (ROOT / "Makefile").read_text().splitlines()
@@ -52,6 +51,9 @@ def main() -> int:
     demo = resolved(BUILD, "pyproject.toml", "--extra=demo")
     weights = resolved(checkpoint, "--no-deps")
     FOLDER.mkdir(exist_ok=True)
+    (zig,) = re.findall(r'^ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"), re.MULTILINE)
+    what = "what compiles the kernels, unless PIXPREP_CC names another compiler"
+    (FOLDER / "zig.txt").write_text(HEAD.format(what=what) + resolved(zig))
     path = FOLDER / "demo.txt"
     path.write_text(HEAD.format(what="for `make demo`, and all that `make test` shares with it") + demo + weights)
     dev = entries(resolved(BUILD, "pyproject.toml", "--extra=dev", f"--constraints={path}"))
