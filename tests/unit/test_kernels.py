@@ -236,7 +236,7 @@ def test_a_change_of_one_weight_is_seen():
 GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
-from pixprep.kernels import fixed
+from pixprep.kernels import fixed, native
 from pixprep.kernels.fixed import laid, neighbours
 from pixprep.profiles.formula import Formula
 from pixprep.profiles.windows import Axis
@@ -250,7 +250,7 @@ for page in (0, 5):
     assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(PAGE), 0) == 0
 inside = whole[PAGE : 5 * PAGE]
 if "beyond" in sys.argv:
-    print(whole[5 * PAGE])
+    ctypes.memset(whole.ctypes.data + 5 * PAGE, 0, 1)
 for height, width, channels, taps in [
     (h, w, c, t) for h in (1, 3, 5) for w in (1, 3, 4, 5, 16, 19) for c in (1, 3, 4) for t in (1, 3, 6, 17)
 ]:
@@ -278,6 +278,19 @@ for height, width, channels, taps in [
                             values, formula, rows, columns,
                             finish=finish, out=out, vertical_first=is_down, flips=(is_down, True), remembers=n == 7,
                         )
+rows = columns = 24
+out = np.empty((rows * columns + 8) * 4, np.uint8)
+for height, width, (channels, apart), kind in [
+    (h, w, c, k) for h in (1, 2, 5) for w in (1, 2, 3, 9) for c in ((1, 1), (3, 3), (3, 4)) for k in range(4)
+]:
+    size = max((height * max(width, 2) - 1) * apart + channels, 8)
+    one = 65536 if kind == 3 else 1.0 if kind == 0 else 2 / width
+    for levels in (inside[:size], inside[-size:]):
+        native.kernels().warp(ctypes.byref(native.Warp(
+            levels.ctypes.data, max(width, 2) * apart, height, width, channels, apart,
+            out.ctypes.data, rows, columns, -5, -5, kind,
+            one, 0, 0, 0, one, 0, width / 2, height / 2, width / 2, height / 2, 7, True,
+        )))
 """
 
 
@@ -286,11 +299,11 @@ def _guarded(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_no_pass_reads_beyond_the_pixels():
+def test_nothing_is_read_beyond_the_pixels():
     """The pages before and after them cannot be read."""
     done = _guarded()
     assert done.returncode == 0, done.stderr
-    assert _guarded("beyond").returncode < 0
+    assert _guarded("beyond").returncode != 0
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
@@ -482,7 +495,9 @@ platform.machine = lambda: "vax"
 from pixprep.kernels import native
 print(native.library(), native.library())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = os.environ | {"PIXPREP_KERNELS": ""}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "None None\n"
     assert done.stderr == (
         "WARNING:pixprep.kernels.native:no kernels in C work here, on vax (none is installed), so that NumPy and "

@@ -130,7 +130,7 @@ ALWAYS word by_fixed(const struct image *image, whole column, whole row) {
 ALWAYS void make(const struct warp *told, enum kind kind, int channels, int apart) {
     const struct warp n = *told;
     const int64_t end = (n.height - 1) * n.pitch + (n.width > 1 ? n.width - 1 : 1) * apart + channels;
-    const struct image image = {n.pixels, (int)n.pitch, end - 8, n.height, n.width, apart, channels, n.fill,
+    const struct image image = {n.pixels, (int)n.pitch, end > 8 ? end - 8 : 0, n.height, n.width, apart, channels, n.fill,
                                 {n.a, n.b, n.c, n.d, n.e, n.f}};
     const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int64_t y = 0; y < n.rows; ++y)
