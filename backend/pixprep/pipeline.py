@@ -40,6 +40,7 @@ from pixprep.ops import (
 from pixprep.plan.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 from pixprep.steps.operators import Operator, OperatorCall, find, listed
+from pixprep.writing import write
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 FIRST = (Decode, DecodeVideo, Pixels)
@@ -285,8 +286,8 @@ class Pipeline:
             raise PipelineError(f"{path.name}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the pipeline file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write the pipeline file: all of it, or nothing, whatever fails."""
+        write(path, self.to_json())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):

@@ -231,7 +231,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
     if reader is None or not is_clip(pipeline, encoded):
         return encoded
     try:
-        from pixprep.decoders.video import decode  # noqa: PLC0415  (FFmpeg, for clips only)
+        from pixprep.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
     clip = decode(

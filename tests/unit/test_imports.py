@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates spec
+coordinates spec writing
 profiles.windows
 profiles.formula
 profiles.profile
@@ -35,11 +35,11 @@ ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels 
 ops.random
 ops
 file
-compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples
-decoders.pixels decoders.text kernels kernels.structs
+compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
 kernels.native
-decoders.structure
-pipeline decoders.boxes decoders.header decoders.sequences decoders.video
+decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
+pipeline decoders.clips.ffmpeg decoders.header
 presets doubts kernels.colours
 kernels.surfaces
 data data.sources data.wire
@@ -55,8 +55,8 @@ kernels.resample kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
-decoders.clips
-decoders.gpu decoders.nvdec
+decoders.clips.decoder
+decoders.gpu decoders.clips.nvdec
 kernels.staged
 devices
 devices.cpu devices.gpu
@@ -110,10 +110,10 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
-    ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
-    ("devices.gpu", "decoders.nvdec"): "and a GPU's video decoder for clips only",
+    ("devices", "decoders.clips.decoder"): "FFmpeg is loaded for clips only",
+    ("devices.gpu", "decoders.clips.nvdec"): "and a GPU's video decoder for clips only",
     ("engine", "kernels.flow"): "and OpenCV for their optical flow",
-    ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
+    ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("pipeline", "notebook"): "what a notebook shows is made when it asks",
@@ -126,7 +126,7 @@ ON_DEMAND = {
 }
 
 HOMES = {
-    "av": {"decoders.clips", "decoders.nvdec", "decoders.video"},
+    "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow", "verify.originals"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
@@ -153,6 +153,7 @@ HOMES = {
             "data.contact_sheet",
             "decoders.cpu",
             "decoders.heic",
+            "decoders.pillow",
             "decoders.samples",
             "kernels.cpu",
             "pictures",
@@ -162,7 +163,7 @@ HOMES = {
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},
-    "PyNvVideoCodec": {"decoders.nvdec"},
+    "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},

@@ -526,7 +526,7 @@ def test_explain_says_what_is_done():
         (lambda: pp.gaussian_blur(3, 0), '"sigma" must be 0.01 to 1000, not 0'),
         (lambda: pp.random_gaussian_blur(3, (2, 1)), '"sigma" must rise, not 2, 1'),
         (lambda: pp.random_erasing(scale=(0.5, 0.2)), '"scale" must rise from 0 to 1 at most, not 0.5, 0.2'),
-        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from over 0 to 1000 at most, not 0, 2'),
+        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 2'),
         (lambda: pp.random_erasing(count=(3, 2)), '"count" must be 1 to 64, or rise, not 3, 2'),
     ],
 )

@@ -32,6 +32,7 @@ from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
 from pixprep.steps import operators
+from pixprep.writing import whole, write
 
 if TYPE_CHECKING:
     from pixprep.serve.request import ModelInput
@@ -234,7 +235,7 @@ def _write_picture(output: Path, picture: Any) -> None:
     from pixprep.pictures import to_png
 
     with named(output, "cannot be written"):
-        output.write_bytes(to_png(picture))
+        write(output, to_png(picture))
 
 
 def run_files(
@@ -346,8 +347,8 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         row |= summary(array)
         if stem:
             path = stem.with_name(f"{stem.name}.{name}.npy" if row.get("name") else f"{stem.name}.npy")
-            with named(path, "cannot be written"):
-                np.save(path, array)
+            with named(path, "cannot be written"), whole(path) as file:
+                np.save(file, array)
             row["output"] = str(path)
         yield row
 
@@ -561,7 +562,7 @@ def measure_server(
 
     reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
     for path, _ in reports:  # before minutes of measuring
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        if path.is_dir() or not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
     images = []
     _say_skipped(paths)
@@ -593,7 +594,7 @@ def measure_server(
     say_text(perf.to_json(rows) if as_json else perf.to_table(rows))
     for path, text in reports:
         with named(path, "cannot be written"):
-            path.write_text(text(rows), encoding="utf-8")
+            write(path, text(rows))
     return 0
 
 

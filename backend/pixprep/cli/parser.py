@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as with ``| head``
             where = f"{error.filename}: " if error.filename else ""
             say(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
+    except MemoryError as error:
+        why = f": {error}" if str(error) else ""
+        say(f"pixprep: out of memory{why}: give it more (ulimit -v, or the container's limit)", file=sys.stderr)
     else:
         return code
     _forget_output()

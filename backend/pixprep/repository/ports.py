@@ -96,6 +96,8 @@ def read_onnx(path: Path) -> Classifier:
         model = onnx.load_model_from_string(read_bytes(path, most=_MAX_ONNX_BYTES))
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
+    except MemoryError:  # which says nothing of the file
+        raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
     graph = model.graph
