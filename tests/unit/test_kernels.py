@@ -561,3 +561,22 @@ def test_no_product_and_sum_are_fused_in_float64(path):
     code = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
     assert "mulpd" in code or "fmul" in code
     assert not re.findall(r"vfn?m(?:add|sub)\w*[ps]d\b|\bfmadd\td", code)
+
+
+def test_libraries_are_compiled_when_a_source_is_newer_and_zig_is_fetched_unless_another_compiler_is_named(
+    tmp_path, monkeypatch
+):
+    source = tmp_path / "warp.c"
+    for place in (source, *(tmp_path / f"pixprep-{level}.so" for level in native.LEVELS)):
+        place.touch()
+        os.utime(place, (1 << 31, (1 << 31) + (place != source)))  # newer than hatch_build.py
+    assert hatch_build.is_new(tmp_path, "x86_64")
+    assert not hatch_build.is_new(tmp_path, "aarch64")
+    os.utime(source, (1 << 31, (1 << 31) + 2))
+    assert not hatch_build.is_new(tmp_path, "x86_64")
+    monkeypatch.delenv("PIXPREP_CC", raising=False)
+    hook = hatch_build.Kernels(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    assert hook.dependencies() == [hatch_build.ZIG]
+    monkeypatch.setenv("PIXPREP_CC", "gcc")
+    assert hook.dependencies() == []
+    assert hatch_build.compiler("x86_64") == ["gcc"]
