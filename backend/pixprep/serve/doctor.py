@@ -15,6 +15,7 @@ from pathlib import Path
 from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
+from pixprep.kernels import native
 from pixprep.serve import cuda_pool, perf, ports
 from pixprep.serve import wheel as wheels
 
@@ -52,7 +53,9 @@ def _python() -> Iterator[Check]:
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
-    yield package("llvmlite", 'resizes in machine code: pip install "pixprep[fast]"', is_needed=False)
+    kernels = native.library()
+    found = Path(kernels._name).stem.removeprefix("pixprep-") if kernels else "none: NumPy and Pillow work, more slowly"  # noqa: SLF001
+    yield Check("kernels", True if kernels else None, found, "" if kernels else "install a wheel for this machine")
 
 
 def _embedded() -> Iterator[Check]:
