@@ -85,7 +85,7 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.snapshot serve.wheel
+serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot serve.wheel
 serve.client serve.control serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
