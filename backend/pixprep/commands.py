@@ -430,7 +430,8 @@ def serve_models(
     from pixprep.page.process import Page
     from pixprep.repository import check
     from pixprep.serve import supervisor
-    from pixprep.serve.server import CLIP, Server
+    from pixprep.serve.request import CLIP
+    from pixprep.serve.server import Server
 
     if allow_operators:  # Triton's processes have our environment
         names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
@@ -452,7 +453,7 @@ def serve_models(
         models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
-        model_input = server.model_input(model)
+        model_input = server.control.model_input(model)
         file = CLIP if model_input and model_input.frames else photos
         of_model = ["--model", model] if model != "ensemble" else []
         of_model += _example_inputs(model_input)

@@ -1,4 +1,4 @@
-"""`pixprep serve --log-format json`: every line is an object; nothing that clients sent is in it, or in Triton's log."""
+"""`pixprep serve --log-format json`: every line is an object. No log holds what clients sent."""
 
 import json
 import subprocess

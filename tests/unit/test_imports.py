@@ -86,7 +86,7 @@ repository.check
 repository.build repository.trial
 repository
 serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot serve.wheel
-serve.client serve.control serve.stubs
+serve.client serve.control serve.processes serve.stubs
 serve.perf serve.server
 serve.doctor serve.supervisor
 printing ray

@@ -23,8 +23,7 @@ from pixprep.printing import summary
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
 from pixprep.serve.client import Spent, Triton
-from pixprep.serve.request import ModelInput
-from pixprep.serve.server import curl_line
+from pixprep.serve.request import ModelInput, curl_line
 from pixprep.triton.config import PIPELINE_FILE, Options, options, read_pipeline
 
 Array = npt.NDArray[Any]

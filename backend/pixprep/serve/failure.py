@@ -9,6 +9,8 @@ from difflib import get_close_matches
 
 from pixprep.errors import PixprepError, SetupError
 
+DIED = "its Python process ended while it loaded (a crash, an exit, or no memory left)"
+
 
 def failure(log: str, code: int) -> PixprepError:
     """Why Triton ended: a line for each model that did not load, or its last error."""
@@ -69,5 +71,5 @@ def innermost(reason: str) -> str:
             return f'there is no backend "{found[1]}"; did you mean "{near[0]}"?'
         return f'the embedded Triton has no backend "{found[1]}": serve it in NVIDIA\'s Triton container'
     if re.fullmatch(r"Stub process '.*' is not healthy\.", reason):
-        return "its Python process ended while it loaded (a crash, an exit, or no memory left)"
+        return DIED
     return " ".join(re.sub(r"^([A-Za-z_]+\.)*(Pipeline|Setup|Image|Pixprep)Error: ", "", reason).split())
