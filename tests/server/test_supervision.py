@@ -5,8 +5,10 @@ import mmap
 import os
 import re
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 
 import numpy as np
@@ -16,12 +18,13 @@ import pixprep as pp
 from pixprep.cli import main
 from pixprep.serve.server import Server
 from pixprep.serve.stubs import Stub, stubs
-from pixprep.serve.supervisor import Waits, look_after, waits_of_model, waits_of_triton
+from pixprep.serve.supervisor import PROBE_S, SILENCES, Waits, look_after, waits_of_model, waits_of_triton
 from serving import (
     GOOD,
     LARGE,
     PHOTO,
     PIPELINE,
+    TIMEOUT_S,
     Clients,
     Serve,
     ask_http,
@@ -172,6 +175,24 @@ def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
     assert_one_answer_each(clients)
     assert clients.counts["right"] >= 16
     assert set(clients.codes) <= {"503"}  # who waited for 2 s in the queue
+
+
+def test_more_connections_than_the_soft_limit_allows_cost_no_answer(tmp_path, oracle):
+    limited = ("/bin/sh", "-c", 'ulimit -Sn 400 && exec "$@"', "sh")
+    models = write_repository(tmp_path / "models")
+    with (
+        Serve(models, triton_log=tmp_path / "triton.log", before=limited) as serve,
+        Clients(serve, oracle) as clients,
+        ExitStack() as stack,
+    ):
+        triton = serve.triton.pid
+        for _ in range(600):
+            stack.enter_context(socket.create_connection(serve.address.split(":"), TIMEOUT_S))
+        until = time.monotonic() + SILENCES * PROBE_S + 3
+        while time.monotonic() < until:
+            clients.ask([PHOTO])
+        assert clients.counts["right"] == clients.sent > 10, clients.notes
+        assert (serve.log, serve.triton.pid) == ([], triton)
 
 
 HANGS = """\

@@ -264,8 +264,11 @@ def test_what_a_client_has_not_taken_yet_is_seen():
         port = server.getsockname()[1]
         assert ports.unsent(port) == 0
         with socket.create_connection(server.getsockname()) as client, server.accept()[0] as served:
-            client.sendall(b"x" * 1000)  # what the server has not taken is not meant
+            client.sendall(b"x" * 1000)  # what the server has not taken is another matter
             assert ports.unsent(port) == 0
+            assert len(ports.unread(port)) == 1
+            served.recv(1000)
+            assert ports.unread(port) == set()
             served.settimeout(0)
             with suppress(BlockingIOError):
                 while True:

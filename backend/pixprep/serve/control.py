@@ -15,13 +15,15 @@ from typing import Any
 from urllib.parse import quote
 
 from pixprep.serve.failure import load_failure
-from pixprep.serve.ports import bracketed, unsent
+from pixprep.serve.ports import bracketed, unread, unsent
 from pixprep.serve.request import ModelInput, Sample, model_input, sample
 from pixprep.triton import probe
 
 KEY_HEADER = "admin-key"
 _LOOK_S = 0.05
 _LIVE_S = 2.0
+_SETTLE_S = 0.25
+"""For a request that Triton has read to reach its model."""
 # A call reaches the server itself, and does not wait because one before it found nobody there.
 _CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 
@@ -130,9 +132,15 @@ class Control:
     def drain(self, until: float) -> None:
         """Have every model unloaded: Triton refuses what comes, and keeps a model until its last request is answered.
 
+        What has come by now is read first: of requests that lay in its queues, Triton would refuse some.
+
         Triton 2.51 by itself goes on taking requests from connections that are open, and cuts the last ones. A model
         whose process has died is never quite unloaded.
         """
+        settled_at, waiting = time.monotonic() + _SETTLE_S, self._unread()
+        while time.monotonic() < min(until, settled_at) or (waiting and time.monotonic() < until):
+            time.sleep(_LOOK_S)
+            waiting &= self._unread()
         while (left_s := until - time.monotonic()) > 0:
             states = {model["name"]: model.get("state") for model in self.index(timeout_s=left_s)}
             for model, state in states.items():
@@ -142,6 +150,9 @@ class Control:
             if is_done and not any(map(unsent, self._ports.values())):
                 return
             time.sleep(_LOOK_S)
+
+    def _unread(self) -> set[str]:
+        return {connection for port in self._ports.values() for connection in unread(port)}
 
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pixprep.serve.wheel import SHARED_MEMORY
+from pixprep.serve.wheel import SHARED_MEMORY, most_files
 
 _logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Processes:
         return None if self._triton is None else self._triton.poll()
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
-        """Start a Triton in a folder: there is none now."""
+        """Start a Triton in a folder: there is none now. It may have as many connections as the hard limit lets it."""
         self._triton = subprocess.Popen(
             command,
             env=environment,
@@ -64,6 +65,9 @@ class Processes:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
         )
+        with suppress(OSError):  # it has ended
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (most_files(), hard))
         self._tell_guard(str(self._triton.pid))
 
     def end(self, *, until: float) -> None:

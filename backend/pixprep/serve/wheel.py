@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ STUB = "triton_python_backend_stub"
 MIN_SHARED_MEMORY = 32 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
+_MOST_FILES = 1 << 20
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
 
 
@@ -97,6 +99,12 @@ def environment(wheel: Wheel) -> dict[str, str]:
             "LD_LIBRARY_PATH": ":".join(path for path in libraries if path),
         }
     )
+
+
+def most_files() -> int:
+    """The files that Triton may have open, each connection one: our hard limit, and at most a million."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
 
 
 def check_machine(wheel: Wheel) -> None:
