@@ -16,7 +16,8 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli import main
-from pixprep.serve.server import Server
+from pixprep.repository import check
+from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
 from pixprep.serve.supervisor import PROBE_S, SILENCES, Waits, look_after, waits_of_model, waits_of_triton
 from serving import (
@@ -405,6 +406,53 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         serve.wait_for(BACK.format("preprocess"), after=after)
         assert np.array_equal(ask_http(serve.address, "preprocess", [PHOTO])[0], expected)
         assert new[1] not in first.values()
+
+
+def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog):
+    models = write_repository(tmp_path / "models")
+    reading, may_read, stopping = Event(), Event(), Event()
+
+    def slow_check(folder):
+        if folder == models:  # and not the copy
+            reading.set()
+            assert may_read.wait(TIMEOUT_S)
+        return check(folder)
+
+    def said(pattern):
+        return wait_until(lambda: re.search(pattern, caplog.text), lambda: caplog.text)
+
+    with (
+        Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        care = pool.submit(look_after, server, stopping, watch=slow_check)
+        edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
+        assert reading.wait(TIMEOUT_S)
+        os.kill(server.pid, signal.SIGKILL)
+        said("every model is back after")
+        assert "from now on" not in caplog.text
+        may_read.set()
+        said("model preprocess is [0-9a-f]{12} from now on")
+        assert server.state is State.SERVING
+        stopping.set()
+        care.result()
+    assert server.state is State.ENDED
+
+
+def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_deployed(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    models = write_repository(tmp_path / "models")
+    huge = models / "preprocess" / "1" / "huge"
+    limited = ("/bin/sh", "-c", 'ulimit -f 65536 && exec "$@"', "sh")  # of 512 bytes: 32 MiB a file
+    with Serve(models, "--watch", triton_log=tmp_path / "triton.log", before=limited) as serve:
+        huge.write_bytes(b"x" * (33 << 20))
+        serve.wait_for(f"^pixprep: model preprocess stays .* on disk is refused: {huge}: File too large$")
+        (folder,) = (tmp_path / "tmp").glob("pixprep-*")
+        assert sorted(path.name for path in folder.iterdir()) == ["backends", "cwd", "models"]
+        huge.unlink()
+        edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
+        serve.wait_for("^pixprep: model preprocess is [0-9a-f]{12} from now on, as on disk; it was [0-9a-f]{12}$")
 
 
 # health

@@ -189,7 +189,9 @@ class _Life:
         finally:
             self.over.set()
             if watching.ident is not None:
-                watching.join()  # it leaves the copy as it was deployed
+                watching.join(END_S)
+            with self._edits.deploying:  # it leaves the copy as it was deployed
+                pass
         return "" if stopping.is_set() else self._why
 
     def _find_models(self) -> None:
@@ -216,7 +218,7 @@ class _Life:
 
 
 class _Edits:
-    """What changes on disk while another state of it is served.
+    """What changes on disk while another state of it is served. A slow disk keeps nobody from healing Triton.
 
     Args:
         server: that serves it.
@@ -228,6 +230,7 @@ class _Edits:
         self._check = check
         self._seen: dict[str, Signature] = {}
         self._settled: dict[str, Signature] = {}  # there is no more to do until it changes again
+        self.deploying = Lock()  # held while the copy that is served may be another than was deployed
 
     def watch(self, life: _Life) -> None:
         """Deal with what changes while a Triton lives; what its end interrupts begins again with the next."""
@@ -259,8 +262,11 @@ class _Edits:
             for name in names:
                 editions += self._stage(name, life.over, check)
             if len(editions) == 1:
-                life.models[editions[0].model].deploy(editions[0], check)
-                return
+                with self.deploying:
+                    if not life.over.is_set():
+                        life.models[editions[0].model].deploy(editions[0], check)
+                        return
+                raise InterruptedError
             for edition in editions:
                 _say(edition.model, "changed on disk together with others: a restart deploys them")
         finally:
