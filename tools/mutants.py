@@ -1620,8 +1620,8 @@ MUTANTS = (
     Mutant(
         "a crash deploys what lies on disk",
         "serve/server.py",
-        "self.command(wheel, self.snapshot.folder,",
-        "self.command(wheel, self._repository.resolve(),",
+        "repository=self.snapshot.folder,",
+        "repository=self._repository.resolve(),",
         "server/test_supervision.py::test_what_changes_on_disk_is_not_what_comes_back",
     ),
     Mutant(
@@ -1634,8 +1634,8 @@ MUTANTS = (
     Mutant(
         "a change on disk that was refused stays in the copy",
         "serve/supervisor.py",
-        "other = snapshot.put(other)",
-        "pass",
+        "snapshot.discard(snapshot.put(other) if why else other)",
+        "snapshot.discard(other)",
         "server/test_supervision.py::test_watch_deploys_a_good_edit_and_refuses_a_broken_one",
     ),
     Mutant(

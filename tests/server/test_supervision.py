@@ -330,7 +330,7 @@ def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=tmp_path / "triton.log") as server:
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(pp.PixprepError) as caught:
-            look_after(server, Event(), waits=Waits((), None))
+            look_after(server, Event(), waits=Waits(None))
     assert str(caught.value) == (
         f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {tmp_path / 'triton.log'}"
     )

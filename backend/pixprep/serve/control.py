@@ -92,13 +92,8 @@ class Control:
     def load(self, model: str, *, timeout_s: float, meanwhile: Callable[[], None]) -> str:
         """Load a model whose files have changed: the one that serves goes on until the new one is ready.
 
-        Args:
-            model: its name.
-            timeout_s: how long to wait.
-            meanwhile: called again and again; what it raises ends the call.
-
-        Returns:
-            Why Triton did not load it; empty if it did.
+        It gives why Triton did not load it, or nothing. ``meanwhile`` is called again and again; what it raises ends
+        the call.
 
         Raises:
             TimeoutError: no answer. This Triton will not load this model any more.

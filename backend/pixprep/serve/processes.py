@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from pixprep.serve.stubs import stat
 from pixprep.serve.wheel import SHARED_MEMORY, most_files
 
 _logger = logging.getLogger(__name__)
@@ -107,9 +108,7 @@ def hide(pid: int, secret: str) -> None:
     """
     try:
         with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
-            # 48, 49: arg_start, arg_end (proc(5)); the name in parentheses may hold spaces
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            begin, end = int(fields[45]), int(fields[46])
+            begin, end = map(int, stat(pid)[45:47])  # arg_start, arg_end of proc(5)
             memory.seek(begin)
             words = memory.read(end - begin)
             memory.seek(begin)

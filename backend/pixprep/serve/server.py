@@ -27,7 +27,14 @@ from pixprep.serve.processes import Processes, hide
 from pixprep.serve.request import CLIP, PHOTO, curl_line
 from pixprep.serve.snapshot import Snapshot
 from pixprep.serve.stubs import Launches
-from pixprep.serve.wheel import Wheel, assemble_backends, check_machine, environment, find_wheel
+from pixprep.serve.wheel import (
+    assemble_backends,
+    check_machine,
+    command_line,
+    environment,
+    find_wheel,
+    trace_options,
+)
 from pixprep.triton import probe
 from pixprep.triton.config import pipeline_files
 
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
 
 # What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
-_SHARED_MEMORY = "shared-memory"
 _ENSEMBLE = re.compile(r'^\s*platform:\s*"ensemble"', re.MULTILINE)
 GRACE_S = 10.0
 _END_S = 3.0
@@ -47,21 +53,13 @@ _LOOK_S = 0.05
 
 
 class State(Enum):
-    """How a server is. Each state leads to the next, SERVING to HEALING or DRAINING, and each but the last to ENDED.
+    """How a server is: ENDED, STARTING, SERVING, with HEALING now and then, DRAINING, and ENDED again."""
 
-    Attributes:
-        STARTING: a first Triton loads the models.
-        SERVING: it has them all.
-        HEALING: it was ended, and another one loads them; then SERVING again.
-        DRAINING: what is in flight is answered, and what comes is refused.
-        ENDED: nothing is left, or nothing was ever started.
-    """
-
-    STARTING = "starting"
-    SERVING = "serving"
-    HEALING = "healing"
-    DRAINING = "draining"
-    ENDED = "ended"
+    STARTING = "a first Triton loads the models"
+    SERVING = "it has them all"
+    HEALING = "it was ended, and another one loads them"
+    DRAINING = "what is in flight is answered, and what comes is refused"
+    ENDED = "nothing is left, or nothing was ever started"
 
 
 class Server:
@@ -109,7 +107,7 @@ class Server:
         self._ports = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         self._backends = backend_directory
         self._images_in_flight = images_in_flight
-        self._trace = _trace_options(trace_url, trace_rate) if trace_url else []
+        self._trace = trace_options(trace_url, trace_rate) if trace_url else []
         self._grace_s = grace_s
         self._extra_args = extra_args
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
@@ -202,10 +200,10 @@ class Server:
         check_machine(find_wheel())
         self.state, self._keeps_log = State.STARTING, False
         self._control = Control(self._address, self._ports)
-        self._folder = tempfile.TemporaryDirectory(prefix="pixprep-", ignore_cleanup_errors=True)
-        folder = Path(self._folder.name)
         try:
             with _said():
+                self._folder = tempfile.TemporaryDirectory(prefix="pixprep-", ignore_cleanup_errors=True)
+                folder = Path(self._folder.name)
                 self._processes = Processes(self._prefix, folder)
                 self._snapshot = Snapshot(self._repository.resolve(), folder / "models")
                 if self._backends is None:
@@ -273,14 +271,7 @@ class Server:
         return self._processes.triton.wait()
 
     def load(self, model: str, *, over: Event | None = None) -> str:
-        """Load a model anew from the snapshot. The one that serves goes on until the new one is ready.
-
-        Args:
-            model: its name.
-            over: set when this Triton is about to be ended.
-
-        Returns:
-            Why it does not load; empty if it does.
+        """Load a model anew from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
 
         Raises:
             TimeoutError: no answer. This Triton will not load this model any more.
@@ -302,11 +293,21 @@ class Server:
         assert self._processes is not None
         assert self._folder is not None
         wheel, folder = find_wheel(), Path(self._folder.name)
-        pool_options, variables = self._cuda_pool()
+        closed = _ADMIN if self._allow_shared_memory else f"{_ADMIN},shared-memory"
+        command = command_line(
+            wheel,
+            repository=self.snapshot.folder,
+            backends=self._backends or folder / "backends",
+            prefix=self._prefix,
+            address=self._address,
+            ports=self._ports,
+            closed=f"{closed}:{KEY_HEADER}={self.control.key}",
+        )
+        pool_options, variables = cuda_pool.settings(self.snapshot.folder, self._images_in_flight)
         with self.log_file.open("ab") as log:
             self._log_begin = log.tell()
             self._processes.start(
-                [*self.command(wheel, self.snapshot.folder, self._backends or folder / "backends"), *pool_options],
+                [*command, *pool_options, *self._trace, *self._extra_args],
                 environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
                 folder=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
                 log=log,
@@ -342,13 +343,6 @@ class Server:
             log.seek(self._log_begin)
             return log.read().decode(errors="replace")
 
-    def _cuda_pool(self) -> tuple[list[str], dict[str, str]]:
-        """Triton's options that size its memory pools, and the variables that tell the backend."""
-        if not self._images_in_flight or not (gpus := cuda_pool.gpu_count()):
-            return [], {}
-        n_bytes = cuda_pool.size(self.snapshot.folder, images_in_flight=self._images_in_flight)
-        return cuda_pool.options(n_bytes, gpus=gpus), cuda_pool.variables(n_bytes)
-
     def _make_log(self) -> None:
         try:
             if self._given_log_file is None:
@@ -359,33 +353,6 @@ class Server:
                 self._given_log_file.write_bytes(b"")
         except OSError as error:
             raise SetupError(f"--log-file {error.filename}: cannot be written: {error.strerror}") from None
-
-    def command(self, wheel: Wheel, repository: Path, backends: Path) -> list[str]:
-        """The command line of tritonserver."""
-        is_ipv6 = ":" in self._address
-        http_address = f"ipv6:{self._address}" if is_ipv6 else self._address
-        admin = _ADMIN if self._allow_shared_memory else f"{_ADMIN},{_SHARED_MEMORY}"
-        restricted = f"{admin}:{KEY_HEADER}={self.control.key}"
-        return [
-            str(wheel.server),
-            f"--model-repository={repository}",
-            f"--backend-directory={backends.resolve()}",
-            f"--backend-config=python,shm-region-prefix-name={self._prefix}",
-            f"--http-address={http_address}",
-            f"--grpc-address={bracketed(self._address)}",
-            f"--metrics-address={http_address}",
-            *(f"--{name}-port={port}" for name, port in self._ports.items()),
-            "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
-            "--load-model=*",
-            "--exit-timeout-secs=1",  # for connections that idle: ``stop`` has waited for requests before
-            "--allow-vertex-ai=false",
-            "--allow-sagemaker=false",
-            f"--http-restricted-api={restricted}",
-            f"--grpc-restricted-protocol={restricted}",
-            f"--http-header-forward-pattern={probe.HEADER}",
-            *self._trace,
-            *self._extra_args,
-        ]
 
     def _check_arguments(self) -> None:
         if self._repository.is_file():
@@ -421,15 +388,3 @@ def _said() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise SetupError(f"{where}{error.strerror}: Triton cannot be started") from None
-
-
-def _trace_options(url: str, rate: int) -> list[str]:
-    """Triton's options that send spans to a collector."""
-    settings = {
-        "mode": "opentelemetry",
-        "level": "TIMESTAMPS",
-        "rate": rate,
-        "opentelemetry,url": url,
-        "opentelemetry,resource": "service.name=pixprep",
-    }
-    return [f"--trace-config={name}={value}" for name, value in settings.items()]

@@ -24,25 +24,17 @@ Signature = tuple[tuple[str, int, int, int], ...]
 
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
-_SECTOR = 512  # of ``st_blocks``
 _HASH_LETTERS = 12
 
 
 @dataclass(frozen=True)
 class Edition:
-    """The files of one model, as they were at one time.
-
-    Attributes:
-        model: its name.
-        folder: where they are.
-        hash: of their names and contents; 12 hexadecimal digits.
-        signature: of the files that they are copies of.
-    """
+    """The files of one model, as they were at one time."""
 
     model: str
-    folder: Path
-    hash: str
-    signature: Signature
+    folder: Path  # where they are
+    hash: str  # of their names and contents; 12 hexadecimal digits
+    signature: Signature  # of the files that they are copies of
 
 
 class Snapshot:
@@ -97,14 +89,10 @@ class Snapshot:
     def stage(self, model: str, over: Event) -> Edition:
         """Copy a model as it lies on disk, beside what is served. A copy that fails leaves nothing.
 
-        Args:
-            model: its name.
-            over: ends the copy when it is set.
-
         Raises:
             SetupError: there is no room.
             OSError: a file cannot be read.
-            InterruptedError: it was ended.
+            InterruptedError: ``over`` was set.
         """
         self._look_for_room(_files(self.repository / model))
         target = self._beside()
@@ -133,7 +121,7 @@ class Snapshot:
         return self.folder.with_name(f"edition-{self._spare}")
 
     def _look_for_room(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
-        n_bytes = sum(min(status.st_size, status.st_blocks * _SECTOR) for _, status in files)
+        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # a sparse file holds less
         free = shutil.disk_usage(self.folder.parent).free
         if n_bytes > free:
             raise self._no_room(f"{n_bytes / 2**20:,.0f} MiB, and {free / 2**20:,.0f} are free")

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -32,22 +31,14 @@ from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
 PROBE_S = 2.0
-MISSES = 2
-"""A model hangs that leaves this number of probes in a row unanswered. The second follows the first at once."""
-SILENCES = 5
-"""Triton hangs that leaves this number of probes in a row unanswered."""
-IDLE = 0.05
-"""A stub that used less than this share of a core while a probe waited does not compute: it will never answer."""
-CALM_S = 10.0
-"""What ran for this time begins at the first wait again."""
-GRACE_S = 30.0
-"""What Triton keeps for this time of a model that was replaced, it keeps for ever."""
-THREADS_LEFT = 2000
-"""Each death of a stub leaves 36 threads in Triton. With so many more than at its start it is started anew."""
-END_S = 0.5
-"""A process that is killed answers nothing for a while before it counts as ended."""
-DISK_S = 1.0
-"""How often to look at the files on disk; a change that two looks see alike has rested."""
+MISSES = 2  # a model hangs that leaves so many probes in a row unanswered; the second follows the first at once
+SILENCES = 5  # and so does Triton
+IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
+CALM_S = 10.0  # what ran for so long begins at the first wait again
+GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
+THREADS_LEFT = 2000  # a stub that dies leaves 36 in Triton; with so many more than at its start it is started anew
+END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
+DISK_S = 1.0  # between two looks at the disk; a change that both see alike has rested
 
 _RUNNING = ("R", "S", "D", "t")  # states of a process; t: a debugger looks at it
 _logger = logging.getLogger(__name__)
@@ -56,34 +47,31 @@ Check = Callable[[Path], Sequence[Problem]]
 """What finds the problems of a model repository, such as ``pixprep.repository.check``."""
 
 
-@dataclass
 class Waits:
-    """How long to wait before the next attempt, of something that fails again and again.
+    """Counts the failures in a row of something that is tried again and again.
 
-    Attributes:
-        first_s: before the first attempts, in order.
-        then_s: before each later one; None: there is none.
-        failures: so many in a row.
+    Args:
+        waits_s: before the next attempt after each failure; the last one counts for all that follow. None: give up.
     """
 
-    first_s: tuple[float, ...]
-    then_s: float | None
-    failures: int = 0
+    def __init__(self, *waits_s: float | None) -> None:
+        self._waits_s = waits_s
+        self.failures = 0
 
     def count(self, *, ran_s: float) -> float | None:
         """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
         self.failures = 1 if ran_s > CALM_S else self.failures + 1
-        return self.first_s[self.failures - 1] if self.failures <= len(self.first_s) else self.then_s
+        return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
 
 
 def waits_of_model() -> Waits:
     """A model is tried for ever: the others serve meanwhile."""
-    return Waits((0.0, 1.0, 2.0, 2.0, 2.0), 5.0)
+    return Waits(0.0, 1.0, 2.0, 2.0, 2.0, 5.0)
 
 
 def waits_of_triton() -> Waits:
     """After ten failures in a row, which take a minute or so, whoever started us should know."""
-    return Waits((0.0, 1.0, 2.0, *[3.0] * 7), None)
+    return Waits(0.0, 1.0, 2.0, *[3.0] * 7, None)
 
 
 def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
@@ -155,12 +143,7 @@ def _in(wait_s: float) -> str:
 
 
 class _Life:
-    """One Triton, from when it is ready until it has ended, or has to be ended.
-
-    Args:
-        server: that runs it.
-        edits: to look at meanwhile.
-    """
+    """One Triton, from when it is ready until it has ended, or has to be ended."""
 
     def __init__(self, server: Server, edits: _Edits) -> None:
         self.server = server
@@ -179,18 +162,17 @@ class _Life:
 
     def run(self, stopping: Event) -> str:
         """Look after everything until ``stopping`` is set; else, why Triton has to be started anew."""
-        watching = Thread(target=self._edits.watch, args=(self,), name="pixprep-edits", daemon=True)
+        threads = [Thread(target=self._edits.watch, args=(self,), name="pixprep-edits", daemon=True)]
         try:
             self._find_models()
-            for model in self.models.values():
-                Thread(target=model.watch, name=f"pixprep-{model.name}", daemon=True).start()
-            watching.start()
+            for name, model in self.models.items():
+                threads.append(Thread(target=model.watch, name=f"pixprep-{name}", daemon=True))
+            for thread in threads:
+                thread.start()
             self._look(stopping)
         finally:
             self.over.set()
-            if watching.ident is not None:
-                watching.join(END_S)
-            with self._edits.deploying:  # it leaves the copy as it was deployed
+            with self._edits.deploying:  # what is served is again what was deployed
                 pass
         return "" if stopping.is_set() else self._why
 
@@ -199,8 +181,7 @@ class _Life:
         versions = Counter(entry["name"] for entry in self.server.control.index() if entry.get("state") == "READY")
         if not versions:
             self.end("Triton does not say which models it has")
-        for name, count in versions.items():
-            self.models[name] = _Model(self, name, versions=count, is_probed=name in probed)
+        self.models = {name: _Model(self, name, count, is_probed=name in probed) for name, count in versions.items()}
 
     def _look(self, stopping: Event) -> None:
         """Look at Triton itself."""
@@ -230,7 +211,7 @@ class _Edits:
         self._check = check
         self._seen: dict[str, Signature] = {}
         self._settled: dict[str, Signature] = {}  # there is no more to do until it changes again
-        self.deploying = Lock()  # held while the copy that is served may be another than was deployed
+        self.deploying = Lock()  # held while what is served may not be what was deployed
 
     def watch(self, life: _Life) -> None:
         """Deal with what changes while a Triton lives; what its end interrupts begins again with the next."""
@@ -249,7 +230,7 @@ class _Edits:
         for name in sorted(news.keys() - known):
             _say(name, "is new or gone on disk: a restart deploys that")
             self._settled[name] = news[name]
-        if self._check is not None:
+        if self._check:
             self._deploy(known, life, self._check)
         else:
             for name in known:
@@ -261,12 +242,12 @@ class _Edits:
         try:
             for name in names:
                 editions += self._stage(name, life.over, check)
-            if len(editions) == 1:
-                with self.deploying:
-                    if not life.over.is_set():
-                        life.models[editions[0].model].deploy(editions[0], check)
-                        return
-                raise InterruptedError
+            with self.deploying:
+                if life.over.is_set():
+                    raise InterruptedError
+                if len(editions) == 1:
+                    life.models[editions[0].model].deploy(editions[0], check)
+                    return
             for edition in editions:
                 _say(edition.model, "changed on disk together with others: a restart deploys them")
         finally:
@@ -275,7 +256,7 @@ class _Edits:
 
     def _stage(self, name: str, over: Event, check: Check) -> list[Edition]:
         """A copy of a model as it lies on disk; none if its contents are what is served, or must not be read."""
-        snapshot = self._server.snapshot
+        snapshot, edition = self._server.snapshot, None
         try:
             own = [problem for problem in check(snapshot.repository) if problem.where.split("/")[0] == name]
             why = "; ".join(map(str, own))
@@ -283,9 +264,9 @@ class _Edits:
         except InterruptedError:
             raise
         except OSError as error:
-            edition, why = None, f"{error.filename}: {error.strerror}"
+            why = f"{error.filename}: {error.strerror}"
         except PixprepError as error:
-            edition, why = None, str(error)
+            why = str(error)
         if edition is None:
             _say(name, f"stays {snapshot.hashes[name]}: what changed on disk is refused: {why}")
         elif edition.hash == snapshot.hashes[name]:
@@ -295,29 +276,21 @@ class _Edits:
         return []
 
 
-def _say(model: str, what: str) -> None:
-    _logger.warning("model %s %s", model, what, extra={"model": model})
+def _say(model: str, what: str, level: int = logging.WARNING) -> None:
+    _logger.log(level, "model %s %s", model, what, extra={"model": model})
 
 
 class _Model:
-    """One model, as its thread sees it.
+    """One model, as its thread sees it; ``is_probed``: images are sent through it."""
 
-    Args:
-        life: of the Triton that has it.
-        name: of the model.
-        versions: how many it has.
-        is_probed: whether to send images through it.
-    """
-
-    def __init__(self, life: _Life, name: str, *, versions: int, is_probed: bool) -> None:
-        self.name = name
-        self._logger = logging.LoggerAdapter(_logger, {"model": name})
+    def __init__(self, life: _Life, name: str, versions: int, *, is_probed: bool) -> None:
         self._life = life
         self._server = life.server
+        self._name = name
         self._versions = versions
         self._image = self._server.control.sample(name) if is_probed else None
         self._lock = Lock()  # held while it is looked at or loaded
-        self._count = 0
+        self._count = 0  # of its stubs
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # of before the model was loaded anew
         self._waits = waits_of_model()
@@ -331,12 +304,11 @@ class _Model:
 
     def watch(self) -> None:
         """Bring the model back whenever it is down."""
-        over = self._life.over
-        while not over.wait(LOOK_S):
+        while not self._life.over.wait(LOOK_S):
             with self._lock:
                 if self._down_at is None and (why := self._why_down()):
                     self._go_down(why)
-                if self._down_at is not None and time.monotonic() >= self._again_at and not over.is_set():
+                if self._down_at is not None and time.monotonic() >= self._again_at and not self._life.over.is_set():
                     self._bring_back(self._down_at)
                 elif self._old and time.monotonic() - self._back_at > GRACE_S:
                     for stub in self._old:
@@ -349,35 +321,28 @@ class _Model:
         Raises:
             ConnectionError: this Triton ends, which says nothing of the edition.
         """
-        snapshot, served = self._server.snapshot, self._server.snapshot.hashes[self.name]
+        snapshot, served = self._server.snapshot, self._server.snapshot.hashes[self._name]
         with self._lock:
-            other = snapshot.put(edition)
+            other, why = snapshot.put(edition), "?"
             try:
-                why = self._why_refused(check)
+                why = "; ".join(map(str, check(snapshot.folder))) or self._load()
+            except TimeoutError:
+                why = "its Python process ended while it loaded, or loads for ever"
             except ConnectionError as lost:
-                snapshot.discard(snapshot.put(other))
                 self._life.end(str(lost))
                 raise
-            if why:
-                other = snapshot.put(other)
-            else:
+            except PixprepError as error:
+                why = str(error)
+            finally:
+                snapshot.discard(snapshot.put(other) if why else other)
+            if not why:
                 self._ask_how_many()
                 self._is_back()
-            snapshot.discard(other)
         if why:
-            self._logger.error(
-                "model %s stays %s: what changed on disk (%s) is refused: %s", self.name, served, edition.hash, why
-            )
+            refused = f"stays {served}: what changed on disk ({edition.hash}) is refused: {why}"
+            _say(self._name, refused, logging.ERROR)
         else:
-            self._logger.warning("model %s is %s from now on, as on disk; it was %s", self.name, edition.hash, served)
-
-    def _why_refused(self, check: Check) -> str:
-        try:
-            return "; ".join(map(str, check(self._server.snapshot.folder))) or self._load()
-        except TimeoutError:
-            return "its Python process ended while it loaded, or loads for ever"
-        except PixprepError as error:
-            return str(error)
+            _say(self._name, f"is {edition.hash} from now on, as on disk; it was {served}")
 
     def _why_down(self) -> str:
         """Why the model is down; empty if it is not."""
@@ -395,7 +360,7 @@ class _Model:
         return ""
 
     def _find_stubs(self) -> None:
-        self._stubs |= {stub for stub in stubs(self._server.pid) if stub.model == self.name} - self._old
+        self._stubs |= {stub for stub in stubs(self._server.pid) if stub.model == self._name} - self._old
 
     def _running(self) -> int:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
@@ -403,7 +368,7 @@ class _Model:
     def _is_silent(self, image: Sample) -> bool:
         """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
         before = sum(stub.cpu_s for stub in self._stubs)
-        status = self._server.control.infer(self.name, image, timeout_s=PROBE_S)
+        status = self._server.control.infer(self._name, image, timeout_s=PROBE_S)
         used_s = sum(stub.cpu_s for stub in self._stubs) - before
         is_idle = status == 0 and used_s < IDLE * PROBE_S
         return status == 500 or (is_idle and self._server.control.is_live())
@@ -411,10 +376,9 @@ class _Model:
     def _go_down(self, why: str) -> None:
         now = time.monotonic()
         wait_s = self._waits.count(ran_s=now - self._back_at) or 0.0
-        if self._life.over.is_set() or self._server.poll() is not None:  # stubs end with Triton
-            return
-        self._logger.error("model %s is down: %s; it is loaded again%s", self.name, why, _in(wait_s))
-        self._down_at, self._again_at = now, now + wait_s
+        if not self._life.over.is_set() and self._server.poll() is None:  # stubs end with Triton
+            _say(self._name, f"is down: {why}; it is loaded again{_in(wait_s)}", logging.ERROR)
+            self._down_at, self._again_at = now, now + wait_s
 
     def _bring_back(self, down_at: float) -> None:
         for stub in self._stubs:
@@ -425,15 +389,13 @@ class _Model:
         except (TimeoutError, ConnectionError) as lost:
             self._life.end(str(lost))
             return
-        if self._life.over.is_set():
-            return
         if error:
             wait_s = self._waits.count(ran_s=0) or 0.0
             self._again_at = time.monotonic() + wait_s
-            self._logger.error("model %s does not load: %s; again in %g s", self.name, error, wait_s)
-            return
-        self._is_back()
-        self._logger.warning("model %s is back after %.1f s", self.name, self._back_at - down_at)
+            _say(self._name, f"does not load: {error}; again in {wait_s:g} s", logging.ERROR)
+        else:
+            self._is_back()
+            _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
 
     def _load(self) -> str:
         """Load the model anew; why it failed, or empty. Its ensembles follow by themselves.
@@ -443,10 +405,10 @@ class _Model:
             ConnectionError: nor would it now; or Triton has ended.
         """
         if self._is_stuck:
-            raise ConnectionError(f"Triton never ends to load model {self.name}")
-        before = {stub for stub in stubs(self._server.pid) if stub.model == self.name}
+            raise ConnectionError(f"Triton never ends to load model {self._name}")
+        before = {stub for stub in stubs(self._server.pid) if stub.model == self._name}
         try:
-            error = self._server.load(self.name, over=self._life.over)
+            error = self._server.load(self._name, over=self._life.over)
         except TimeoutError:
             self._is_stuck = True
             raise
@@ -462,8 +424,8 @@ class _Model:
 
     def _ask_how_many(self) -> None:
         """Ask Triton how many stubs the model has."""
-        if not (config := self._server.control.config(self.name)):
-            self._life.end(f"Triton does not say what model {self.name} is")
+        if not (config := self._server.control.config(self._name)):
+            self._life.end(f"Triton does not say what model {self._name} is")
         if config.get("backend") in ("python", "pixprep"):
             self._count = count_instances(config) * self._versions
             self._find_stubs()

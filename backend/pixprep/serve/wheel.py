@@ -10,12 +10,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from pixprep.errors import SetupError
 from pixprep.repository.backend import entry_point
+from pixprep.serve.ports import bracketed
+from pixprep.triton import probe
 
 INSTALL = 'pip install "pixprep[server]"'
 _NEWEST_PYTHON = (3, 12)
@@ -165,3 +168,50 @@ def check_shared_memory(folder: Path) -> None:
             f"{folder} has {free / 2**20:.0f} MiB free, and Triton's Python models need {MIN_SHARED_MEMORY >> 20} MiB: "
             "in Docker, say --shm-size=1g"
         )
+
+
+def command_line(
+    wheel: Wheel, *, repository: Path, backends: Path, prefix: str, address: str, ports: Mapping[str, int], closed: str
+) -> list[str]:
+    """The command line of tritonserver.
+
+    Args:
+        wheel: that has it.
+        repository: its models.
+        backends: its backends.
+        prefix: of the names of its shared memory.
+        address: where it listens.
+        ports: ``http``, ``grpc`` and ``metrics``.
+        closed: APIs, and the header and key that open them.
+    """
+    http_address = f"ipv6:{address}" if ":" in address else address
+    return [
+        str(wheel.server),
+        f"--model-repository={repository}",
+        f"--backend-directory={backends.resolve()}",
+        f"--backend-config=python,shm-region-prefix-name={prefix}",
+        f"--http-address={http_address}",
+        f"--grpc-address={bracketed(address)}",
+        f"--metrics-address={http_address}",
+        *(f"--{name}-port={port}" for name, port in ports.items()),
+        "--model-control-mode=explicit",  # a model whose process died can be loaded again, by who has the key
+        "--load-model=*",
+        "--exit-timeout-secs=1",  # for connections that idle: ``Server.stop`` has waited for requests before
+        "--allow-vertex-ai=false",
+        "--allow-sagemaker=false",
+        f"--http-restricted-api={closed}",
+        f"--grpc-restricted-protocol={closed}",
+        f"--http-header-forward-pattern={probe.HEADER}",
+    ]
+
+
+def trace_options(url: str, rate: int) -> list[str]:
+    """Triton's options that send spans to a collector."""
+    settings = {
+        "mode": "opentelemetry",
+        "level": "TIMESTAMPS",
+        "rate": rate,
+        "opentelemetry,url": url,
+        "opentelemetry,resource": "service.name=pixprep",
+    }
+    return [f"--trace-config={name}={value}" for name, value in settings.items()]
