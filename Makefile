@@ -5,7 +5,7 @@
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
-#   make soak                               30,000 requests and every disturbance (10 minutes)
+#   make soak                               15,000 requests and every disturbance (15 minutes)
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
 #   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)

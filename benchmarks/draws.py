@@ -20,7 +20,7 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.kernels.resampling import axes, machine_code
-from pixprep.plan import TensorPlan
+from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 
 BATCH, ROUNDS = 64, 7

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 
 import pixprep as pp
-from pixprep import placement
+from pixprep.plan import placement
 from pixprep.profiles import PROFILES, Profile
 from pixprep.profiles.windows import Passes, Windows
 from pixprep.spec import Like

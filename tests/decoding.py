@@ -7,7 +7,7 @@ import numpy as np
 from pixprep.decoders import Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.errors import ImageError
-from pixprep.plan import Plan
+from pixprep.plan.plan import Plan
 
 PLAN = Plan(is_gray=False, apply_exif_orientation=True, chroma="fancy", outputs={})
 """Decodes to RGB, upright, and does nothing else."""

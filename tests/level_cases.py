@@ -6,20 +6,8 @@ import numpy as np
 
 import pixprep as pp
 from cuda_cases import plan_of
-from pixprep.levels import (
-    Blend,
-    Curve,
-    Erase,
-    Filter,
-    Hue,
-    Take,
-    Tone,
-    Warp,
-    brightness,
-    size_after,
-    solarize,
-)
 from pixprep.spec import ColorLike
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, Take, Tone, Warp, brightness, size_after, solarize
 
 LIKES = get_args(ColorLike)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import inspect as types
 
-from pixprep import pipeline_file
+from pixprep import file
 from pixprep.ops import OPS, Op
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -31,7 +31,7 @@ def operators() -> str:
 
 def schema() -> str:
     """The JSON Schema's text."""
-    return json.dumps(pipeline_file.schema(), indent=2) + "\n"
+    return json.dumps(file.schema(), indent=2) + "\n"
 
 
 def _section(name: str, cls: type[Op]) -> Iterator[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from PIL import Image
 
 from browser import Browser
-from pixprep.page.process import Page
 from pixprep.repository import build
+from pixprep.serve.page.process import Page
 from pixprep.serve.server import Server
 
 ROOT = Path(__file__).parent.parent

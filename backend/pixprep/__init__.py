@@ -19,16 +19,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pixprep import presets
-from pixprep.applying import apply
+from pixprep.apply import apply
 from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
-from pixprep.operators import Operator, operator
+from pixprep.file import Origin
 from pixprep.ops import OPS
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
+from pixprep.steps.operators import Operator, operator
 
 if TYPE_CHECKING:  # for editors; below, each operator gets its name in the file
     from pixprep.data import read

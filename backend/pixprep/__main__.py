@@ -2,6 +2,6 @@
 
 import sys
 
-from pixprep.cli import main
+from pixprep.cli.parser import main
 
 sys.exit(main())

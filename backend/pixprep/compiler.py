@@ -8,15 +8,15 @@ from typing import Literal
 
 import numpy as np
 
-from pixprep import augment, draw, inputs, levels, motion, ops, placement, plan, policies
-from pixprep.blurring import Blur
-from pixprep.erasing import Erasing
+from pixprep import ops
+from pixprep.draws import colors, policies, warps, windows
+from pixprep.draws.blurring import Blur
+from pixprep.draws.erasing import Erasing
 from pixprep.errors import PipelineError, unreachable
-from pixprep.levels import LevelStep
-from pixprep.operators import Operator, find
 from pixprep.ops import as_tuple
-from pixprep.placement import Geometry, GeometryStep, LevelsStep, Move, Window
-from pixprep.plan import (
+from pixprep.plan import inputs, placement, plan
+from pixprep.plan.placement import Geometry, GeometryStep, LevelsStep, Move, Window
+from pixprep.plan.plan import (
     Affine,
     AnnotationPlan,
     ArithmeticStep,
@@ -32,6 +32,9 @@ from pixprep.plan import (
 )
 from pixprep.profiles import PROFILES
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
+from pixprep.steps import levels
+from pixprep.steps.levels import LevelStep
+from pixprep.steps.operators import Operator, find
 
 _FLOAT32 = np.finfo(np.float32)
 _CHANNELS = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
@@ -82,7 +85,7 @@ class Lowered:
                 raise PipelineError("a colour that comes with the image must come before what changes the levels")
             if isinstance(step, inputs.Box):
                 raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
-            if isinstance(step, draw.IouCrop):
+            if isinstance(step, windows.IouCrop):
                 raise PipelineError("must come before what changes the levels: it chooses its window by the boxes")
             return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
         colour = self.fill
@@ -99,7 +102,7 @@ class Lowered:
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Whether a step of the geometry may come before what is done to the levels, with the same result."""
-        if isinstance(step, placement.Flip | draw.Flip):
+        if isinstance(step, placement.Flip | windows.Flip):
             return all(_keeps_places(each) for each in self.levels)
         return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
 
@@ -128,7 +131,7 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
         PipelineError: the op is right by itself, but does not fold with what comes before it.
     """
     if isinstance(op, ops.RandomColorOp):
-        return before.do(augment.Sometimes(key=key, p=op.p, those=(_level_step(op),)))
+        return before.do(colors.Sometimes(key=key, p=op.p, those=(_level_step(op),)))
     if isinstance(op, ops.ColorOp):
         return before.do(_level_step(op))
     match op:
@@ -187,21 +190,21 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
                 antialias=bool(op.antialias),
                 like=op.like,
             )
-            return _resized(before.then(draw.ResizedCrop(key=key, scale=op.scale, ratio=op.ratio)), resize, op)
+            return _resized(before.then(windows.ResizedCrop(key=key, scale=op.scale, ratio=op.ratio)), resize, op)
         case ops.RandomCrop():
             assert op.width is not None
-            crop = draw.Crop(
+            crop = windows.Crop(
                 key=key, height=op.height, width=op.width, padding=op.margins, pad_if_needed=op.pad_if_needed
             )
             return before.then(crop, fill=None if crop.is_inside else op.fill)
         case ops.RandomFlip():
-            return before.then(draw.Flip(key=key, axis=op.axis, p=op.p))
+            return before.then(windows.Flip(key=key, axis=op.axis, p=op.p))
         case ops.RandomZoomOut():
-            return before.then(draw.ZoomOut(key=key, p=op.p, side_range=op.side_range), fill=op.fill)
+            return before.then(windows.ZoomOut(key=key, p=op.p, side_range=op.side_range), fill=op.fill)
         case ops.RandomIouCrop():
             assert op.sampler_options is not None
             return before.then(
-                draw.IouCrop(
+                windows.IouCrop(
                     key=key,
                     scale=(op.min_scale, op.max_scale),
                     ratio=(op.min_aspect_ratio, op.max_aspect_ratio),
@@ -211,7 +214,7 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
             )
         case ops.ColorJitter():
             return before.do(
-                augment.Jitter(
+                colors.Jitter(
                     key=key,
                     brightness=op.spans["brightness"],
                     contrast=op.spans["contrast"],
@@ -233,17 +236,17 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
         case ops.Rotate():
             look = _look(op, before)
             if isinstance(op.angle, str):
-                given = motion.Rotation(key=key, input=op.angle, degrees=(0.0, 0.0), expand=op.expand, look=look)
+                given = warps.Rotation(key=key, input=op.angle, degrees=(0.0, 0.0), expand=op.expand, look=look)
                 return before.do(given)
-            return before.do(motion.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=look))
+            return before.do(warps.Rotation(key="", degrees=(op.angle,) * 2, expand=op.expand, look=look))
         case ops.RandomRotate():
-            return before.do(motion.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
+            return before.do(warps.Rotation(key=key, degrees=op.span, expand=op.expand, look=_look(op, before)))
         case ops.Affine():
-            what = motion.Motion(op.angle, op.translate, op.scale, op.shears)
-            return before.do(motion.AffineMap(motion=what, look=_look(op, before)))
+            what = warps.Motion(op.angle, op.translate, op.scale, op.shears)
+            return before.do(warps.AffineMap(motion=what, look=_look(op, before)))
         case ops.RandomAffine():
             return before.do(
-                motion.RandomAffineMap(
+                warps.RandomAffineMap(
                     key=key,
                     degrees=op.span,
                     translate=op.translate or (0.0, 0.0),
@@ -254,7 +257,7 @@ def lower(op: ops.ImageOp, before: Lowered, image: ImageSpec, key: str = "") -> 
             )
         case ops.RandomSharpness():
             step = levels.Filter("sharpness", op.like, op.factor)
-            return before.do(augment.Sometimes(key=key, p=op.p, those=(step,)))
+            return before.do(colors.Sometimes(key=key, p=op.p, those=(step,)))
         case ops.Sharpness():
             return before.do(levels.Filter("sharpness", op.like, op.factor))
         case ops.GaussianBlur():
@@ -346,7 +349,7 @@ def whole_plan(
     """The plan of a pipeline, whose outputs have theirs."""
     if isinstance(first, ops.DecodeVideo):
         count = first.frames if first.sample == "random" else 1
-        drawn = draw.ClipFrames(key=first.name or "decode_video#0", count=count) if first.is_random else None
+        drawn = windows.ClipFrames(key=first.name or "decode_video#0", count=count) if first.is_random else None
         clip = plan.ClipPlan(first.sampling, drawn, first.apply_rotation)
         if any(spec.kind == "box" for spec in given.values()):
             raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
@@ -478,12 +481,12 @@ def _policy(
         count=count,
         magnitude=magnitude,
         bins=op.num_magnitude_bins,
-        look=motion.Look(filter=op.filter, fill=None if op.fill is None else before.colour(op.fill), like=op.like),
+        look=warps.Look(filter=op.filter, fill=None if op.fill is None else before.colour(op.fill), like=op.like),
     )
 
 
-def _look(op: ops.WarpOp, before: Lowered) -> motion.Look:
-    return motion.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
+def _look(op: ops.WarpOp, before: Lowered) -> warps.Look:
+    return warps.Look(filter=op.filter, center=op.center, fill=before.colour(op.fill), like=op.like)
 
 
 def _erased(op: ops.RandomErasing, before: Lowered, image: ImageSpec, key: str) -> Lowered:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PipelineError
 from pixprep.ops import CenterCrop, Letterbox, Normalize, Pad
 from pixprep.pipeline import Output, Pipeline
-from pixprep.plan import OutputPlan, TensorPlan
+from pixprep.plan.plan import OutputPlan, TensorPlan
 
 _NARROWEST, _FARTHEST = 0.5, 20.0
 _LEVELS = (254.0, 256.0)

@@ -16,11 +16,11 @@ import numpy as np
 from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, SetupError, unreachable
-from pixprep.inputs import Given
-from pixprep.inputs import rows as input_rows
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.inputs import Given
+from pixprep.plan.inputs import rows as input_rows
+from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
 from pixprep.spec import Preset, TensorSpec
 
 

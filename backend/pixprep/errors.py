@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NoReturn, get_args
 
 Reason = Literal[
@@ -94,3 +95,28 @@ class ImageError(PixprepError):
 
     def __reduce__(self) -> tuple[type[ImageError], tuple[Reason, str]]:
         return (ImageError, (self.reason, self.detail))
+
+
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+"""What msgspec calls a type, in the words of who writes JSON."""
+
+
+def in_words(text: str) -> str:
+    """What msgspec says of a value, its types in words: ``expected a whole number, got a string``."""
+    words = re.sub(r"`[\w |]+`", _in_words, text)
+    return words[0].lower() + words[1:]
+
+
+def _in_words(types: re.Match[str]) -> str:
+    """``int | null`` as ``a whole number``: a field that may be null may as well be left out."""
+    names = types[0].strip("`").split(" | ")
+    if not {*names} <= {*_TYPES, "null"}:
+        return types[0]
+    return " or ".join(_TYPES[name] for name in names if name != "null") or "null"

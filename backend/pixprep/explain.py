@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep import draw, inputs
 from pixprep.compiler import Lowered, lower
-from pixprep.draw import RandomStep
+from pixprep.draws import windows
+from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError, unreachable
-from pixprep.inputs import InputStep
-from pixprep.operators import find
+from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
     Decode,
@@ -26,9 +25,10 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import settings
-from pixprep.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
-from pixprep.plan import (
+from pixprep.plan import inputs
+from pixprep.plan.inputs import InputStep
+from pixprep.plan.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
+from pixprep.plan.plan import (
     Affine,
     AnnotationPlan,
     ArithmeticStep,
@@ -42,6 +42,7 @@ from pixprep.plan import (
 )
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, InputSpec
+from pixprep.steps.operators import find
 
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
@@ -236,16 +237,16 @@ def _given(step: InputStep) -> str:
 
 def _random(step: RandomStep) -> str:
     match step:
-        case draw.ResizedCrop():
+        case windows.ResizedCrop():
             return f"take a random window of {_span(step.scale)} of the area, {_span(step.ratio)} as wide as high"
-        case draw.Crop():
+        case windows.Crop():
             padded = f", after margins of {', '.join(map(str, step.padding))}" if any(step.padding) else ""
             return f"take a random {step.height} x {step.width}{padded}"
-        case draw.Flip():
+        case windows.Flip():
             return f"mirror {step.p:g} of the images, {step.axis}"
-        case draw.ZoomOut():
+        case windows.ZoomOut():
             return f"lay {step.p:g} of the images at random on a canvas of {_span(step.side_range)} times the sides"
-        case draw.IouCrop():
+        case windows.IouCrop():
             return f"take a random window around boxes, {_span(step.scale)} of each side"
         case _ as never:
             return unreachable(never)

@@ -19,7 +19,7 @@ from pixprep.errors import printable
 from pixprep.explain import geometry_words
 from pixprep.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.plan import SizePlan, TransformPlan
+from pixprep.plan.plan import SizePlan, TransformPlan
 from pixprep.preview import Preview, Shown, notes, preview
 
 Array = npt.NDArray[Any]

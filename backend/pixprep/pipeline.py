@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pixprep import pipeline_file
+from pixprep import file
 from pixprep.compiler import Lowered, annotation_plan, lower, output_plan, whole_plan
 from pixprep.errors import PipelineError
-from pixprep.operators import Operator, OperatorCall, find, listed
+from pixprep.file import Origin
 from pixprep.ops import (
     AnnotationOp,
     AnyOp,
@@ -37,9 +37,10 @@ from pixprep.ops import (
     is_on,
     op_name,
 )
-from pixprep.pipeline_file import Origin
-from pixprep.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
+from pixprep.plan.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
+from pixprep.steps.operators import Operator, OperatorCall, find, listed
+from pixprep.writing import write
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 FIRST = (Decode, DecodeVideo, Pixels)
@@ -137,7 +138,7 @@ class Pipeline:
                 what = f"the operator {op}: call it" if isinstance(op, Operator) else repr(op)
                 raise PipelineError(f"ops[{index}]: an op is made by a call such as decode(), not {what}")
             with _at(index, op):
-                checked.append(pipeline_file.convert(op))
+                checked.append(file.convert(op))
         self._make(checked, origin, known)
 
     def _make(self, ops: Sequence[AnyOp], origin: Origin | None, operators: Sequence[Operator | str]) -> None:
@@ -251,12 +252,12 @@ class Pipeline:
     def from_json(cls, text: str | bytes, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
         """The pipeline that the text of a pipeline file describes; see ``load``."""
         pipeline = cls.__new__(cls)
-        pipeline._make(*pipeline_file.loads(text), operators)
+        pipeline._make(*file.loads(text), operators)
         return pipeline
 
     def to_json(self) -> str:
         """The canonical text of the pipeline file."""
-        return pipeline_file.dumps(self.definition, self.origin)
+        return file.dumps(self.definition, self.origin)
 
     @classmethod
     def load(cls, path: str | Path, *, operators: Sequence[Operator | str] = ()) -> Pipeline:
@@ -273,7 +274,7 @@ class Pipeline:
         """
         path = Path(path)
         try:
-            text = pipeline_file.read_bytes(path, most=pipeline_file.MAX_BYTES)
+            text = file.read_bytes(path, most=file.MAX_BYTES)
         except OSError as error:
             inside = [file for place in _PLACES for file in sorted(path.glob(place))] if path.is_dir() else []
             hint = f": did you mean {inside[0]}?" if inside else ": name the pipeline file in it" * path.is_dir()
@@ -285,8 +286,8 @@ class Pipeline:
             raise PipelineError(f"{path.name}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the pipeline file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write the pipeline file: all of it, or nothing, whatever fails."""
+        write(path, self.to_json())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):
@@ -515,7 +516,7 @@ def _range(spec: TensorSpec, plan: TensorPlan) -> str:
 def _check_name(name: str, what: str) -> None:
     """Refuse what is no name of an op or an input."""
     if not (name.isascii() and name.isidentifier()):  # in other letters it may look like another name
-        raise PipelineError(f"{what}: ASCII letters, digits and _, not {pipeline_file.quoted(name)}")
+        raise PipelineError(f"{what}: ASCII letters, digits and _, not {file.quoted(name)}")
     if len(name) > MAX_NAME:
         raise PipelineError(f"{what}: {len(name):,} letters; at most {MAX_NAME}")
 
@@ -526,7 +527,7 @@ def _taken(index: int, op: AnyOp, names: dict[str, int], last: int | None) -> in
         raise PipelineError("the first op, and no other, must be decode, or pixels where nothing is encoded")
     if op.from_ is not None and op.from_ not in names:
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
-        raise PipelineError(f"from: no earlier op is named {pipeline_file.quoted(op.from_)}; named are: {named}")
+        raise PipelineError(f"from: no earlier op is named {file.quoted(op.from_)}; named are: {named}")
     if op.name is not None:
         _check_name(op.name, "name")
         if op.name in names:

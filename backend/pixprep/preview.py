@@ -18,11 +18,11 @@ from pixprep.decoders.header import sniff
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels.levels import done
-from pixprep.levels import Matrix, Take, Warp, joined, motions
 from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
-from pixprep.placement import Placement
-from pixprep.plan import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.plan import TensorPlan
+from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
 
 Array = npt.NDArray[Any]
 
@@ -231,7 +231,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
     if reader is None or not is_clip(pipeline, encoded):
         return encoded
     try:
-        from pixprep.decoders.video import decode  # noqa: PLC0415  (FFmpeg, for clips only)
+        from pixprep.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
     clip = decode(

@@ -13,8 +13,8 @@ import pytest
 
 import pixprep as pp
 from attacks.pipelines import with_op
-from pixprep.operators import VARIABLE
-from pixprep.pipeline_file import MAX_BYTES
+from pixprep.file import MAX_BYTES
+from pixprep.steps.operators import VARIABLE
 
 MODULE = """
 from pathlib import Path

@@ -125,7 +125,7 @@ def test_a_certificate_names_images_in_printable_lines(folder):
 
 def test_what_supervision_logs_is_one_printable_line(capfd):
     program = (
-        "import logging; from pixprep.printing import log_to_stderr; log_to_stderr(); "
+        "import logging; from pixprep.cli.output import log_to_stderr; log_to_stderr(); "
         "logging.getLogger('pixprep').error('model %s is down', 'm\\x1b[31m\\nok')"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

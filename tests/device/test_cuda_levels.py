@@ -11,9 +11,9 @@ import level_cases
 import pixprep as pp
 from cuda_cases import images, plan_of
 from level_cases import SIZE, TYPES, photo, plan_with_levels, singles
-from pixprep import levels
 from pixprep.kernels import canvases, launch, nvrtc, structs
-from pixprep.levels import Erase, Filter, Hue, Take
+from pixprep.steps import levels
+from pixprep.steps.levels import Erase, Filter, Hue, Take
 
 needs_compiler = pytest.mark.skipif(
     cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"

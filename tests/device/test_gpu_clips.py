@@ -14,8 +14,8 @@ import cuda_shim
 import pixprep as pp
 from clips import CODECS, clip, edited, pixels
 from pixprep import kernels
-from pixprep.decoders import video
-from pixprep.decoders.sequences import SEQUENCES
+from pixprep.decoders.clips import ffmpeg as video
+from pixprep.decoders.clips.sequences import SEQUENCES
 
 av = pytest.importorskip("av")
 nvidia = pytest.importorskip("nvidia", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
@@ -23,7 +23,7 @@ pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvid
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
-OURS = ("kernels.gpu", "decoders.gpu", "decoders.nvdec", "devices.gpu")
+OURS = ("kernels.gpu", "decoders.gpu", "decoders.clips.nvdec", "devices.gpu")
 ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
 made = cache(clip)
 
@@ -84,6 +84,20 @@ def test_every_frame_of_a_clip_is_the_one_that_is_wanted(played, name):
     assert results([made(name)], pipeline) == ([None], 0)
     step = pp.Pipeline([pp.decode_video(frames=4, sample={"step": 19}), *AFTER])
     assert results([made(name)], step) == ([None], 0)
+    assert played.made > 4
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h264-open.mkv", "h265.mp4", "h265.mkv", "vp9.webm", "av1.webm"])
+def test_a_clip_that_was_cut_between_key_frames_begins_where_it_does_on_the_cpu(played, name):
+    encoded = clip(name, cut=5)
+    count = []
+    video.decode(encoded, lambda frames: count.append(len(frames.times)) or [0], pp.Limits())
+    assert 30 < count[0] < 60
+    middle = pp.decode_video(frames=3, sample={"step": 2}, start="middle")
+    for decode in (pp.decode_video(frames=count[0]), middle):
+        errors, fallbacks = results([encoded], pp.Pipeline([decode, *AFTER]))
+        assert errors == [None]
+        assert fallbacks == (name == "h264-open.mkv")  # whose key frames are no IDR pictures
     assert played.made > 4
 
 

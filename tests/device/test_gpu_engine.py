@@ -16,7 +16,8 @@ import cuda_shim
 import pixprep as pp
 from images import JUNK, bare, cmyk, jpegs, noise, others, photo, png, read, renamed, scene, stills, with_exif
 from images import jpeg as encode
-from pixprep import cli, kernels
+from pixprep import kernels
+from pixprep.cli import parser as cli
 from pixprep.decoders import samples, structure
 from pixprep.kernels import launch
 from pixprep.kernels.cpu import CpuKernel

@@ -11,9 +11,9 @@ import reference
 from compare import EQUAL, FLOAT16, FLOAT32, ONE_LEVEL, ORACLE, assert_close
 from images import checkerboard, expected_pixels, gradient, noise, photo, png, scene
 from pixprep.kernels import levels
-from pixprep.levels import Take
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
+from pixprep.steps.levels import Take
 from resize_cases import INSTALLED, by_pillow
 
 FILTERS = PROFILES["pillow"].antialiased

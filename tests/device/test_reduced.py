@@ -11,7 +11,7 @@ import decoding
 import pixprep as pp
 from compare import EQUAL, ONE_LEVEL_MOSTLY_EQUAL, Tolerance, assert_close
 from images import cmyk, jpeg, photo, png, scene
-from pixprep.placement import Reduction
+from pixprep.plan.placement import Reduction
 from pixprep.verify import verify
 
 STATED = Tolerance(16, 0, "what the docs of decode say of photos")

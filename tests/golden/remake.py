@@ -11,9 +11,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults
-from pixprep import pipeline_file
+from pixprep import file
 
 for name, pipeline in CANONICAL.items():
     pipeline.save(GOLDEN / f"{name}.json")
-SCHEMA.write_text(json.dumps(pipeline_file.schema(), indent=2) + "\n", encoding="utf-8")
+SCHEMA.write_text(json.dumps(file.schema(), indent=2) + "\n", encoding="utf-8")
 DEFAULTS.write_text(defaults(), encoding="utf-8")

@@ -38,7 +38,7 @@ def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel)
         names = archive.namelist()
     assert "pixprep/engine.py" in names
     assert "pixprep/triton/backend_model.py" in names
-    assert "pixprep/page/page.html" in names
+    assert "pixprep/serve/page/page.html" in names
     assert {"pixprep/photos/china.jpg", "pixprep/photos/flower.jpg", "pixprep/photos/CREDITS.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "backend", "tools"))]
 

@@ -7,7 +7,7 @@ import pytest
 
 import pixprep as pp
 from images import noise, photo, png, read, scene
-from pixprep.policies import KINDS
+from pixprep.draws.policies import KINDS
 from policy_cases import FROZEN, digest, frozen_draws
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")

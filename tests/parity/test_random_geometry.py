@@ -7,8 +7,8 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep import draw
 from pixprep.data.boxes import annotated
+from pixprep.draws import windows
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
@@ -35,10 +35,10 @@ def image_of(height, width):
 
 def numbers(key, blocks):
     """Numbers that are known: rows of four."""
-    return draw.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
+    return windows.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
-def resized_crop_window(height, width, scale, ratio, *, fitting=draw.fitting, fallback=draw.fallback):
+def resized_crop_window(height, width, scale, ratio, *, fitting=windows.fitting, fallback=windows.fallback):
     """What ``ResizedCrop`` does, with torch's own numbers in torchvision's order."""
     log_ratio = torch.log(torch.tensor(ratio))
     for _ in range(10):
@@ -77,9 +77,9 @@ def test_the_window_of_a_resized_crop_is_torchvisions():
     ("rule", "wrong"),
     [
         ("fallback", lambda height, width, _: (height, width)),
-        ("fallback", lambda height, width, ratio: draw.fallback(width, height, ratio)[::-1]),
-        ("fitting", lambda height, width, share, ratio: draw.fitting(height, width, share, 1 / ratio)),
-        ("fitting", lambda height, width, share, ratio: draw.fitting(height, width, share * 1.01, ratio)),
+        ("fallback", lambda height, width, ratio: windows.fallback(width, height, ratio)[::-1]),
+        ("fitting", lambda height, width, share, ratio: windows.fitting(height, width, share, 1 / ratio)),
+        ("fitting", lambda height, width, share, ratio: windows.fitting(height, width, share * 1.01, ratio)),
     ],
     ids=["whole", "turned", "ratio upside down", "one percent"],
 )
@@ -89,7 +89,7 @@ def test_another_rule_would_be_seen(rule, wrong):
 
 def test_a_resized_crop_draws_what_its_rule_says():
     """``words`` reads the tries in order, and scales the numbers to scale and log(ratio)."""
-    step = draw.ResizedCrop(key="k", scale=(0.5, 1.0), ratio=(0.5, 2.0))
+    step = windows.ResizedCrop(key="k", scale=(0.5, 1.0), ratio=(0.5, 2.0))
     fits, does_not = (0.0, 0.5, 0.999, 0.0), (1.0 - 1e-9, 0.0, 0.0, 0.0)
     words = step.words(100, 100, numbers("k", [does_not, fits] + [does_not] * 8))
     assert words == {"top": 29, "left": 0, "height": 71, "width": 71}
@@ -116,15 +116,15 @@ def test_the_window_of_a_crop_is_torchvisions(options):
 
 
 def test_a_crop_that_does_not_fit_is_refused_by_both():
-    step = draw.Crop(key="k", height=32, width=24, padding=(0, 0, 0, 0), pad_if_needed=False)
+    step = windows.Crop(key="k", height=32, width=24, padding=(0, 0, 0, 0), pad_if_needed=False)
     with pytest.raises(ValueError, match="larger than"):
         v2.RandomCrop((32, 24)).make_params([image_of(31, 99)])
     with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 31 x 99 pixels are too small for the window of 32 x 24"):
-        step.words(31, 99, draw.EXAMPLE)
+        step.words(31, 99, windows.EXAMPLE)
 
 
 def test_the_canvas_of_a_zoom_out_is_torchvisions():
-    step = draw.ZoomOut(key="k", p=0.5, side_range=(1.0, 4.0))
+    step = windows.ZoomOut(key="k", p=0.5, side_range=(1.0, 4.0))
     for seed in range(DRAWS):
         height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
         torch.manual_seed(seed)
@@ -170,7 +170,7 @@ def other_iou_windows(change=lambda words: words):
         kept = params.pop("is_within_crop_area", torch.ones(len(boxes), dtype=torch.bool)).numpy()
         wholes += not params
         expected = params or {"top": 0, "left": 0, "height": height, "width": width}
-        differing += words != expected or not np.array_equal(draw.within(words, boxes.astype(float)), kept)
+        differing += words != expected or not np.array_equal(windows.within(words, boxes.astype(float)), kept)
     assert 30 < wholes < 300
     return differing
 

@@ -8,8 +8,8 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep import draw, erasing
 from pixprep.data.boxes import annotated
+from pixprep.draws import erasing, windows
 from pixprep.kernels.levels import done
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
@@ -301,7 +301,7 @@ def test_a_blur_that_reaches_across_the_image_is_refused_by_both():
 
 def numbers(key, blocks):
     """Numbers that are known: rows of four."""
-    return draw.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
+    return windows.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
 def step_of(op):

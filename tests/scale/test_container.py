@@ -11,7 +11,7 @@ import pytest
 
 from containers import Image, instructions, skip_unless_possible
 from kubelet import free_ports
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from serving import PHOTO, ClientError, Oracle, ask_grpc, ask_http, wait_until, write_repository
 
 tritonclient = pytest.importorskip("tritonclient.grpc")

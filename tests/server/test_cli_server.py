@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.repository import build
 from pixprep.serve import client
 from pixprep.serve.server import Server

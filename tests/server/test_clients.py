@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.repository import build
 from pixprep.serve.server import Server
 

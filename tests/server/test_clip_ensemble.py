@@ -26,10 +26,10 @@ from tritonclient.utils import InferenceServerException
 import pixprep as pp
 from corpora import CannotFetchError, fetch
 from images import photo
-from pixprep.cli import main
-from pixprep.page.answer import Photos
+from pixprep.cli.parser import main
 from pixprep.repository import check, lite0
 from pixprep.serve import client, perf
+from pixprep.serve.page.answer import Photos
 from pixprep.serve.server import Server
 from serving import wait_until
 

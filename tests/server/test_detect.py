@@ -11,7 +11,7 @@ from PIL import Image
 import detectors
 import pixprep as pp
 from images import png, save
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.serve import client
 from pixprep.serve.server import Server
 

@@ -20,9 +20,9 @@ from tritonclient.utils import InferenceServerException
 import detectors
 import pixprep as pp
 from images import photo, png
-from pixprep.cli import main
-from pixprep.page.answer import Photos
+from pixprep.cli.parser import main
 from pixprep.serve import client, perf
+from pixprep.serve.page.answer import Photos
 from pixprep.serve.request import curl_line
 from pixprep.serve.server import Server
 

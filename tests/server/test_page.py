@@ -22,7 +22,7 @@ from PIL import Image
 
 import pixprep as pp
 from browser import Browser, chromium
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.pictures import panels, photo_of
 from pixprep.preview import preview
 from pixprep.repository.trial import shares
@@ -109,7 +109,7 @@ def page_process(serve):
 
     def found():
         for process in psutil.Process(serve.process.pid).children():
-            if is_alive(process) and "pixprep.page" in process.cmdline():
+            if is_alive(process) and "pixprep.serve.page" in process.cmdline():
                 return process
         return None
 

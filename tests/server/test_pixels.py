@@ -23,9 +23,9 @@ from tritonclient.utils import InferenceServerException, shared_memory
 import pixprep as pp
 from images import scene
 from pixprep import repository
-from pixprep.cli import main
-from pixprep.page.answer import Photos
+from pixprep.cli.parser import main
 from pixprep.serve import client, perf
+from pixprep.serve.page.answer import Photos
 from pixprep.serve.server import Server
 from serving import PORTS, PROGRAM, Serve, write_model
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 import pixprep as pp
 from images import photo
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
 from pixprep.preview import still
 from pixprep.repository import build, check, try_out

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pixprep.capacity import plan_capacity
-from pixprep.cli import main
+from pixprep.cli.parser import main
 
 ROOT = Path(__file__).parents[2]
 TOOL = runpy.run_path(ROOT / "tools" / "scale_tables.py")

@@ -21,7 +21,7 @@ from PIL import Image, features
 
 import pixprep as pp
 from images import photo, stills
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.explain import explain
 from pixprep.pictures import WIDTH, stages
 

@@ -11,7 +11,7 @@ import pytest
 import detectors
 import pixprep as pp
 from images import photo
-from pixprep.cli import main
+from pixprep.cli.parser import main
 
 VIT = {"image_processor_type": "ViTImageProcessor"}
 TIMM = {"architecture": "resnet50", "pretrained_cfg": {"input_size": [3, 224, 224]}}

@@ -13,10 +13,11 @@ from PIL import Image, ImageEnhance, ImageOps
 
 import pixprep as pp
 from images import checkerboard, noise, png, scene
-from pixprep import augment, levels
+from pixprep.draws import colors
 from pixprep.kernels import colours
 from pixprep.kernels import levels as kernel
 from pixprep.kernels.resampling import machine_code
+from pixprep.steps import levels
 
 TESTS = Path(__file__).parents[1]
 LIKES = ["pillow", "torchvision"]
@@ -338,7 +339,7 @@ def test_a_random_op_is_done_as_often_as_it_says(op):
 
 
 def test_explain_says_what_is_done():
-    jitter = augment.Jitter(
+    jitter = colors.Jitter(
         key="k", brightness=(0.6, 1.4), contrast=None, saturation=None, hue=(-0.1, 0.1), like="pillow", p=1.0
     )
     steps = (

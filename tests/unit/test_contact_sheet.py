@@ -6,7 +6,7 @@ from PIL import Image
 
 import pixprep as pp
 from broken_data import make
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.data.contact_sheet import contact_sheet, panels
 from pixprep.pictures import CROP
 from records import coco_annotations, write_coco, write_folder

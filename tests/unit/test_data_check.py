@@ -7,7 +7,7 @@ import pytest
 import pixprep as pp
 from broken_data import make
 from images import with_exif
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from records import (
     coco_annotations,
     tar_bytes,

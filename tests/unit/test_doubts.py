@@ -4,7 +4,7 @@ import pytest
 
 import pixprep as pp
 from hub_configs import EXACT
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.doubts import black_margins, odd_ranges
 from pixprep.errors import PipelineError
 from pixprep.importers.transformers import from_transformers

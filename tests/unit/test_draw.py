@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from images import png, scene
-from pixprep.draw import Numbers, philox
+from pixprep.draws.philox import Numbers, philox
 
 # Random123's kat_vectors: philox4x32 10, counter, key, answer.
 KNOWN = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pixprep import files
+from pixprep.serve import files
 
 
 @pytest.fixture

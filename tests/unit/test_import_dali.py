@@ -12,7 +12,7 @@ import pixprep as pp
 from compare import assert_close
 from images import photo
 from importing import assert_imported_or_refused, damaged, refusal
-from pixprep import wire
+from pixprep.data import wire
 from pixprep.importers import import_pipeline
 from pixprep.importers.dali import MAX_BYTES, from_dali
 

@@ -7,7 +7,7 @@ import pytest
 
 import pixprep as pp
 from importing import only
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.importers.assembly import both_sides
 
 CONFIG = {"input_size": [3, 224, 224]}

@@ -13,29 +13,35 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates sampling spec wire
+coordinates spec writing
 profiles.windows
 profiles.formula
 profiles.profile
 profiles.pillow profiles.opencv profiles.tensorflow profiles.torch profiles.dali profiles.torchvision
 profiles
+steps
+steps.operators
+steps.levels
+draws
+draws.philox
+draws.blurring draws.colors draws.erasing draws.warps draws.windows
+draws.policies
+plan plan.clip_frames
+plan.inputs
+plan.placement
+plan.plan
 ops.op
-operators
-levels
-draw
-blurring erasing inputs motion
 ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.policies ops.warp
 ops.random
 ops
-augment policies
-pipeline_file placement
-plan
-compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header decoders.sequences decoders.video
+file
+compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
+decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
+pipeline decoders.clips.ffmpeg decoders.header
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
-data data.sources
+data data.sources data.wire
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
 data.sources.voc
@@ -47,12 +53,12 @@ kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
-decoders.clips
-decoders.gpu decoders.nvdec
+decoders.clips.decoder
+decoders.gpu decoders.clips.nvdec
 kernels.staged
 devices
 devices.cpu devices.gpu
-applying engine
+apply engine
 data.cache data.fields data.order data.prefetch data.recycling data.timeline
 data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
@@ -91,11 +97,12 @@ serve.stubs
 serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
-printing ray
-page page.answer page.process
-page.server
-page.__main__
-commands
+cli.output ray
+serve.page serve.page.answer serve.page.process
+serve.page.server
+serve.page.__main__
+cli.commands
+cli.parser
 cli
 __main__
 """
@@ -103,10 +110,10 @@ RANK = {module: rank for rank, row in enumerate(ROWS.split("\n")) for module in 
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
-    ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
-    ("devices.gpu", "decoders.nvdec"): "and a GPU's video decoder for clips only",
+    ("devices", "decoders.clips.decoder"): "FFmpeg is loaded for clips only",
+    ("devices.gpu", "decoders.clips.nvdec"): "and a GPU's video decoder for clips only",
     ("engine", "kernels.flow"): "and OpenCV for their optical flow",
-    ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
+    ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
@@ -116,12 +123,12 @@ ON_DEMAND = {
     ("verify.report", "verify.picture"): "the same",
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
-    ("data.loader", "printing"): "a progress bar, on request",
+    ("data.loader", "cli.output"): "a progress bar, on request",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 
 HOMES = {
-    "av": {"decoders.clips", "decoders.nvdec", "decoders.video"},
+    "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow", "verify.originals"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
@@ -133,10 +140,10 @@ HOMES = {
     "msgspec": {
         "data.sources.coco",
         "data.sources.tar",
-        "operators",
+        "steps.operators",
         "ops.extern",
         "ops.op",
-        "pipeline_file",
+        "file",
         "preview",
         "verify.report",
         "verify.stages",
@@ -149,6 +156,7 @@ HOMES = {
             "data.contact_sheet",
             "decoders.cpu",
             "decoders.heic",
+            "decoders.pillow",
             "decoders.samples",
             "kernels.cpu",
             "pictures",
@@ -158,13 +166,13 @@ HOMES = {
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},
-    "PyNvVideoCodec": {"decoders.nvdec"},
+    "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},
     "tensorflow": {"data.frameworks.tensorflow", "verify.originals", "verify.origins"},
     "torch": {"data.frameworks.torch", "verify.originals", "verify.origins"},
-    "tqdm": {"printing"},
+    "tqdm": {"cli.output"},
     "triton_python_backend_utils": {
         "repository.onnx_classifier",
         "triton.model",

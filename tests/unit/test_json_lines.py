@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 def test_what_is_logged_as_json_is_an_object_a_line():
     code = """
 import logging, warnings
-from pixprep.printing import log_to_stderr
+from pixprep.cli.output import log_to_stderr
 log_to_stderr(as_json=True)
 log = logging.getLogger("pixprep.a")
 log.info("two\\nlines \\x1b[2J of %s", "caf\\u00e9", extra={"model": "m", "other": "not shown"})

@@ -12,7 +12,7 @@ if sys.version_info >= (3, 11):
 else:
     from pip._vendor import tomli as tomllib
 
-from pixprep.cli import main
+from pixprep.cli.parser import main
 
 ROOT = Path(__file__).parents[2]
 with_no_triton = pytest.mark.skipif(

@@ -12,8 +12,8 @@ import pixprep as pp
 from images import jpeg, scene
 from pixprep.errors import REASONS
 from pixprep.explain import explain, op_words
-from pixprep.operators import find
 from pixprep.preview import preview
+from pixprep.steps.operators import find
 from pixprep.verify import verify
 
 

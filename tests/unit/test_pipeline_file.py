@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
-from pixprep import pipeline_file
+from pixprep import file
 from pixprep.errors import PipelineError
 from pixprep.ops import OPS
 from pixprep.profiles import PROFILES
@@ -28,7 +28,7 @@ def test_the_bytes_of_a_file_are_pinned(name, tmp_path):
 
 
 def test_the_json_schema_in_the_docs_is_that_of_the_code():
-    assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(pipeline_file.schema(), indent=2)}\n", REMAKE
+    assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(file.schema(), indent=2)}\n", REMAKE
 
 
 def test_a_file_may_name_a_schema_for_editors():
@@ -41,7 +41,7 @@ def test_a_file_may_name_a_schema_for_editors():
 
 
 def test_every_op_and_field_stands_in_the_schema():
-    definitions = pipeline_file.schema()["$defs"]
+    definitions = file.schema()["$defs"]
     for name, cls in pp.ops.OPS.items():
         properties = definitions[cls.__name__]["properties"]
         assert properties["op"] == {"enum": [name]}
@@ -239,8 +239,8 @@ def test_the_defaults_of_the_format_never_change():
 def test_only_what_differs_from_the_defaults_is_saved(entry):
     made = msgspec.convert(entry, OPS[entry["op"]])
     expected = {key: value for key, value in entry.items() if (key, value) != ("like", "pillow")}
-    assert pipeline_file.to_dict(made) == expected
-    assert msgspec.convert(pipeline_file.settings(made), type(made)) == made
+    assert file.to_dict(made) == expected
+    assert msgspec.convert(file.settings(made), type(made)) == made
 
 
 def test_a_default_that_is_written_is_the_same_pipeline():

@@ -9,7 +9,7 @@ from PIL import Image
 
 import pixprep as pp
 from images import scene
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.decoders import Limits
 from pixprep.decoders.cpu import pixels_of
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array

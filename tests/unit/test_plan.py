@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 import reference
 from pixprep import ops as op
-from pixprep.placement import Geometry, Resize
+from pixprep.plan.placement import Geometry, Resize
 from pixprep.spec import keep_aspect
 
 NOWHERE = -1

@@ -7,10 +7,10 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep import levels
-from pixprep.draw import Numbers
-from pixprep.levels import Blend, Curve, Filter, Tone, Warp
-from pixprep.policies import KINDS, spaced
+from pixprep.draws.philox import Numbers
+from pixprep.draws.policies import KINDS, spaced
+from pixprep.steps import levels
+from pixprep.steps.levels import Blend, Curve, Filter, Tone, Warp
 from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
 
 

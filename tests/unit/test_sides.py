@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from images import photo, png, scene
-from pixprep.cli import main
+from pixprep.cli.parser import main
 from pixprep.explain import explain
 from pixprep.repository import build
 

@@ -12,16 +12,17 @@ import pytest
 
 import pixprep as pp
 from images import noise, png, scene
-from pixprep import erasing, levels
-from pixprep.blurring import weights
 from pixprep.data.boxes import annotated
-from pixprep.draw import EXAMPLE
+from pixprep.draws import erasing
+from pixprep.draws.blurring import weights
+from pixprep.draws.philox import EXAMPLE
+from pixprep.draws.warps import Look, Motion, mapped, rotated
 from pixprep.explain import explain
 from pixprep.kernels import warp
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
-from pixprep.levels import Erase, Filter, Take, Warp, folded
-from pixprep.motion import Look, Motion, mapped, rotated
+from pixprep.steps import levels
+from pixprep.steps.levels import Erase, Filter, Take, Warp, folded
 from pixprep.verify import frozen
 
 LIKES, FILTERS = ["pillow", "torchvision"], ["nearest", "bilinear"]
@@ -544,7 +545,7 @@ def test_explain_says_what_is_done():
         (lambda: pp.gaussian_blur(3, 0), '"sigma" must be 0.01 to 1000, not 0'),
         (lambda: pp.random_gaussian_blur(3, (2, 1)), '"sigma" must rise, not 2, 1'),
         (lambda: pp.random_erasing(scale=(0.5, 0.2)), '"scale" must rise from 0 to 1 at most, not 0.5, 0.2'),
-        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from over 0 to 1000 at most, not 0, 2'),
+        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 2'),
         (lambda: pp.random_erasing(count=(3, 2)), '"count" must be 1 to 64, or rise, not 3, 2'),
     ],
 )

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import levels
-from pixprep.draw import F64, IouCrop
+from pixprep.draws.philox import F64
+from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError, PipelineError
-from pixprep.placement import Placement, moved
-from pixprep.plan import AnnotationPlan, BoxesPlan, Place, Placed, Plan, PointsPlan
+from pixprep.plan.placement import Placement, moved
+from pixprep.plan.plan import AnnotationPlan, BoxesPlan, Place, Placed, Plan, PointsPlan
 from pixprep.spec import BoxFormat
+from pixprep.steps import levels
 
 F32 = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]

@@ -16,7 +16,7 @@ from pixprep.engine import Batch
 from pixprep.errors import printable
 from pixprep.pictures import CROP, FAINT, INK, Panel, Picture, Sheet, fitted, levels_of
 from pixprep.pipeline import Pipeline
-from pixprep.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
+from pixprep.plan.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
 
 U8 = npt.NDArray[np.uint8]
 _ROW = 3

@@ -23,7 +23,7 @@ from pixprep.data.timeline import Timeline
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.plan import Placed
+from pixprep.plan.plan import Placed
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from pixprep.errors import ImageError
-from pixprep.plan import Place, Placed
+from pixprep.plan.plan import Place, Placed
 
 Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "heic"]
 FORMATS: tuple[Format, ...] = get_args(Format)

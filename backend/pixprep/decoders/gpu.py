@@ -34,7 +34,7 @@ from pixprep.decoders.header import JpegHeader, check_header, read_header, read_
 from pixprep.decoders.samples import LARGEST_MEAN, samples
 from pixprep.decoders.structure import Structure, structures
 from pixprep.errors import ImageError, SetupError
-from pixprep.plan import Place, Placed, Plan
+from pixprep.plan.plan import Place, Placed, Plan
 
 log = logging.getLogger(__name__)
 

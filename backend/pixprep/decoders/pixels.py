@@ -14,7 +14,7 @@ import numpy as np
 
 from pixprep.decoders import Chunk, Decoded, Limits, Pixels
 from pixprep.errors import ImageError
-from pixprep.plan import Place, Plan
+from pixprep.plan.plan import Place, Plan
 from pixprep.spec import Color
 
 MOST = 128

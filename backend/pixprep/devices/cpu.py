@@ -22,9 +22,9 @@ from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
-from pixprep.operators import Arrays
-from pixprep.plan import Plan, TensorPlan
+from pixprep.plan.plan import Plan, TensorPlan
 from pixprep.spec import DType
+from pixprep.steps.operators import Arrays
 
 
 class Cpu:

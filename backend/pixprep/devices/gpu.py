@@ -26,7 +26,10 @@ from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel, SurfaceKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
-from pixprep.levels import (
+from pixprep.plan.placement import Placement
+from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.spec import ColorLike, DType
+from pixprep.steps.levels import (
     Blend,
     Erase,
     Filter,
@@ -40,10 +43,7 @@ from pixprep.levels import (
     size_after,
     solarize,
 )
-from pixprep.operators import Arrays
-from pixprep.placement import Placement
-from pixprep.plan import Plan, TensorPlan
-from pixprep.spec import ColorLike, DType
+from pixprep.steps.operators import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -143,11 +143,11 @@ class Gpu:
         return self._decoder
 
     def _nvdec(self, damage: Damage | None, codec: Codec) -> Callable[[Any], Any] | None:
-        """``video.Elsewhere`` of NVDEC; None where the CPU is to decode clips, or PyNvVideoCodec is not there."""
+        """``ffmpeg.Elsewhere`` of NVDEC; None where the CPU is to decode clips, or PyNvVideoCodec is not there."""
         if damage == "strict" or codec == "cpu":
             return None
         try:
-            from pixprep.decoders.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
+            from pixprep.decoders.clips.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
 
             return Nvdec(_Screen(self._device.id)).frames
         except ImportError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pixprep import wire
+from pixprep.data import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, parse_json, place, read_file, reading

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pixprep.decoders import Pixels
 from pixprep.errors import ImageError
-from pixprep.placement import Placement
+from pixprep.plan.placement import Placement
 
 Array = Any
 """An array of the kernel's device: NumPy or CuPy."""

@@ -14,12 +14,12 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.erasing import quantiles
+from pixprep.draws.erasing import quantiles
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
-from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
-from pixprep.placement import Placement
-from pixprep.plan import TensorPlan
+from pixprep.plan.placement import Placement
+from pixprep.plan.plan import TensorPlan
 from pixprep.spec import ColorLike
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
 
 U8 = npt.NDArray[np.uint8]
 

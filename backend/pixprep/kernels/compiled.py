@@ -37,8 +37,8 @@ from pixprep.kernels.llvm import (
 from pixprep.kernels.margins import Margins, surrounded
 from pixprep.kernels.resampling import RECENT
 from pixprep.kernels.structs import IMAGE
-from pixprep.placement import Placement, Resize
-from pixprep.plan import TensorPlan
+from pixprep.plan.placement import Placement, Resize
+from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import RADIUS, Formula
 from pixprep.profiles.profile import never_vertical_first

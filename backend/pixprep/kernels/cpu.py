@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.erasing import noise
+from pixprep.draws.erasing import noise
 from pixprep.kernels import levels, warp
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, machine_code, resampling
-from pixprep.placement import NO_MARGINS, Placement, Resize
-from pixprep.plan import TensorPlan
+from pixprep.plan.placement import NO_MARGINS, Placement, Resize
+from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.levels import Filter
+from pixprep.steps.levels import Filter
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

@@ -6,7 +6,7 @@
 // number of the whole image (the mean of a contrast, the histogram of an equalize) ends a sweep, which measures it
 // meanwhile, in integers, so that threads may come in any order. It is then a table for each channel.
 //
-// Formulas are those of pixprep/levels.py and kernels/levels.py, operation by operation. Each product and sum is rounded
+// Formulas are those of pixprep/steps/levels.py and kernels/levels.py, operation by operation. Each product and sum is rounded
 // by itself: the compiler may fuse a * b + c, but not the intrinsics that are used here. Comes after canvas.cu. launch.py
 // defines LEVEL_... and LIKE_....
 

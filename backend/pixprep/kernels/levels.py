@@ -1,4 +1,4 @@
-"""The level steps of a plan on the CPU, in NumPy: what ``pixprep.levels`` says, as Pillow or torchvision rounds it."""
+"""The level steps of a plan on the CPU, in NumPy, as Pillow or torchvision rounds them (``pixprep.steps.levels``)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pixprep.kernels import colours
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.resampling import machine_code
 from pixprep.kernels.warp import warped
-from pixprep.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
-from pixprep.operators import Extern
 from pixprep.spec import ColorLike
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
+from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Tone

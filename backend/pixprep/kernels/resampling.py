@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from pixprep.placement import Placement, Resize
+from pixprep.plan.placement import Placement, Resize
 from pixprep.profiles import PROFILES, Method
 from pixprep.profiles.windows import Axis, Passes, Resampling, Windows, single
 from pixprep.spec import Like

@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from pixprep import levels
 from pixprep.decoders import Pixels
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, Kernel
-from pixprep.operators import Arrays, Extern
-from pixprep.placement import Geometry, Placement
-from pixprep.plan import TensorPlan
+from pixprep.plan.placement import Geometry, Placement
+from pixprep.plan.plan import TensorPlan
 from pixprep.spec import DType, TensorSpec
+from pixprep.steps import levels
+from pixprep.steps.operators import Arrays, Extern
 
 T = TypeVar("T")
 RECENT = 32

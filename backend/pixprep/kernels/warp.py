@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels.resampling import machine_code
-from pixprep.levels import Warp
 from pixprep.spec import ColorLike
+from pixprep.steps.levels import Warp
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]

@@ -34,7 +34,7 @@ from pixprep.ops.extern import Extern
 from pixprep.ops.filters import GaussianBlur, RandomGaussianBlur, RandomSharpness, Sharpness
 from pixprep.ops.geometry import Anchor, CenterCrop, Crop, Flip, Letterbox, Pad, Resize
 from pixprep.ops.levels import Arithmetic, Normalize
-from pixprep.ops.op import MAX_SIDE, Fill, Levels, Op, Reals, as_tuple, changed, in_words, is_on, op_name
+from pixprep.ops.op import MAX_SIDE, Fill, Levels, Op, Reals, as_tuple, changed, is_on, op_name
 from pixprep.ops.outputs import Boxes, OpticalFlow, OriginalSize, Points, Tensor, TensorDType, Transform
 from pixprep.ops.policies import RandAugment, TrivialAugment
 from pixprep.ops.random import RandomCrop, RandomFlip, RandomIouCrop, RandomResizedCrop, RandomZoomOut
@@ -145,7 +145,6 @@ __all__ = [
     "WarpOp",
     "as_tuple",
     "changed",
-    "in_words",
     "is_on",
     "op_name",
 ]

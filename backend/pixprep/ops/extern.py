@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from pixprep import operators
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Op, need_whole_levels
 from pixprep.spec import ImageSpec
+from pixprep.steps import operators
 
 
 class Extern(Op, frozen=True, tag="extern", kw_only=True):

@@ -6,12 +6,11 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar, TypeVar
 
 import msgspec
 
-from pixprep.errors import PipelineError
+from pixprep.errors import PipelineError, in_words
 from pixprep.spec import ImageSpec, InputSpec, Side
 
 Levels = int | tuple[int, ...]
@@ -20,16 +19,8 @@ Fill = Levels | str
 """A colour, or the name of the input that says it."""
 
 MAX_SIDE = 16384
+MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
-_TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a string",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-}
-"""What msgspec calls a type, in the words of who writes JSON."""
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
@@ -95,20 +86,6 @@ def _wrong_type(op: Op) -> str:
     return f"a value of the wrong type in {op!r}"
 
 
-def in_words(text: str) -> str:
-    """What msgspec says of a value, its types in words: ``expected a whole number, got a string``."""
-    words = re.sub(r"`[\w |]+`", _in_words, text)
-    return words[0].lower() + words[1:]
-
-
-def _in_words(types: re.Match[str]) -> str:
-    """``int | null`` as ``a whole number``: a field that may be null may as well be left out."""
-    names = types[0].strip("`").split(" | ")
-    if not {*names} <= {*_TYPES, "null"}:
-        return types[0]
-    return " or ".join(_TYPES[name] for name in names if name != "null") or "null"
-
-
 def settle(op: Op, field: str, value: object) -> None:
     """Give a field that was left out the default that follows from other fields."""
     if getattr(op, field) is None:
@@ -146,6 +123,14 @@ def check_range(name: str, value: float, least: float, most: float) -> None:
     """Raise PipelineError where a number lies outside."""
     if not least <= value <= most:
         raise PipelineError(f'"{name}" must be {least:g} to {most:g}, not {value:g}')
+
+
+def check_ratio(ratio: tuple[float, float]) -> None:
+    """Raise PipelineError unless the ratio of two sides, from and to, rises and is one that a photo could have."""
+    if not 1 / MAX_RATIO <= ratio[0] <= ratio[1] <= MAX_RATIO:
+        raise PipelineError(
+            f'"ratio" must rise from {1 / MAX_RATIO:g} to {MAX_RATIO:g} at most, not {shown(tuple(ratio))}'
+        )
 
 
 def check_sides(height: int | None, width: int | None) -> None:

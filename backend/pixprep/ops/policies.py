@@ -1,6 +1,6 @@
 """Ops that choose, for each image, which steps on levels are done to it: in training only, with torchvision v2's rules.
 
-``pixprep.policies`` has the tables and what is drawn.
+``pixprep.draws.policies`` has the tables and what is drawn.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from pixprep.draws.warps import Look, rotated
 from pixprep.errors import PipelineError
-from pixprep.levels import WarpFilter, size_after
-from pixprep.motion import Look, rotated
 from pixprep.ops.op import (
     MAX_SIDE,
     Levels,
@@ -25,6 +24,7 @@ from pixprep.ops.op import (
     shown,
 )
 from pixprep.spec import ColorLike, ImageSpec, InputSpec, Side
+from pixprep.steps.levels import WarpFilter, size_after
 
 MAX_ANGLE = 3600.0
 MAX_SHEAR = 89.0

@@ -21,8 +21,8 @@ from typing import Any, Literal
 from pixprep import presets
 from pixprep.doubts import black_margins, odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
+from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import quoted, read_bytes
 from pixprep.repository import pbtxt
 from pixprep.repository.averaging import averaged
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER
@@ -32,6 +32,7 @@ from pixprep.repository.models import Tensor
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names, Runtime
 from pixprep.repository.ports import Classifier, connect, parse_io, read_onnx
 from pixprep.triton import config as model_config
+from pixprep.writing import whole, write
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _CONFIG = "config.pbtxt"
@@ -365,7 +366,7 @@ def _copy(source: Path, target: Path) -> None:
     with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(source))
-        with target.open("wb") as copy:
+        with whole(target) as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
 
 
@@ -377,7 +378,7 @@ def _replace(output: Path, files: Mapping[str, str | Path], work: Path) -> None:
         if isinstance(content, Path):
             _copy(content, path)
         else:
-            path.write_text(content, encoding="utf-8")
+            write(path, content)
     output.mkdir(exist_ok=True)
     (work / "old").mkdir()
     for new in sorted((work / "new").iterdir()):

@@ -11,8 +11,8 @@ from typing import Any
 
 from pixprep.doubts import odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
+from pixprep.file import read_bytes
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline_file import read_bytes
 from pixprep.repository.models import CONFIG_FILE, Model, Problem, Tensor, suggest
 from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
+from pixprep.file import read_bytes
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
 from pixprep.pipeline import Output, Pipeline
-from pixprep.pipeline_file import read_bytes
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout
@@ -96,6 +96,8 @@ def read_onnx(path: Path) -> Classifier:
         model = onnx.load_model_from_string(read_bytes(path, most=_MAX_ONNX_BYTES))
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
+    except MemoryError:  # which says nothing of the file
+        raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module moves between versions)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
     graph = model.graph

@@ -33,6 +33,7 @@ from pixprep.serve.wheel import (
     command_line,
     environment,
     find_wheel,
+    most_files,
     trace_options,
 )
 from pixprep.triton import probe
@@ -321,7 +322,7 @@ class Server:
         launches, whole = Launches(self.pid, self._prefix), f"Triton's whole log: {self.log_file}"
         while time.monotonic() < deadline:
             if (code := self.poll()) is not None:
-                error = failure(self._log(), code)
+                error = failure(self._log(), code, files=most_files())
                 raise type(error)(*error.args, whole)
             # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
             if self.control.is_ready() and all(self.pid in listeners(port) for port in self._ports.values()):

@@ -36,7 +36,7 @@ SILENCES = 5  # and so does Triton
 IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
 CALM_S = 10.0  # what ran for so long begins at the first wait again
 GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
-THREADS_LEFT = 2000  # a stub that dies leaves 36 in Triton; with so many more than at its start it is started anew
+THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started anew
 END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
 DISK_S = 1.0  # between two looks at the disk; a change that both see alike has rested
 

@@ -27,9 +27,12 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (where Triton's Python backend k
 STUB = "triton_python_backend_stub"
 # A Python model's region starts at 1 MiB and grows with its batches: Docker's 64 MiB serve a few images at a time.
 MIN_SHARED_MEMORY = 32 << 20
+# Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
+# keeps when the process dies; by default there are 32.
+_CALLS = 4
+_MOST_FILES = 1 << 20
 # What Triton's process may keep of a block that it has freed: glibc raises both to 32 and 64 MiB when large ones are
 # freed, in each of 16 arenas. After a mixed load it held 1.1 GB so, and 0.4 GB with these. In bytes.
-_MOST_FILES = 1 << 20
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
 
 
@@ -190,6 +193,7 @@ def command_line(
         f"--model-repository={repository}",
         f"--backend-directory={backends.resolve()}",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
+        f"--backend-config=python,thread-pool-size={_CALLS}",
         f"--http-address={http_address}",
         f"--grpc-address={bracketed(address)}",
         f"--metrics-address={http_address}",

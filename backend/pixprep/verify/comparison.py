@@ -10,8 +10,8 @@ import numpy as np
 
 from pixprep import ops
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError, printable
+from pixprep.file import Origin
 from pixprep.pipeline import Output, Pipeline
-from pixprep.pipeline_file import Origin
 from pixprep.profiles import PROFILES
 from pixprep.verify import frozen as vectors
 from pixprep.verify.frozen import Op

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from pixprep import ops
-from pixprep.draw import Words
+from pixprep.draws.philox import Words
 from pixprep.engine import Engine
 from pixprep.errors import PipelineError, PixprepError, printable
 from pixprep.pipeline import Pipeline

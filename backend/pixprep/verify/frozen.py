@@ -18,9 +18,9 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from pixprep import ops
-from pixprep.levels import WarpFilter
 from pixprep.profiles import PROFILES
 from pixprep.spec import Chroma, ColorLike, Idct
+from pixprep.steps.levels import WarpFilter
 from pixprep.verify.images import U8, Array, noise, png
 
 Size = tuple[int, int]

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 
 from pixprep import ops
 from pixprep.errors import unreachable
-from pixprep.pipeline_file import Origin
+from pixprep.file import Origin
 from pixprep.spec import Like, Rounding
 from pixprep.verify.colours import COLOURISTS, like_of
 from pixprep.verify.images import Array

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep import wire
+from pixprep.data import wire
 from pixprep.data.sources import Sample
 from pixprep.data.sources.storage import I64, Files, StrPath, archives, bad, fingerprint, noted, place, scan
 from pixprep.errors import DataError, ImageError, SetupError

@@ -1,0 +1,239 @@
+"""Ops alone, on arrays: no file, no server, no size that has to be known before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep import file
+from pixprep.compiler import Lowered, lower, output_plan
+from pixprep.data.boxes import read_field
+from pixprep.decoders.pixels import checked, shaped
+from pixprep.devices import device_for
+from pixprep.draws.philox import Numbers
+from pixprep.errors import ImageError, PipelineError
+from pixprep.ops import (
+    AnyOp,
+    Boxes,
+    Decode,
+    DecodeVideo,
+    Extern,
+    Op,
+    OutputOp,
+    Pixels,
+    Points,
+    RandomIouCrop,
+    Tensor,
+    Transform,
+    op_name,
+)
+from pixprep.pipeline import extern
+from pixprep.plan.plan import Plan, TensorPlan, TransformPlan
+from pixprep.spec import Color, ImageSpec
+from pixprep.steps import levels
+from pixprep.steps.operators import Extern as Use
+from pixprep.steps.operators import Operator, OperatorCall, find, listed
+
+Array = npt.NDArray[Any]
+
+
+def apply(
+    ops: Op | OperatorCall | Sequence[Op | OperatorCall],
+    pixels: Any,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    index: int = 0,
+    boxes: Any = None,
+    operators: Sequence[Operator | str] = (),
+) -> Any:
+    """Do ops to an array, or to each array of a list, on the CPU: what a pipeline of these ops does to its images.
+
+    >>> import numpy as np, pixprep as pp
+    >>> pp.apply([pp.resize(256)], np.zeros((480, 640, 3), np.uint8)).shape
+    (256, 341, 3)
+
+    Args:
+        ops: one op, or a list; ``pixels`` may be the first and say the order of the channels, and ``tensor`` the last
+            and say dtype and layout. Neither has to be there.
+        pixels: uint8 (height, width, 3) RGB, or (height, width, 1) or (height, width) gray: see ``Engine.run``. Or a
+            list of these, whose sizes may differ. It is not written to.
+        seed: with ``epoch`` and ``index`` what random ops draw by: the same numbers give the same result, which is the
+            one that a ``Loader`` of this seed gives for this sample in this epoch. 0 to 2^32 - 1.
+        epoch: 0 to 2^32 - 1.
+        index: of the sample; of a list that of its first, and each further one has the next.
+        boxes: of the image, xyxy in its pixels, (n, 4), for ``random_iou_crop``; of a list, one for each.
+        operators: that ops of the kind ``extern`` name: see ``Pipeline``.
+
+    Returns:
+        A new array, or a list of them: (height, width, channels), or (height, width) of an array that had no channels;
+        uint8, or float32 where an op makes other values than levels. With ``tensor``, what that says.
+
+    Raises:
+        PipelineError: the ops are wrong, or do not go together.
+        ImageError: an image does not fit, or has another shape than the ops take.
+        TypeError: ``pixels`` are no arrays of uint8.
+    """
+    single = isinstance(ops, Op | OperatorCall | Operator)
+    chain = _chain([ops] if single else ops, operators)  # type: ignore[arg-type,list-item]
+    if boxes is None:
+        _need_no_boxes(chain)
+    if not isinstance(pixels, list | tuple):
+        return _applied(chain, _array(pixels), (seed, epoch, index), boxes)
+    if boxes is not None and len(boxes) != len(pixels):
+        raise PipelineError(f"boxes: one array for each image, {len(pixels)}, not {len(boxes)}")
+    results = []
+    for place, one in enumerate(pixels):
+        which = f"image {place + 1} of {len(pixels)}"
+        array = _array(one, which)
+        try:
+            sample = seed, epoch, index + place
+            result = _applied(chain, array, sample, None if boxes is None else boxes[place])
+        except ImageError as error:
+            raise ImageError(error.reason, f"{which}: {error.detail}") from None
+        results.append(result)
+    return results
+
+
+def _array(value: Any, which: str = "") -> Array:
+    """A value as the pixels of one image.
+
+    Raises:
+        ImageError: UNSUPPORTED: it has several.
+        TypeError: it is no array of uint8.
+    """
+    begin = f"{which}: " * bool(which)
+    if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
+        hint = "numpy.asarray(PIL.Image.open(path)) has the pixels of a file"
+        raise TypeError(f"{begin}apply takes arrays, not {type(value).__name__}: {hint}")
+    array: Array = checked(value, which=which)
+    if array.ndim == 4:
+        raise ImageError("UNSUPPORTED", f"{begin}an array {array.shape} is {len(array)} images: give list(array)")
+    return array
+
+
+def _need_no_boxes(chain: _Chain) -> None:
+    for index, op in chain.ops:
+        with _named(index, op):
+            if isinstance(op, RandomIouCrop):
+                raise PipelineError(
+                    "needs the boxes of the image: apply(ops, pixels, boxes=[[left, top, right, bottom]])"
+                )
+
+
+class _Chain(NamedTuple):
+    """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
+
+    first: Pixels | None
+    ops: tuple[tuple[int, AnyOp], ...]
+    tensor: Tensor | None
+    calls: tuple[Use, ...]
+    operators: tuple[Operator | str, ...]
+
+
+def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]) -> _Chain:
+    first, tensor = None, None
+    those: list[tuple[int, AnyOp]] = []
+    calls: list[Use] = []
+    known = [*listed(operators)]
+    for index, each in enumerate(ops):
+        if isinstance(each, OperatorCall):
+            known.append(each.operator)
+        given = extern(each) if isinstance(each, OperatorCall) else each
+        if not isinstance(given, Op):
+            what = (
+                f"the operator {given}: call it" if isinstance(given, Operator) else f"of type {type(given).__name__}"
+            )
+            raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
+        with _named(index, given):
+            op = file.convert(given)
+            if op.inputs(ImageSpec()):
+                raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
+            if op.from_ is not None or op.only is not None:
+                raise PipelineError('"from" and "only" are for pipelines: apply does one op after the other')
+            if tensor is not None:
+                if not isinstance(op, Extern):
+                    raise PipelineError("nothing but an operator on tensors comes after tensor")
+                call = find(op.operator, op.version, known).use(op.fields)
+                if call.operator.place != "tensor":
+                    raise PipelineError(f"{call.operator} changes levels: it comes before tensor")
+                calls.append(call)
+            elif isinstance(op, Pixels) and index == 0:
+                first = op
+            elif isinstance(op, Tensor):
+                tensor = op
+            elif isinstance(op, Decode | DecodeVideo | Pixels):
+                raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
+            elif isinstance(op, OutputOp | Boxes | Points):
+                raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader boxes and points")
+            else:
+                those.append((index, op))
+    return _Chain(first, tuple(those), tensor, tuple(calls), tuple(known))
+
+
+def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: Any) -> Array:
+    """The result for one array; ``sample`` is what its numbers are a function of."""
+    seed, epoch, index = sample
+    is_gray = array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 1)
+    color: Color = "gray" if is_gray else "rgb"
+    first = chain.first or Pixels(color=color)
+    pixels = shaped(array, first.order)
+    if 0 in pixels.shape:
+        raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
+    image, lowered = _lowered(chain, first)
+    plan = Plan(
+        is_gray=first.color == "gray",
+        takes=first.order,
+        outputs={"place": TransformPlan(spec=Transform().infer(image), geometry=lowered.geometry)},
+    )
+    (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
+    placement = _placed(plan, numbers, boxes, *pixels.shape[:2])
+    size = levels.size_after(placement.levels, *placement.canvas)
+    tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
+    spec = tensor.infer(image.sized(*size))
+    output = output_plan(tensor, spec, lowered)
+    assert isinstance(output, TensorPlan)
+    for call in chain.calls:
+        output = replace(output, calls=(*output.calls, call))
+        spec = call.result(spec)
+    out = np.empty((1, *spec.shape), spec.dtype)
+    kernel = device_for("cpu", threads=1).kernel(output)
+    failed = kernel.run([pixels[:, :, ::-1] if first.order == "bgr" else pixels], [placement], out, [0])
+    if failed:
+        raise failed[0]
+    result: Array = out[0]
+    return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
+
+
+def _lowered(chain: _Chain, first: Pixels) -> tuple[ImageSpec, Lowered]:
+    """The ops folded, for images of any size."""
+    image, lowered = first.infer(), Lowered(first, operators=chain.operators)
+    counts: Counter[str] = Counter()
+    for index, op in chain.ops:
+        with _named(index, op):
+            key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
+            counts[op_name(op)] += op.name is None
+            assert not isinstance(op, Decode | DecodeVideo | Pixels | OutputOp | Boxes | Points)
+            image, lowered = op.infer(image), lower(op, lowered, image, key)
+    return image, lowered
+
+
+def _placed(plan: Plan, numbers: Numbers, boxes: Any, height: int, width: int) -> Any:
+    placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
+    return placing(height, width).placements["place"]
+
+
+@contextmanager
+def _named(index: int, op: Op) -> Iterator[None]:
+    """Begin what is wrong with the place of the op."""
+    try:
+        yield
+    except PipelineError as error:
+        raise PipelineError(f'ops[{index}] "{op_name(op)}": {error}') from None

@@ -1,0 +1,5 @@
+"""The command line: ``pixprep``."""
+
+from pixprep.cli.parser import main
+
+__all__ = ["main"]

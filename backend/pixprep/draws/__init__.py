@@ -1,0 +1,1 @@
+"""A sample's random numbers, and what they make of an op."""

@@ -1,0 +1,155 @@
+"""Ops on levels whose numbers are drawn, or follow from the size of the image, and the level steps that they become.
+
+Each class says which numbers it draws (``words``), and what these make of an image of known size (``steps``). The rules
+are torchvision v2's; docs/decisions.md says where they differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.spec import ColorLike
+from pixprep.steps import levels
+from pixprep.steps.levels import Blend, Hue, LevelStep
+
+Span = tuple[float, float]
+
+
+class Augment(Protocol):
+    """A random op on levels.
+
+    Attributes:
+        key: names its numbers.
+        is_pointwise: each pixel of the result depends on the same pixel alone, whatever is drawn.
+        keeps_places: a mirror may come before or after.
+    """
+
+    @property
+    def key(self) -> str:
+        """See above."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of four numbers it takes."""
+
+    @property
+    def is_pointwise(self) -> bool:
+        """See above."""
+
+    @property
+    def keeps_places(self) -> bool:
+        """See above."""
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """What is drawn for an image of this size, as JSON holds it."""
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """What becomes of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jitter:
+    """torchvision's ``ColorJitter``: a factor of each kind, uniform, and their order.
+
+    Attributes:
+        key: names its numbers.
+        brightness, contrast, saturation, hue: from and to; None: not at all.
+        like: whose rounding.
+        p: how often.
+    """
+
+    key: str
+    brightness: Span | None
+    contrast: Span | None
+    saturation: Span | None
+    hue: Span | None
+    like: ColorLike
+    p: float
+    keeps_places: ClassVar[bool] = True
+
+    @property
+    def blocks(self) -> int:
+        """Four factors; four ranks of the order; whether, unless it is done to all."""
+        return 2 if self.p == 1 else 3
+
+    @property
+    def _spans(self) -> dict[str, Span | None]:
+        return {
+            "brightness": self.brightness,
+            "contrast": self.contrast,
+            "saturation": self.saturation,
+            "hue": self.hue,
+        }
+
+    @property
+    def is_pointwise(self) -> bool:
+        """The mean luma of the contrast is the whole image's."""
+        return self.contrast is None
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """The factors in their order: ``{"hue": 0.02, "brightness": 1.1}``; none where nothing is done."""
+        del height, width, boxes
+        factors, ranks, *more = numbers.blocks(self.key, 0, self.blocks).tolist()
+        if more and more[0][0] >= self.p:
+            return {}
+        drawn = sorted(zip(ranks, self._spans.items(), factors, strict=True), key=lambda each: each[0])
+        return {kind: span[0] + u * (span[1] - span[0]) for _, (kind, span), u in drawn if span is not None}
+
+    def __str__(self) -> str:
+        shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
+        some = "" if self.p == 1 else f"{self.p:g} of the images "
+        return f"change {some}at random, in random order, {', '.join(shown) or 'nothing'} ({self.like}'s rounding)"
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """One step each, in the order drawn."""
+        del height, width
+        return tuple(_jitter(kind, factor, self.like) for kind, factor in words.items())
+
+
+def _jitter(kind: str, factor: float, like: ColorLike) -> LevelStep:
+    if kind == "brightness":
+        return levels.brightness(factor, like)
+    if kind == "hue":
+        return Hue(factor, like)
+    return Blend("mean" if kind == "contrast" else "own", factor, like)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sometimes:
+    """Steps that are done to some of the images.
+
+    Attributes:
+        key: names its numbers.
+        p: how often.
+        those: what is done.
+    """
+
+    key: str
+    p: float
+    those: tuple[LevelStep, ...]
+    blocks: ClassVar[int] = 1  # whether
+
+    @property
+    def is_pointwise(self) -> bool:
+        """See ``Augment``."""
+        return all(levels.is_pointwise(step) for step in self.those)
+
+    @property
+    def keeps_places(self) -> bool:
+        """See ``Augment``."""
+        return all(levels.keeps_places(step) for step in self.those)
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """Whether."""
+        del height, width, boxes
+        return {"apply": bool(numbers.blocks(self.key, 0, 1)[0, 0] < self.p)}
+
+    def __str__(self) -> str:
+        return f"to {self.p:g} of the images: {', '.join(map(str, self.those))}"
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """All or none."""
+        del height, width
+        return self.those if words["apply"] else ()

@@ -1,0 +1,152 @@
+"""Random numbers of a sample: integers and formulas only.
+
+The numbers are a pure function of (seed, epoch, sample, attempt, op): Philox4x32-10 of a counter, so that no generator
+has a state. They do not depend on threads, batches, shards, devices or a resume, nor on other ops of the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PipelineError
+
+F64 = npt.NDArray[np.float64]
+U32 = npt.NDArray[np.uint32]
+Words = Mapping[str, Any]
+"""What was drawn for one op, as JSON holds it: ``{"top": 3, "left": 9, "height": 200, "width": 180}`` in pixels of the
+image that the op takes, or ``{"flip": true}``."""
+
+_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
+_WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
+"""What is added to the key, modulo 2^32, in each of ten rounds."""
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+_MOST_BLOCKS = 1 << 16
+
+
+def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArray[np.uint32]:
+    """Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
+
+    Args:
+        counters: uint32 (..., 4).
+        key: two numbers below 2^32.
+
+    Returns:
+        uint32 (..., 4): four random words of each counter.
+    """
+    words = np.ascontiguousarray(counters.reshape(-1, 4).T)
+    even, odd = _rounds(words[::2], words[1::2], key)
+    made: U32 = np.stack([even[0], odd[0], even[1], odd[1]], axis=-1).reshape(counters.shape)
+    return made
+
+
+def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
+    """``philox`` of words 0 and 2, and words 1 and 3: uint32 (2, ..., counters) each, C-contiguous.
+
+    The upper and the lower half of a product are views of it, which take half the time of shifts and masks.
+    """
+    pair = (2, *[1] * (even.ndim - 1))
+    for each in (np.array(key, np.uint64) + _WEYL).astype(np.uint32):
+        halves = np.multiply(even, _MULTIPLIERS.reshape(pair), dtype="<u8").view("<u4")[::-1]
+        even = halves[..., 1::2] ^ odd
+        even ^= each.reshape(pair)
+        odd = halves[..., ::2]
+    return even, odd
+
+
+class Drawn(Protocol):
+    """What draws numbers."""
+
+    @property
+    def key(self) -> str:
+        """Names its numbers."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of four numbers it takes."""
+
+
+class Numbers:
+    """The uniform numbers of one sample: for each op blocks of four, at least 0 and below 1.
+
+    Attributes:
+        seed, epoch, index, attempt: what they are a function of.
+    """
+
+    __slots__ = ("_first", "attempt", "epoch", "index", "seed")
+
+    def __init__(self, seed: int, epoch: int, index: int, attempt: int, first: Mapping[str, F64]) -> None:
+        self.seed, self.epoch, self.index, self.attempt = seed, epoch, index, attempt
+        self._first = first
+
+    def blocks(self, key: str, begin: int, count: int) -> F64:
+        """float64 (count, 4): blocks of one op; those that ``draw`` made already, or others."""
+        first = self._first.get(key)
+        if first is not None and begin + count <= len(first):
+            part: F64 = first[begin : begin + count]
+            return part
+        samples = np.array([self.index], np.uint64), np.array([self.attempt], np.uint64)
+        made: F64 = _uniforms(self.seed, self.epoch, *samples, [(crc32(key.encode()), begin, count)])[0]
+        return made
+
+
+class _Example(Numbers):
+    def blocks(self, key: str, begin: int, count: int) -> F64:
+        del key, begin
+        return np.full((count, 4), 0.49)
+
+
+EXAMPLE: Numbers = _Example(0, 0, 0, 0, {})
+"""Every number is nearly a half, so that what happens to half of the images happens: for examples, and to check kernels
+with."""
+
+
+def draw(
+    steps: Sequence[Drawn], *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
+) -> list[Numbers]:
+    """The numbers of samples, by one vectorised call; see ``Plan.draw``."""
+    for name, value in (("seed", seed), ("epoch", epoch)):
+        if not 0 <= value < 1 << 32:
+            raise PipelineError(f"{name} must be 0 to {(1 << 32) - 1}, not {value}")
+    those = np.asarray(indices, np.uint64).reshape(-1)
+    tries = np.broadcast_to(np.asarray(attempts, np.uint64), those.shape)
+    begin, parts = 0, []
+    for step in steps:
+        parts.append((step.key, begin, begin + step.blocks))
+        begin += step.blocks
+    uniforms = _uniforms(seed, epoch, those, tries, [(crc32(step.key.encode()), 0, step.blocks) for step in steps])
+    return [
+        Numbers(seed, epoch, index, attempt, {key: blocks[first:last] for key, first, last in parts})
+        for index, attempt, blocks in zip(those.tolist(), tries.tolist(), uniforms, strict=True)
+    ]
+
+
+def _uniforms(
+    seed: int,
+    epoch: int,
+    indices: npt.NDArray[np.uint64],
+    attempts: npt.NDArray[np.uint64],
+    parts: Sequence[tuple[int, int, int]],
+) -> F64:
+    """float64 (samples, blocks, 4), at least 0 and below 1.
+
+    The key is (seed, epoch); the counter is the two halves of the sample's index, the op, and the attempt in the upper
+    and the block in the lower 16 bits.
+    """
+    assert all(begin + n <= _MOST_BLOCKS for _, begin, n in parts)
+    even, odd = np.empty((2, 2, len(indices), sum(n for _, _, n in parts)), np.uint32)
+    even[0], odd[0] = (indices & _LOW)[:, None], (indices >> _HALF)[:, None]
+    at = 0
+    for op, begin, n in parts:
+        even[1, :, at : at + n], odd[1, :, at : at + n] = op, np.arange(begin, begin + n)
+        at += n
+    odd[1] |= (attempts << np.uint64(16)).astype(np.uint32)[:, None]
+    uniforms = np.empty((*even.shape[1:], 4))
+    for place, words in enumerate(_rounds(even, odd, (seed, epoch))):
+        for half in (0, 1):
+            np.multiply(words[half], 2.0**-32, out=uniforms[:, :, place + 2 * half])
+    return uniforms

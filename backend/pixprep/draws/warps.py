@@ -1,0 +1,276 @@
+"""Rotations and affine maps of an image of known size, by the formulas of Pillow and torchvision v2.
+
+Angles are in degrees. As in torchvision, a point and a translation are x before y, in pixels; a point is counted from
+the upper left corner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, cos, floor, radians, sin, tan
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.spec import ColorLike
+from pixprep.steps.levels import LevelStep, Matrix, Take, Warp, WarpFilter
+
+Pair = tuple[float, float]
+Fill = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What every warp of an op has in common.
+
+    Attributes:
+        filter: nearest or bilinear.
+        center: (x, y) of the point that stays; None: the middle.
+        fill: see ``levels.Warp``.
+        like: whose formulas.
+    """
+
+    filter: WarpFilter = "nearest"
+    center: Pair | None = None
+    fill: Fill = None
+    like: ColorLike = "pillow"
+
+    def __str__(self) -> str:
+        about = "" if self.center is None else f" about x {self.center[0]:g}, y {self.center[1]:g}"
+        return f"{about} ({self.filter}, {self.like}'s rounding)"
+
+
+def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool = False) -> tuple[LevelStep, ...]:
+    """A rotation of an image, counter-clockwise.
+
+    Args:
+        height: of the image.
+        width: of the image.
+        angle: in degrees.
+        look: how.
+        expand: make the result as large as the rotated image; else it keeps the size.
+
+    Returns:
+        A step; none where nothing changes. Turns by a half, and by a quarter of what is square or expands, about the
+        middle are exact whatever the filter.
+    """
+    angle %= 360.0
+    if look.center is None:
+        if angle == 0:
+            return ()
+        if angle == 180:
+            return (Take(0, 0, height, width, (True, True), ()),)
+        if angle in (90, 270) and (expand or height == width):
+            matrix = (0.0, -1.0, float(width), 1.0, 0.0, 0.0)
+            if angle == 270:
+                matrix = (0.0, 1.0, 0.0, -1.0, 0.0, float(height))
+            return (Warp(matrix, (width, height), 0, 0, width, height, None, "nearest", "pillow"),)
+    about = _pillow_rotation if look.like == "pillow" else _torchvision_rotation
+    matrix, size = about(height, width, angle, look.center, expand=expand)
+    return (Warp(matrix, size, 0, 0, *size, look.fill, look.filter, look.like),)
+
+
+class Motion(NamedTuple):
+    """What torchvision's ``affine`` does about the center.
+
+    Attributes:
+        angle: clockwise.
+        translate: (x, y), afterwards.
+        scale: over 1 enlarges.
+        shear: of x and of y, angles.
+    """
+
+    angle: float = 0.0
+    translate: Pair = (0.0, 0.0)
+    scale: float = 1.0
+    shear: Pair = (0.0, 0.0)
+
+    def __str__(self) -> str:
+        return (
+            f"rotate by {self.angle:.4g} degrees clockwise, shear by {self.shear[0]:.4g}, {self.shear[1]:.4g}, scale "
+            f"by {self.scale:.4g}, move by {self.translate[0]:g}, {self.translate[1]:g}"
+        )
+
+
+def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
+    """The ``affine`` of torchvision, of an image of this size."""
+    size = (height, width)
+    x, y = (width * 0.5, height * 0.5) if look.center is None else look.center
+    if look.like == "torchvision":
+        x, y = (0.0, 0.0) if look.center is None else (x - width * 0.5, y - height * 0.5)
+    return Warp(_inverse(x, y, motion), size, 0, 0, *size, look.fill, look.filter, look.like)
+
+
+def _pillow_rotation(
+    height: int, width: int, angle: float, center: Pair | None, *, expand: bool
+) -> tuple[Matrix, tuple[int, int]]:
+    """As ``Image.rotate``: the matrix, its factors rounded to 15 digits, and the size of the result."""
+    x, y = (width / 2, height / 2) if center is None else center
+    angle = -radians(angle)
+    a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
+    c, f = a * -x + b * -y + 0.0 + x, d * -x + e * -y + 0.0 + y
+    if not expand:
+        return (a, b, c, d, e, f), (height, width)
+    corners = [(a * x + b * y + c, d * x + e * y + f) for x, y in ((0, 0), (width, 0), (width, height), (0, height))]
+    columns, rows = (ceil(max(ends)) - floor(min(ends)) for ends in zip(*corners, strict=True))
+    left, top = -(columns - width) / 2.0, -(rows - height) / 2.0
+    return (a, b, a * left + b * top + c, d, e, d * left + e * top + f), (rows, columns)
+
+
+def _torchvision_rotation(
+    height: int, width: int, angle: float, center: Pair | None, *, expand: bool
+) -> tuple[Matrix, tuple[int, int]]:
+    """As ``rotate_image``; the size of the result is worked out in float32."""
+    x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
+    matrix = _inverse(x, y, Motion(-angle))
+    if not expand:
+        return matrix, (height, width)
+    half = np.array([0.5 * width, 0.5 * height], np.float32)
+    corners = np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32) * half
+    factors = np.array(matrix, np.float32).reshape(2, 3)
+    found = corners[:, :1] * factors[:, 0] + corners[:, 1:] * factors[:, 1] + factors[:, 2]
+    first, last = (
+        np.trunc((ends + half) * np.float32(1e4)) * np.float32(1e-4) for ends in (found.min(axis=0), found.max(axis=0))
+    )
+    columns, rows = (int(each) for each in np.ceil(last) - np.floor(first))
+    return matrix, (rows, columns)
+
+
+def _inverse(x: float, y: float, motion: Motion) -> Matrix:
+    """As ``_get_inverse_affine_matrix`` of torchvision, operation by operation, about (x, y)."""
+    _, translate, scale, shear = motion
+    turn, shear_x, shear_y = radians(motion.angle), radians(shear[0]), radians(shear[1])
+    a = cos(turn - shear_y) / cos(shear_y)
+    b = -(a * tan(shear_x) + sin(turn))
+    c = sin(turn - shear_y) / cos(shear_y)
+    d = cos(turn) - c * tan(shear_x)
+    to_x, to_y = x + translate[0], y + translate[1]
+    m0, m1, m3, m4 = d / scale, -b / scale, -c / scale, a / scale
+    return m0, m1, x - m0 * to_x - m1 * to_y, m3, m4, y - m3 * to_x - m4 * to_y
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotation:
+    """torchvision's ``RandomRotation``, or a rotation by one angle.
+
+    Attributes:
+        key: names its numbers; empty: nothing is drawn, and both ``degrees`` are the angle.
+        input: whose number is the angle; None: none is.
+        degrees: the angle, from and to.
+        expand: see ``rotated``.
+        look: how.
+    """
+
+    key: str
+    input: str | None = None
+    degrees: Pair
+    expand: bool
+    look: Look
+    blocks: ClassVar[int] = 1  # the angle
+    is_pointwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """``{"angle": 12.5}``."""
+        del height, width, boxes
+        return {"angle": _between(self.degrees, float(numbers.blocks(self.key, 0, 1)[0, 0]))}
+
+    def __str__(self) -> str:
+        angle = _span(self.degrees, " degrees") if self.input is None else f'the angle that "{self.input}" says'
+        return f"rotate by {angle}{', expanding' if self.expand else ''}{self.look}"
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """One step, or none."""
+        return rotated(height, width, words.get("angle", self.degrees[0]), self.look, expand=self.expand)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineMap:
+    """torchvision's ``affine``.
+
+    Attributes:
+        motion: what is done.
+        look: how.
+    """
+
+    motion: Motion
+    look: Look
+    key: ClassVar[str] = ""
+    blocks: ClassVar[int] = 0
+    is_pointwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """Nothing is drawn."""
+        del height, width, numbers, boxes
+        return {}
+
+    def __str__(self) -> str:
+        return f"{self.motion}{self.look}"
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """One step."""
+        del words
+        return (mapped(height, width, self.motion, self.look),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomAffineMap:
+    """torchvision's ``RandomAffine``.
+
+    Attributes:
+        key: names its numbers.
+        degrees: the angle, from and to.
+        translate: the most, as a part of the width and of the height.
+        scale: from and to.
+        shear: of x, from and to; of y, from and to.
+        look: how.
+    """
+
+    key: str
+    degrees: Pair
+    translate: Pair
+    scale: Pair
+    shear: tuple[Pair, Pair]
+    look: Look
+    blocks: ClassVar[int] = 2  # angle, x, y, scale; shear of x and y
+    is_pointwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """``{"angle": 3.1, "translate": [4, -2], "scale": 1.1, "shear": [0.0, 0.0]}``; whole pixels."""
+        del boxes
+        (angle, x, y, scale), (shear_x, shear_y, *_) = numbers.blocks(self.key, 0, self.blocks).tolist()
+        sides = width, height
+        return {
+            "angle": _between(self.degrees, angle),
+            "translate": [
+                round(_between((-most * side, most * side), u))
+                for most, side, u in zip(self.translate, sides, (x, y), strict=True)
+            ],
+            "scale": _between(self.scale, scale),
+            "shear": [_between(span, u) for span, u in zip(self.shear, (shear_x, shear_y), strict=True)],
+        }
+
+    def __str__(self) -> str:
+        x, y = self.translate
+        return (
+            f"rotate by {_span(self.degrees, ' degrees')} clockwise, shear by {_span(self.shear[0])}, "
+            f"{_span(self.shear[1])}, scale by {_span(self.scale)}, move by up to {x:.4g} of the width and {y:.4g} of "
+            f"the height{self.look}"
+        )
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """One step."""
+        (x, y), (shear_x, shear_y) = words["translate"], words["shear"]
+        motion = Motion(words["angle"], (x, y), words["scale"], (shear_x, shear_y))
+        return (mapped(height, width, motion, self.look),)
+
+
+def _between(span: Pair, uniform: float) -> float:
+    return span[0] + uniform * (span[1] - span[0])
+
+
+def _span(span: Pair, unit: str = "") -> str:
+    return f"{span[0]:.4g}{unit}" if span[0] == span[1] else f"{span[0]:.4g} to {span[1]:.4g}{unit}"

@@ -1,0 +1,307 @@
+"""The pipeline file: one JSON object, one op a line, no code, no paths. The rules are in docs/pipeline-file.md.
+
+Reading refuses whatever it does not know, by its JSON path. Writing is canonical: the same ops give the same bytes, and
+a field that has the default of the format's version is left out. The defaults of a version never change.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
+from inspect import cleandoc
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, cast, get_args, get_type_hints
+
+import msgspec
+
+from pixprep.errors import PipelineError, in_words, printable
+from pixprep.ops import OPS, AnyOp, Op, op_name
+from pixprep.spec import Like
+
+FORMAT = "pixprep/1"
+MAX_BYTES = 1 << 20
+MAX_OPS = 256
+MAX_DIGITS = 20
+FIELDS = ("format", "origin", "ops")
+SCHEMA_FIELD = "$schema"  # for editors, which look there for the JSON Schema; nothing here reads it
+
+_SERVING = "; it is about serving: an argument of Engine, and a parameter of the Triton model"
+_MOVED = {
+    ("decode", "damage"): _SERVING,
+    ("decode", "decoder"): _SERVING,
+    ("decode", "scale"): '; "reduced": true is what "scale": "auto" was',
+}
+"""Where the fields of files went that were written before ``pixprep/1`` was published."""
+_SLIPS = {
+    "": "the text ends too early",
+    "'": "JSON has double quotes only",
+    **dict.fromkeys("/#", "JSON has no comments"),
+}
+"""What is wrong where JSON cannot go on with such a character."""
+_SURROGATE = "a string holds half of a surrogate pair"
+
+Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where an imported pipeline comes from. Changes nothing of what it does; ``pixprep verify`` compares with it.
+
+    Args:
+        library: whose definition it was: ``torchvision``, ``timm``, ``transformers``, ``keras``, ``ultralytics``,
+            ``dali``.
+        version: of that library, as installed at the import, or as the definition says; ``unknown`` if neither does.
+        name: of the model, the weights or the file.
+        profile: whose pixels these are: the ``like`` of its resize.
+    """
+
+    library: Word
+    version: Word
+    name: Word
+    profile: Like
+
+    def __post_init__(self) -> None:
+        for field in ("library", "version", "name"):
+            if not getattr(self, field).isprintable():  # it is printed
+                raise PipelineError(f"{field}: control characters and the like are not allowed")
+
+
+def read_bytes(path: Path, *, most: int) -> bytes:
+    """The content of a regular file; more than ``most`` bytes are cut off after one more.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file: a FIFO may wait for ever, and a device may never end.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        # as many bytes as are asked for are taken from memory first; a file of /proc says that it has none
+        return file.read(min(most, max(found.st_size, 1 << 16)) + 1) or b""
+
+
+def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Origin | None]:
+    """Read the text of a pipeline file.
+
+    Returns:
+        Its ops in order, and its origin. The ops' wiring is not checked here: ``Pipeline`` does that.
+
+    Raises:
+        PipelineError: with the JSON path of what is wrong.
+    """
+    if len(text) > MAX_BYTES:
+        raise PipelineError(f"is no pipeline file: it has over {MAX_BYTES:,} bytes")
+    try:
+        text = text if isinstance(text, str) else text.decode()
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise PipelineError(not_json(error)) from None
+    except UnicodeDecodeError as error:
+        raise PipelineError(f"is no pipeline file, which is JSON text: byte {error.start:,} is not UTF-8") from None
+    except RecursionError:
+        raise PipelineError("not a pipeline file: nested too deeply") from None
+    except ValueError:
+        raise PipelineError("not a pipeline file: a number has too many digits") from None
+    if not isinstance(document, dict):
+        raise PipelineError(f'a pipeline file is an object with "format" and "ops", not {_type_name(document)}')
+    _check_format(document.get("format"))
+    for key in document:
+        if key not in (*FIELDS, SCHEMA_FIELD):
+            raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, FIELDS)}")
+    origin = _origin(document["origin"]) if "origin" in document else None
+    ops = document.get("ops")
+    if not isinstance(document.get(SCHEMA_FIELD, ""), str):
+        raise PipelineError(f"$.{SCHEMA_FIELD}: must be a string")
+    if not isinstance(ops, list) or not ops:
+        raise PipelineError("$.ops: must be a list of at least one op")
+    if len(ops) > MAX_OPS:
+        raise PipelineError(f"$.ops: {len(ops)} ops; at most {MAX_OPS}")
+    return tuple(_op(index, entry) for index, entry in enumerate(ops)), origin
+
+
+def not_json(error: json.JSONDecodeError) -> str:
+    """Where a text is no JSON, and how; the usual slips by name, and in the same words in every Python."""
+    text, at = error.doc, error.pos
+    before, next_ = text[:at].rstrip(), text[at : at + 1]
+    if not text.strip():
+        return "not JSON: the file is empty"
+    if error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and next_ and next_ in "]}"):
+        at, how = (at if next_ == "," else len(before) - 1), "a comma too many"
+    else:
+        how = _SLIPS.get(next_, error.msg[0].lower() + error.msg[1:])
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return f"not JSON: line {line} column {column}: {how}"
+
+
+def dumps(ops: Sequence[Op], origin: Origin | None = None) -> str:
+    """The canonical text of a pipeline file: two spaces, one op a line, fields in the order of the docs."""
+    lines = ",\n".join(f"    {json.dumps(to_dict(op), ensure_ascii=False)}" for op in ops)
+    from_ = f'  "origin": {json.dumps(msgspec.to_builtins(origin), ensure_ascii=False)},\n' if origin else ""
+    return f'{{\n  "format": "{FORMAT}",\n{from_}  "ops": [\n{lines}\n  ]\n}}\n'
+
+
+def to_dict(op: Op) -> dict[str, Any]:
+    """One op as in the file: the fields that differ from their defaults; ``name``, ``from`` and ``only`` last."""
+    fields = settings(op)
+    for key in [key for key in fields if key != "op"]:
+        fewer = {other: value for other, value in fields.items() if other != key}
+        if _is(op, fewer):
+            fields = fewer
+    return fields
+
+
+def settings(op: Op) -> dict[str, Any]:
+    """One op with every field that has a value, defaults among them; ``name``, ``from`` and ``only`` last."""
+    fields = msgspec.to_builtins(op, builtin_types=())
+    first: dict[str, Any] = {"op": op_name(op)}
+    last: dict[str, Any] = {}
+    for key, value in fields.items():
+        if value is not None:
+            (last if key in ("name", "from", "only") else first)[key] = value
+    return first | last
+
+
+def _is(op: Op, fields: dict[str, Any]) -> bool:
+    """Whether these fields alone make the same op."""
+    try:
+        return msgspec.convert(fields, type(op)) == op
+    except (msgspec.ValidationError, PipelineError):
+        return False
+
+
+def convert(op: Op) -> AnyOp:
+    """An op built in Python, with every field checked as if it had been read from a file."""
+    try:
+        fields = settings(op)
+        return cast("AnyOp", msgspec.convert(fields, type(op)))
+    except msgspec.ValidationError as error:
+        raise PipelineError(_message(error, fields, type(op))) from None
+    except TypeError as error:  # a type that no file can hold, such as a NumPy array
+        raise PipelineError(str(error)) from None
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
+    (ops, origin), components = msgspec.json.schema_components([list[AnyOp], Origin], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "pixprep pipeline",
+        "type": "object",
+        "required": ["format", "ops"],
+        "additionalProperties": False,
+        "properties": {
+            SCHEMA_FIELD: {"type": "string"},
+            "format": {"const": FORMAT},
+            "origin": origin,
+            "ops": ops | {"minItems": 1, "maxItems": MAX_OPS},
+        },
+        "$defs": {name: _cleaned(component) for name, component in components.items()},
+    }
+
+
+def _cleaned(component: dict[str, Any]) -> dict[str, Any]:
+    """Without the indentation of docstrings, which Python 3.13 takes away itself."""
+    return {key: cleandoc(value) if key == "description" else value for key, value in component.items()}
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise PipelineError(f"the field {quoted(twice)} stands twice in one object")
+    return result
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError
+    return int(digits)
+
+
+def _constant(name: str) -> NoReturn:
+    raise PipelineError(f"{name} is not a JSON number")
+
+
+def _check_format(value: object) -> None:
+    if value == FORMAT:
+        return
+    if value is None:
+        raise PipelineError(f'$.format: missing; write "format": "{FORMAT}"')
+    if isinstance(value, str) and value.startswith("pixprep/"):
+        raise PipelineError(
+            f'$.format: {quoted(value)} is not known to this version, which reads "{FORMAT}": upgrade pixprep'
+        )
+    raise PipelineError(f'$.format: must be "{FORMAT}"')
+
+
+def _origin(value: object) -> Origin:
+    try:
+        return msgspec.convert(value, Origin)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$")
+        raise PipelineError(f"$.origin{path.rstrip('`')}: {printable(in_words(text)[:200])}") from None
+    except PipelineError as error:
+        raise PipelineError(f"$.origin.{error}") from None
+    except UnicodeEncodeError:
+        raise PipelineError(f"$.origin: {_SURROGATE}") from None
+
+
+def _op(index: int, entry: object) -> AnyOp:
+    where = f"ops[{index}]"
+    if not isinstance(entry, dict):
+        raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {_type_name(entry)}')
+    name = entry.get("op")
+    if not isinstance(name, str) or name not in OPS:
+        if "op" not in entry:
+            raise PipelineError(f'{where}: the field "op" is missing')
+        raise PipelineError(f"{where} {quoted(name)}: no such op{_suggest(str(name), OPS)}")
+    cls = OPS[name]
+    known = ["op", *cls.__struct_encode_fields__]
+    for key in entry:
+        if key not in known:
+            hint = _MOVED.get((name, key)) or _suggest(key, known)
+            raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{hint}')
+    try:
+        return cast("AnyOp", msgspec.convert(entry, cls))
+    except msgspec.ValidationError as error:
+        raise PipelineError(f'{where} "{name}": {_message(error, entry, cls)}') from None
+    except PipelineError as error:
+        raise PipelineError(f'{where} "{name}": {error}') from None
+    except UnicodeEncodeError:
+        raise PipelineError(f'{where} "{name}": {_SURROGATE}') from None
+
+
+def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:
+    """What msgspec found, with the field first and in words: ``size: expected a whole number, got a string``."""
+    text, _, path = str(error).partition(" - at `$.")
+    path = path.rstrip("`")
+    if text.startswith("Object missing required field"):
+        return f'the field "{text.split("`")[1]}" is missing'
+    if text.startswith("Invalid enum value"):
+        return f"{path}: {quoted(fields[path])} is not a choice{_suggest(str(fields[path]), _choices(cls, path))}"
+    return f"{path}: {in_words(text)}"
+
+
+def _choices(cls: type[Op], field: str) -> list[str]:
+    parts = get_args(get_type_hints(cls)[field])  # of ``Literal`` its words; of ``Literal | None`` a ``Literal`` first
+    return [word for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str)]
+
+
+def quoted(value: object) -> str:
+    """A value of a file as a message may show it: in ASCII, in quotation marks if it is a string, and not too long."""
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:76]} ..."
+
+
+def _suggest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
+    near = get_close_matches(word, list(known), n=1)
+    return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+
+
+def _type_name(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,1 @@
+"""What a pipeline is compiled to."""

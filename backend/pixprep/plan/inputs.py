@@ -1,0 +1,183 @@
+"""Numbers that come with an image: how they are checked, and what the steps of a plan make of them.
+
+An input has a row of numbers for each tensor. Of a pipeline that takes boxes, a photo gives as many tensors as it has
+boxes; of every other, one. A step whose numbers come with the image is placed like one whose numbers are drawn: see
+``placement.Drawing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.draws.philox import F64, Words
+from pixprep.errors import ImageError
+from pixprep.spec import InputSpec
+
+_FORMS = {"float32": "numbers", "bool": "true or false", "uint8": "levels of 0 to 255"}
+_KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
+"""The kinds of NumPy's dtypes that hold such numbers."""
+
+
+Given = Mapping[str, npt.NDArray[Any]]
+"""One row of each input, by its name: what one tensor of an image is made with."""
+
+
+def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:
+    """What an image's tensors are made with, one after the other.
+
+    Args:
+        specs: the inputs, at least one.
+        values: of each: numbers (rows, count), or one row alone.
+        most: rows that the image may have; None: each input has one.
+
+    Returns:
+        For each row its numbers, or why it gives no tensor.
+
+    Raises:
+        ImageError: EMPTY, BAD_INPUT: the image gives none at all.
+    """
+    arrays = {name: _array(spec, values[name]) for name, spec in specs.items()}
+    counts = {name: len(array) for name, array in arrays.items()}
+    first, count = next(iter(counts.items()))
+    for name, other in counts.items():
+        if most is None and other != 1:
+            raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows; one tensor is made of one')
+        if other != count:
+            raise ImageError("BAD_INPUT", f'"{name}" has {other:,} rows, and "{first}" {count:,}: each needs its own')
+    if count == 0:
+        raise ImageError("EMPTY", f'no row of "{first}", so that there is no tensor')
+    if most is not None and count > most:
+        raise ImageError("BAD_INPUT", f'{count:,} rows of "{first}"; the limit is {most:,} (parameter max_boxes)')
+    return [_row(specs, arrays, index, count) for index in range(count)]
+
+
+def _array(spec: InputSpec, values: Any) -> npt.NDArray[Any]:
+    """(rows, count) of the input's dtype, values that it cannot hold made infinite or refused.
+
+    Raises:
+        ImageError: BAD_INPUT.
+    """
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        array = np.empty(0, object)
+    if array.shape == (spec.count,) and spec.count > 1:
+        array = array[None]
+    elif spec.count == 1 and array.ndim < 2:
+        array = array.reshape(-1, 1)
+    elif array.shape == (0,) and array.dtype != object:
+        array = np.empty((0, spec.count), spec.dtype)
+    is_numbers = array.size == 0 or array.dtype.kind in _KINDS[spec.dtype]
+    if array.ndim != 2 or array.shape[1] != spec.count or not is_numbers:
+        given = f"{array.dtype} {list(array.shape)}" if array.dtype != object else "something else"
+        raise ImageError("BAD_INPUT", f'"{spec.name}" is {spec}; given was {given}')
+    if spec.dtype == "uint8" and array.size and not 0 <= array.min() <= array.max() <= 255:
+        raise ImageError("BAD_INPUT", f'"{spec.name}" has {_FORMS["uint8"]}, not {array.min()} to {array.max()}')
+    with np.errstate(over="ignore"):  # what is then infinite is refused in its row
+        return array.astype(spec.dtype, copy=False)
+
+
+def _row(
+    specs: Mapping[str, InputSpec],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    index: int,
+    count: int,
+) -> Given | ImageError:
+    for name, spec in specs.items():
+        numbers = arrays[name][index]
+        where = named(name, index, count)
+        if spec.dtype == "float32" and not np.isfinite(numbers).all():
+            return ImageError("BAD_INPUT", f"{where}{shown(numbers)} has a number that is not finite")
+        if spec.kind == "box" and not (numbers[:2] < numbers[2:]).all():
+            return ImageError(
+                "BAD_INPUT", f"{where}{shown(numbers)} ends before it begins, or is empty: left, top, right, bottom"
+            )
+    return {name: array[index] for name, array in arrays.items()}
+
+
+def named(name: str, index: int, count: int) -> str:
+    """How an error begins that is about one row of an input: ``"boxes" 3 of 5: ``."""
+    return f'"{name}" {index + 1:,} of {count:,}: '
+
+
+def shown(numbers: npt.NDArray[Any]) -> str:
+    """Numbers of a row, as an error shows them."""
+    return ", ".join(f"{number:.6g}" for number in numbers.tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """The window of a box.
+
+    Attributes:
+        key: of the op.
+        input: whose numbers are the box.
+    """
+
+    key: str
+    input: str
+    is_inside: ClassVar[bool] = True
+
+    def words(self, height: int, width: int, box: F64 | None) -> Words:
+        """The whole pixels of a box, as Pillow's ``Image.crop`` rounds its edges: half to even.
+
+        Args:
+            height: of the canvas.
+            width: of the canvas.
+            box: float64 (4,) left, top, right, bottom in pixels of the canvas; None: all of it.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: nothing of it is left inside the canvas.
+        """
+        if box is None:
+            return {"top": 0, "left": 0, "height": height, "width": width}
+        left, top, right, bottom = (round(edge) for edge in np.clip(box, 0, (width, height, width, height)).tolist())
+        if left >= right or top >= bottom:
+            is_outside = box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0
+            what = f"lies outside the {height} x {width} pixels" if is_outside else "covers no whole pixel"
+            what += ": its numbers are pixels, not shares of the sides" * bool(not is_outside and box.max() <= 1)
+            raise ImageError("DOES_NOT_FIT", f"{shown(box)} {what}")
+        return {"top": top, "left": left, "height": bottom - top, "width": right - left}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip:
+    """A mirror, where the input says so.
+
+    Attributes:
+        key: of the op.
+        input: that says so.
+        axis: as in the plan's ``Flip``.
+    """
+
+    key: str
+    input: str
+    axis: Literal["horizontal", "vertical"]
+    is_inside: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The colour of all margins, as an input says it.
+
+    Attributes:
+        input: that says it.
+        channels: how many levels it has, in the order of the tensor's channels.
+    """
+
+    input: str
+    channels: int
+
+    @property
+    def key(self) -> str:
+        """The input's name, which no op has."""
+        return self.input
+
+
+InputStep = Box | Flip
+"""The steps of a geometry whose numbers come with the image."""

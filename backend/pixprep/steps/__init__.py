@@ -1,0 +1,1 @@
+"""Concrete steps of a plan, for an image of known size."""

@@ -1,0 +1,372 @@
+"""What is done to an image after its geometry, uint8 to uint8: the third small vocabulary of a plan.
+
+Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
+``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Filter`` looks at neighbours, a ``Warp``
+looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a rectangle, an ``Extern`` calls an operator of
+the user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing else is. ``like`` says
+whose rounding it is: torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127 in rotation.
+
+Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import floor
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.spec import ColorLike
+from pixprep.steps.operators import Extern
+
+U8 = npt.NDArray[np.uint8]
+Matrix = tuple[float, float, float, float, float, float]
+"""(a, b, c, d, e, f): ``x = a x' + b y' + c``, ``y = d x' + e y' + f``."""
+WarpFilter = Literal["nearest", "bilinear"]
+
+
+class Curve(NamedTuple):
+    """Each level looked up.
+
+    Attributes:
+        table: 256 levels, for every channel the same.
+        factor: where the table is each level times this number of float32, cut off: what may be quicker to compute.
+    """
+
+    table: bytes
+    factor: float | None = None
+
+    def __str__(self) -> str:
+        if self.factor is not None:
+            return f"multiply the levels by {self.factor:.4g}"
+        return f"look levels up: 0, 128, 255 become {self.table[0]}, {self.table[128]}, {self.table[255]}"
+
+    def of(self, levels: U8) -> U8:
+        """The levels after it."""
+        return np.frombuffer(self.table, np.uint8)[levels]
+
+
+class Blend(NamedTuple):
+    """``gray + factor * (level - gray)``, rounded and clipped as ``like`` does it.
+
+    Attributes:
+        gray: ``own``: the luma of the pixel itself (saturation); ``mean``: the mean luma of the whole image (contrast).
+        factor: 0: gray alone; 1: no change; may be over 1.
+    """
+
+    gray: Literal["own", "mean"]
+    factor: float
+    like: ColorLike
+
+    def __str__(self) -> str:
+        gray = "the gray of each pixel" if self.gray == "own" else "the mean gray of the image"
+        return f"blend with {gray}, factor {self.factor:.4g} ({self.like}'s rounding)"
+
+
+class Hue(NamedTuple):
+    """The hue turned, through HSV and back; by 0 it is no identity either, for both round on the way.
+
+    Attributes:
+        shift: -0.5 to 0.5 of a whole turn.
+    """
+
+    shift: float
+    like: ColorLike
+
+    def __str__(self) -> str:
+        return f"turn the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
+
+
+class Tone(NamedTuple):
+    """A curve for each channel that its own histogram makes.
+
+    Attributes:
+        kind: ``autocontrast``: lowest and highest level to 0 and 255. ``equalize``: each level as often.
+    """
+
+    kind: Literal["autocontrast", "equalize"]
+    like: ColorLike
+
+    def __str__(self) -> str:
+        what = (
+            "stretch each channel to 0 to 255" if self.kind == "autocontrast" else "equalize each channel's histogram"
+        )
+        return f"{what} ({self.like}'s rounding)"
+
+
+class Filter(NamedTuple):
+    """A small convolution, of each channel by itself.
+
+    **sharpness**: the outermost pixels, and images of fewer than 3 rows or columns, stay as they are. For any other
+    level p, ``q = (2 * S + 13) // 26``, where S is the sum of its eight neighbours and of 5 p. Pillow, in float32:
+    ``q + factor * (p - q)``, each operation rounded. torchvision, in float32: ``fused (1 - factor) * (q - p) + p``. The
+    result is clipped to 0 to 255 and cut off.
+
+    **blur**, in float32, no operation fused: for each row ``v = p * w``, to which the product of each further tap is
+    added in order, with the weights ``columns`` of neighbours in the row; then likewise of these v with the weights
+    ``rows``; rounded half to even. Beyond the edge lies the mirror image, without the edge itself: -1 is 1. The image
+    has more rows and columns than half of the taps.
+
+    Attributes:
+        kind: ``sharpness``: by ``factor``, the blend of the image with its smoothed self; ``blur``: by ``rows`` and
+            ``columns``, of which there are an odd number, and whose sum is 1.
+        rows, columns: weights of float32.
+    """
+
+    kind: Literal["sharpness", "blur"]
+    like: ColorLike
+    factor: float = 1.0
+    rows: tuple[float, ...] = ()
+    columns: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "sharpness":
+            return f"blend with the smoothed image, factor {self.factor:.4g} ({self.like}'s rounding)"
+        middle = max(self.rows) * max(self.columns)
+        return f"blur by {len(self.rows)} x {len(self.columns)} pixels, of which the middle weighs {middle:.3g}"
+
+
+class Warp(NamedTuple):
+    """Each pixel of the result looks at a place of the image, which ``matrix`` says, as ``like`` computes it.
+
+    (x', y') is a pixel of the whole result, of which the window ``top``, ``left``, ``height``, ``width`` is made; the
+    image has H x W pixels. One operation after the other, each rounded, but where "fused" is said.
+
+    **pillow, bilinear**, in float64: ``x = (a * (x' + 0.5) + b * (y' + 0.5)) + c``, ``y`` likewise of d, e, f. The
+    fill unless ``0 <= x < W and 0 <= y < H``. ``u = x - 0.5``, ``i = floor(u)``, ``dx = u - i``; of y likewise v, j,
+    dy. Of the levels at columns i, i + 1 of rows j, j + 1, all of them clamped to the image:
+    ``upper = p00 + (p01 - p00) * dx``, ``lower = p10 + (p11 - p10) * dx``, ``upper + (lower - upper) * dy`` cut off.
+
+    **pillow, nearest**: with ``fixed``, six whole numbers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >>
+    16``. Without, in float64: x begins as ``(c + b * 0.5) + a * 0.5``; for each row b is added, then for each column a;
+    y begins as ``(f + e * 0.5) + d * 0.5``, and so on; both are cut off, and negative ones are outside. The level
+    there; the fill outside.
+
+    **torchvision**, in float32: with the six numbers of ``grid``, ``gx = ((x' - (w - 1) / 2) * A + (y' - (h - 1) / 2) *
+    B) + C``, where h x w is the size of the ``whole`` result; ``x = fused (gx + 1) * (W / 2) - 0.5``; y likewise.
+    ``nearest``: the level at x and y, rounded half to even, or the fill. ``bilinear``: ``i = floor(x)``, ``r = x - i``,
+    ``l = 1 - r``, of y likewise ``j``, ``t``, ``s``: ``v = p00 * (s * l)``, ``v = fused p01 * (s * r) + v``,
+    ``v = fused p10 * (t * l) + v``, ``v = fused p11 * (t * r) + v``, with 0 for a level outside. ``m`` is made likewise
+    of ones in place of the levels. The result is ``(v - fill) * m + fill``, and v where the fill is None, rounded half
+    to even.
+
+    Attributes:
+        matrix: (a, b, c, d, e, f), from the result to the image: ``x = a x' + b y' + c``, ``y = d x' + e y' + f``. In
+            continuous coordinates: pillow's begin at the corner of either image, torchvision's in the middle of either.
+        whole: (height, width) of the whole result.
+        top, left, height, width: the window of it that is made.
+        fill: the level of each decoded channel where it looks outside; None: black, see above.
+        filter: nearest or bilinear.
+        like: whose coordinates and rounding.
+    """
+
+    matrix: Matrix
+    whole: tuple[int, int]
+    top: int
+    left: int
+    height: int
+    width: int
+    fill: tuple[int, ...] | None
+    filter: WarpFilter
+    like: ColorLike
+
+    def __str__(self) -> str:
+        a, b, c, d, e, f = self.matrix
+        return (
+            f"look at x = {a:.4g} x {_signed(b)} y {_signed(c)}, y = {d:.4g} x {_signed(e)} y {_signed(f)} "
+            f"({self.filter}, {self.like}'s rounding)"
+        )
+
+    @property
+    def fixed(self) -> tuple[int, int, int, int, int, int] | None:
+        """(A, B, C, D, E, F) of pillow's nearest, in 65,536ths of a pixel; None: it does without."""
+        (a, b, c, d, e, f), (height, width) = self.matrix, self.whole
+        corners = ((0, 0), (width, height), (0, height), (width, 0))
+        is_far = any(max(abs(x * a + y * b + c), abs(x * d + y * e + f)) >= 32768 for x, y in corners)
+        if is_far or (b == 0 and d == 0):
+            return None
+        numbers = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
+        return tuple(floor(number * 65536.0 + 0.5) for number in numbers)  # type: ignore[return-value]
+
+    def grid(self, height: int, width: int) -> npt.NDArray[np.float32]:
+        """float32 (2, 3): (A, B, C), (D, E, F) of torchvision, for an image of H x W pixels."""
+        matrix = np.array(self.matrix, np.float32).reshape(2, 3)
+        scaled: npt.NDArray[np.float32] = matrix / np.array([[0.5 * width], [0.5 * height]], np.float32)
+        return scaled
+
+    def forward(self, height: int, width: int) -> Matrix:
+        """Where a point of an image of H x W pixels lies in the result, in continuous coordinates from the corners."""
+        a, b, c, d, e, f = self.matrix
+        if self.like == "torchvision":
+            half_width, half_height = self.whole[1] / 2, self.whole[0] / 2
+            c += width / 2 - a * half_width - b * half_height
+            f += height / 2 - d * half_width - e * half_height
+        determinant = a * e - b * d
+        a, b, d, e = e / determinant, -b / determinant, -d / determinant, a / determinant
+        return a, b, -(a * c + b * f) - self.left, d, e, -(d * c + e * f) - self.top
+
+
+class Take(NamedTuple):
+    """A window of the image, (top, left, height, width), padded with ``fill`` where it is outside, then mirrored."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flips: tuple[bool, bool]
+    fill: tuple[int, ...]
+
+    def is_inside(self, height: int, width: int) -> bool:
+        """Whether an image of this size fills it."""
+        return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
+
+    def forward(self, height: int, width: int) -> Matrix:
+        """As of a ``Warp``, whatever the size of the image."""
+        del height, width
+        a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
+        e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
+        return a, 0.0, float(c), 0.0, e, float(f)
+
+
+class Erase(NamedTuple):
+    """A rectangle of one value a channel, or of noise.
+
+    Attributes:
+        values: levels of the decoded channels, or values of the tensor's; none of noise.
+        noise: of a tensor: two words and the number of the rectangle, which ``erasing.noise`` makes its values of.
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+    values: tuple[float, ...]
+    noise: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.height} x {self.width} from row {self.top}, column {self.left}"
+        return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values) or 'noise'}"
+
+
+_REAL = np.arange(256, dtype=np.float32)
+
+
+def brightness(factor: float, like: ColorLike) -> Curve:
+    """Levels times ``factor``, in float32 and cut off, as both libraries do it."""
+    del like
+    levels = np.minimum(_REAL * np.float32(factor), 255)
+    return Curve(levels.astype(np.uint8).tobytes(), factor)
+
+
+def grayscale(like: ColorLike) -> Blend:
+    """The luma of each pixel in all channels."""
+    return Blend("own", 0.0, like)
+
+
+def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
+    """``255.999 * gain * (level / 255) ** exponent``, cut off.
+
+    Pillow's is of float64. torchvision's is of float32, step by step: ``level * (1 / 255)``, its power, times the gain,
+    clipped to 1, times 255.999; only its power, of float32 with an error of up to 1 ulp, is here a rounded float64.
+    """
+    if like == "pillow":
+        whole = 255 + 1 - 1e-3
+        return _curve(lambda levels: np.trunc(whole * gain * (levels / 255.0) ** exponent).clip(0, 255))
+
+    def of(levels: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        values = levels.astype(np.float32) * np.float32(1 / 255)
+        values = (values.astype(np.float64) ** exponent).astype(np.float32)
+        if gain != 1:
+            values = (values * np.float32(gain)).clip(0, 1)
+        return (values * np.float32(255.999)).clip(0, 255)
+
+    return _curve(of)
+
+
+def posterize(bits: int) -> Curve:
+    """The upper ``bits`` of each level, 0 to 8."""
+    return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
+
+
+def solarize(threshold: float) -> Curve:
+    """Levels of at least ``threshold`` inverted."""
+    return _curve(lambda levels: np.where(levels >= threshold, 255 - levels, levels))
+
+
+def inverted() -> Curve:
+    """Each level's complement."""
+    return _curve(lambda levels: 255 - levels)
+
+
+def _signed(number: float) -> str:
+    return f"{'-' if number < 0 else '+'} {abs(number):.4g}"
+
+
+def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Curve:
+    return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
+
+
+LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase | Extern
+
+
+def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
+    """The same steps; neighbouring curves are one, and a step that changes nothing is none.
+
+    A warp makes only what the window behind it shows, since each of its pixels depends on its own place alone. Nothing
+    else is exact: each step rounds. Of two hues, two blends, or a curve and what is no curve, both are done.
+    """
+    made: list[LevelStep] = []
+    for step in steps:
+        last = made[-1] if made else None
+        if isinstance(step, Blend) and step.factor == 1:
+            continue
+        if isinstance(step, Filter) and step.kind == "sharpness" and step.factor == 1:
+            continue
+        if isinstance(step, Curve) and isinstance(last, Curve):
+            made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
+        elif isinstance(step, Take) and isinstance(last, Warp) and step.is_inside(last.height, last.width):
+            top, left = last.top + step.top, last.left + step.left
+            made[-1] = last._replace(top=top, left=left, height=step.height, width=step.width)
+            if any(step.flips):
+                made.append(step._replace(top=0, left=0))
+        else:
+            made.append(step)
+    return tuple(step for step in made if not (isinstance(step, Curve) and step.table == _SAME))
+
+
+_SAME = bytes(range(256))
+
+
+def is_pointwise(step: LevelStep) -> bool:
+    """Whether each pixel of the result depends on the same pixel alone."""
+    return isinstance(step, Curve | Hue) or (isinstance(step, Blend) and step.gray == "own")
+
+
+def keeps_places(step: LevelStep) -> bool:
+    """Whether a pixel stays where it is, so that a mirror may come before or after."""
+    is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
+    return not isinstance(step, Warp | Take | Erase | Extern) and not is_summed
+
+
+def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
+    """(height, width) of an image after steps."""
+    for step in steps:
+        if isinstance(step, Warp | Take):
+            height, width = step.height, step.width
+    return height, width
+
+
+def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[Matrix, tuple[int, int]]]:
+    """Of each step that moves an image: where its points then lie, and the (height, width) of the result."""
+    for step in steps:
+        if isinstance(step, Warp | Take):
+            yield step.forward(height, width), (step.height, step.width)
+            height, width = step.height, step.width
+
+
+def joined(first: Matrix, second: Matrix) -> Matrix:
+    """The second motion after the first."""
+    (a, b, c, d, e, f), (p, q, r, s, t, u) = first, second
+    return p * a + q * d, p * b + q * e, p * c + q * f + r, s * a + t * d, s * b + t * e, s * c + t * f + u

@@ -1,0 +1,365 @@
+"""User's operators: functions of arrays that a pipeline names, and where they come from.
+
+A file has a name, a version and fields, and never imports anything. The function comes with the call, in Python
+(``pixprep.load(path, operators=[denoise])``), or from an installed package, by an entry point of the group
+``pixprep.operators`` that whoever runs the server has allowed by its name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import numpy as np
+
+from pixprep.errors import ImageError, PipelineError, SetupError, in_words
+from pixprep.spec import DType, Layout, TensorSpec
+
+log = logging.getLogger(__name__)
+
+GROUP = "pixprep.operators"
+VARIABLE = "PIXPREP_ALLOW_OPERATORS"
+"""The names of the installed operators that this process may take, with spaces between: what ``pixprep serve
+--allow-operators`` sets."""
+_MOST_LETTERS = 80
+MAX_NAME, MAX_VERSION = 128, 1_000_000
+Place = Literal["levels", "tensor"]
+Arrays = Literal["numpy", "cupy"]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
+_PLAIN = (bool, int, float, str, NoneType)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_KEPT = ("name", "from_", "only")  # of every op
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A function that pipelines may name. Made by ``pixprep.operator``; called, it is an op for ``pixprep.Pipeline``.
+
+    Attributes:
+        name, version: as files name it.
+        function: of an array, and of fields by their names.
+        place: what it takes: the ``levels`` of the resized image, or a finished ``tensor``.
+        shape, dtype: of its result, if it takes a tensor; None: as what it took.
+        arrays: the libraries whose arrays it takes.
+        fields: the type of its fields, by the function's signature.
+    """
+
+    name: str
+    version: int
+    function: Callable[..., Any] = field(repr=False)
+    place: Place
+    shape: tuple[int, ...] | None
+    dtype: DType | None
+    arrays: tuple[Arrays, ...]
+    fields: type[msgspec.Struct] = field(repr=False)
+
+    def __call__(
+        self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
+    ) -> OperatorCall:
+        """The op: ``pixprep.Pipeline([..., denoise(strength=0.3), ...])``."""
+        return OperatorCall(self, MappingProxyType(fields), name, from_, only)
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return _found, (self.function.__module__, self.function.__qualname__)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def use(self, fields: Mapping[str, Any]) -> Extern:
+        """This operator with fields.
+
+        Raises:
+            PipelineError: a field is none of the operator's, or has another type.
+        """
+        names = self.fields.__struct_fields__
+        for key in fields:
+            if key not in names:
+                said = json.dumps(key)[:_MOST_LETTERS]
+                raise PipelineError(f'"fields": {self} has no field {said}; there are {", ".join(names) or "none"}')
+        try:
+            made = msgspec.convert(dict(fields), self.fields)
+        except msgspec.ValidationError as error:
+            text, _, path = str(error).partition(" - at `$")
+            raise PipelineError(f'"fields"{path.rstrip("`")}: {in_words(text)}') from None
+        values = tuple((name, getattr(made, name)) for name in names)
+        if not all(map(_is_finite, values)):
+            raise PipelineError('"fields": numbers must be finite')
+        return Extern(self, values)
+
+
+def _found(module: str, name: str) -> Operator:
+    """What a pickled operator was: pickles hold where it is."""
+    from importlib import import_module  # noqa: PLC0415
+
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert isinstance(found, Operator)
+    return found
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """An operator in the list of a pipeline that is made in Python.
+
+    Attributes:
+        operator: which.
+        fields: of its function.
+        name, from_, only: as of every op.
+    """
+
+    operator: Operator
+    fields: Mapping[str, Any]
+    name: str | None = None
+    from_: str | None = None
+    only: Any = None
+
+
+@dataclass(frozen=True)
+class Extern:
+    """One use of an operator: a step of a plan.
+
+    Attributes:
+        operator: which.
+        fields: their names and values.
+    """
+
+    operator: Operator
+    fields: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        said = "".join(f", {name} {value}" for name, value in self.fields)
+        return f"call the operator {self.operator}{said}"
+
+    def result(self, spec: TensorSpec) -> TensorSpec:
+        """The spec of what it makes of such a tensor."""
+        shape, dtype = self.operator.shape or spec.shape, self.operator.dtype or spec.dtype
+        layout: Layout | None = spec.layout if shape == spec.shape else None
+        largest = float(np.finfo(dtype).max if dtype.startswith("float") else np.iinfo(dtype).max)
+        low = 0.0 if dtype == "uint8" else -largest
+        return TensorSpec(shape=shape, dtype=dtype, layout=layout, low=low, high=largest)
+
+    def run(self, array: Any, *, shape: Sequence[int], dtype: DType) -> Any:
+        """Call the function with an array that is its own, and check what it gives.
+
+        Args:
+            array: of a library that it takes.
+            shape: of the result.
+            dtype: of the result.
+
+        Raises:
+            ImageError: OPERATOR: it failed, or gave something else. The log has the traceback.
+        """
+        operator = self.operator
+        kind = type(array)
+        try:
+            result = operator.function(array, **dict(self.fields))
+        except ImageError as error:  # it has something to say to who sent the image
+            raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
+        except (Exception, SystemExit) as error:
+            log.exception("the operator %s failed", operator)
+            raise ImageError(
+                "OPERATOR", f"{operator} failed on this image ({type(error).__name__}); the log says more"
+            ) from None
+        if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
+            shaped = hasattr(result, "shape") and hasattr(result, "dtype")
+            given = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
+            detail = f"{operator} gave {given}, not {kind.__name__} of {dtype} {tuple(shape)}"
+            log.error("the operator %s", detail.removeprefix("the operator "))
+            raise ImageError("OPERATOR", detail)
+        return result
+
+
+def operator(
+    name: str,
+    *,
+    version: int,
+    place: Place = "levels",
+    shape: Sequence[int] | None = None,
+    dtype: DType | None = None,
+    arrays: Arrays | Sequence[Arrays] = "numpy",
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Make an operator of a function, as a decorator.
+
+    >>> import numpy as np, pixprep as pp
+    >>> @pp.operator("acme.darker", version=1)
+    ... def darker(pixels, *, by: int = 10):
+    ...     return np.maximum(pixels, by) - np.uint8(by)
+    >>> pipeline = pp.Pipeline([pp.pixels(), pp.crop(0, 0, 1, 1), darker(by=55), pp.tensor(dtype="uint8")])
+    >>> pp.Engine(pipeline).run([np.full((2, 2, 3), 200, np.uint8)])[0].ravel()
+    array([145, 145, 145], dtype=uint8)
+
+    The function takes an array that it may write to, and keyword arguments, the fields: ``bool``, ``int``, ``float``,
+    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time.
+    What it raises fails that image alone, as ImageError with the reason OPERATOR; of ``ImageError("OPERATOR", words)``
+    the client gets the words.
+
+    Args:
+        name: as files name it: parts with dots between, such as ``acme.denoise``.
+        version: 1 or more; a file asks for one, and gets no other.
+        place: what it takes. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or gray; it
+            gives the same shape. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives ``shape`` of
+            ``dtype``.
+        shape: of its result, where it takes a tensor; default: that of what it takes.
+        dtype: of its result, where it takes a tensor; default: that of what it takes.
+        arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU one of NumPy alone gets a copy on the
+            host; on the CPU one of CuPy alone is refused.
+
+    Raises:
+        TypeError: name, version or signature are none that a file could name.
+    """
+    libraries = (arrays,) if isinstance(arrays, str) else tuple(arrays)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise TypeError(f"an operator's name has ASCII letters, digits and _, in parts with dots between: {name!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
+        raise TypeError(f"{name}: version is a whole number, 1 to {MAX_VERSION}, not {version!r}")
+    if place not in get_args(Place) or not libraries or not {*libraries} <= {*get_args(Arrays)}:
+        raise TypeError(f'{name}: place is "levels" or "tensor", and arrays "numpy", "cupy" or both')
+    if place == "levels" and (shape is not None or dtype is not None):
+        raise TypeError(f"{name}: shape and dtype are for operators on tensors; levels keep theirs")
+    if dtype is not None and dtype not in get_args(DType):
+        raise TypeError(f"{name}: dtype is one of {', '.join(get_args(DType))}, not {dtype!r}")
+    sides = None if shape is None else tuple(shape)
+    if sides is not None and (not sides or not all(isinstance(side, int) and side > 0 for side in sides)):
+        raise TypeError(f"{name}: shape is a tuple of lengths, each at least 1, not {shape!r}")
+
+    def made(function: Callable[..., Any]) -> Operator:
+        return Operator(name, version, function, place, sides, dtype, libraries, _fields(name, function))
+
+    return made
+
+
+def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
+    """What was given as ``operators``, once it is a list of operators and names.
+
+    Raises:
+        PipelineError: it is something else.
+    """
+    is_list = isinstance(operators, Sequence) and not isinstance(operators, str)
+    wrong = next((one for one in operators if not isinstance(one, Operator | str)), None) if is_list else operators
+    if wrong is not None or not is_list:
+        said = repr(wrong)[:_MOST_LETTERS]
+        raise PipelineError(f"operators: a list of operators, as pixprep.operator makes them, or names, not {said}")
+    return operators
+
+
+def find(
+    name: str, version: int, given: Sequence[Operator | str], environment: Mapping[str, str] = os.environ
+) -> Operator:
+    """The operator of this name and version: one that was given, or an installed one that is allowed.
+
+    Args:
+        name: as a file says it.
+        version: as a file says it.
+        given: operators, and names of installed ones that are allowed.
+        environment: has more of these names.
+
+    Raises:
+        PipelineError: there is none.
+        SetupError: its package does not load, or is no such operator.
+    """
+    found = [one for one in given if isinstance(one, Operator) and one.name == name]
+    allowed = {one for one in given if isinstance(one, str)} | {*environment.get(VARIABLE, "").split()}
+    if not found and name in allowed:
+        found = [_installed(name)]
+    for one in found:
+        if one.version == version:
+            return one
+    if found:
+        versions = " and ".join(str(one.version) for one in found)
+        raise PipelineError(f"needs operator {name} {version}, and version {versions} is here: install the other")
+    what = "allow it" if _entries(name) else "install it and allow it"
+    raise PipelineError(
+        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in config.pbtxt "
+        "or `pixprep serve --allow-operators`"
+    )
+
+
+def check_name(name: str) -> None:
+    """Raise PipelineError where a name can be no operator's."""
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise PipelineError(
+            '"operator": a name such as "acme.denoise": ASCII letters, digits and _, in parts with dots between, at '
+            f"most {MAX_NAME} letters"
+        )
+
+
+def _installed(name: str) -> Operator:
+    """The operator that an installed package has under a name."""
+    entries = list({(entry.value, entry.dist.name if entry.dist else ""): entry for entry in _entries(name)}.values())
+    if len(entries) != 1:
+        why = "no installed package has it" if not entries else f"{len(entries)} installed packages have it"
+        raise SetupError(f"operator {name} is allowed, but {why} (entry points of the group {GROUP})")
+    try:
+        made = entries[0].load()
+    except Exception as error:
+        log.exception("the operator %s does not load", name)
+        raise SetupError(f"operator {name}: its package does not load: {type(error).__name__}: {error}") from error
+    if not isinstance(made, Operator) or made.name != name:
+        what = made.name if isinstance(made, Operator) else type(made).__name__
+        raise SetupError(f"operator {name}: its package has {what} under this name")
+    return made
+
+
+def _entries(name: str) -> Sequence[Any]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
+
+    return tuple(entry_points(group=GROUP, name=name))
+
+
+def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
+    """The type of an operator's fields, by its function's signature."""
+
+    def refuse(what: str) -> NoReturn:
+        raise TypeError(f"{name}: {what}")
+
+    if not inspect.isfunction(function):
+        refuse(f"an operator is made of a function, not of {type(function).__name__}")
+    parameters = [*inspect.signature(function).parameters.values()]
+    if not parameters or parameters[0].kind not in _POSITIONAL:
+        refuse("its function takes an array first")
+    hints = get_type_hints(function)
+    made: list[Any] = []
+    for each in parameters[1:]:
+        if each.kind is not each.KEYWORD_ONLY:
+            refuse(f"write * before {each.name}: fields are given by their names")
+        if each.name in _KEPT:
+            refuse(f"no field may be called {each.name}, which every op has")
+        kind = hints.get(each.name)
+        if not _is_plain(kind):
+            refuse(f"the field {each.name} has no type that a file can hold: bool, int, float, str, Literal, tuple")
+        if each.default is each.empty:
+            made.append((each.name, kind))
+            continue
+        try:
+            default = msgspec.convert(msgspec.to_builtins(each.default), kind)
+        except (msgspec.ValidationError, TypeError):
+            refuse(f"the default of the field {each.name} is not of its type: {each.default!r}")
+        made.append((each.name, kind, default))
+    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether JSON holds values of a type, and they never change."""
+    if get_origin(kind) is Literal:
+        return all(isinstance(word, str | int) for word in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return all(map(_is_plain, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return all(part is Ellipsis or _is_plain(part) for part in get_args(kind))
+    return kind in _PLAIN
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or isfinite(value)
