@@ -125,14 +125,14 @@ class Posterize(_Levels, frozen=True, tag="posterize"):
     torchvision v2's ``posterize``, and Pillow's.
 
     Args:
-        bits: 0 to 8; 8 changes nothing.
+        bits: 1 to 8; 8 changes nothing.
     """
 
     bits: int
 
     def check(self) -> None:
         """See ``Op.check``."""
-        check_range("bits", self.bits, 0, 8)
+        check_range("bits", self.bits, 1, 8)
 
 
 class Solarize(_Levels, frozen=True, tag="solarize"):

@@ -52,7 +52,7 @@ def _recoloured(image: Image.Image, op: ops.SteadyOp) -> Image.Image:
             curve = [int((255 + 1 - 1e-3) * op.gain * pow(level / 255.0, op.gamma)) for level in range(256)]
             return image.point(curve * len(image.getbands()))
         case ops.Posterize():
-            return ImageOps.posterize(image, op.bits) if op.bits else Image.new(image.mode, image.size)
+            return ImageOps.posterize(image, op.bits)
         case ops.Solarize():
             return ImageOps.solarize(image, op.threshold)  # type: ignore[arg-type]  # torchvision gives a float, too
         case ops.Autocontrast():
