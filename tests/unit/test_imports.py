@@ -92,8 +92,10 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.cuda_pool serve.failure serve.ports serve.relay serve.request serve.snapshot serve.wheel
-serve.client serve.control serve.stubs
+serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot
+serve.client serve.control serve.wheel
+serve.stubs
+serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
