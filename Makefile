@@ -197,6 +197,7 @@ lint: .venv/.dev
 	$(VENV)/mypy
 
 docs: .venv/.dev
+	$(VENV)/python tools/stubs.py
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
 	$(VENV)/python tools/scale_tables.py

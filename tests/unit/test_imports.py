@@ -30,12 +30,15 @@ plan plan.clip_frames
 plan.inputs
 plan.placement
 plan.plan
+plan.lowered
 ops.op
-ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.policies ops.warp
+ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.warp
+ops.canvas ops.policies ops.random_color
 ops.random
 ops
 file
-compiler data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
+walk
+data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs
@@ -121,6 +124,7 @@ ON_DEMAND = {
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.loader", "cli.output"): "a progress bar, on request",
+    ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
 

@@ -20,8 +20,9 @@ from PIL import Image, ImageOps
 from pixprep import ops
 from pixprep.errors import unreachable
 from pixprep.file import Origin
-from pixprep.spec import Like, Rounding
-from pixprep.verify.colours import COLOURISTS, like_of
+from pixprep.ops.op import WHOLE
+from pixprep.spec import Like
+from pixprep.verify.colours import recoloured
 from pixprep.verify.images import Array
 from pixprep.verify.libraries import Library, find
 from pixprep.verify.origins import TRANSFORMS, Size, planes
@@ -38,11 +39,6 @@ OPENCV = {
 DALI = {"nearest": "INTERP_NN", "bilinear": "INTERP_LINEAR", "bicubic": "INTERP_CUBIC", "lanczos": "INTERP_LANCZOS3"}
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
 """The Pillow whose order of the two passes is that of the installed one."""
-_WHOLE: dict[Rounding, Callable[[float], float]] = {
-    "down": np.floor,
-    "half_even": np.rint,
-    "half_away": lambda value: np.floor(value + 0.5),
-}
 
 
 @dataclass(frozen=True)
@@ -102,10 +98,7 @@ class Originals:
 
     def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
-        key, run = COLOURISTS[like_of(op)]
-        # An affine map of a PIL image is torchvision's, too.
-        library = self._find("torchvision" if isinstance(op, ops.Affine) else key)
-        return Original(library, lambda pixels: run(pixels, op))
+        return Original(self._find(op.library), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
@@ -139,7 +132,7 @@ class Originals:
 
 
 def geometry(
-    chain: Sequence[ops.AnyOp],
+    chain: Sequence[ops.Op],
     resize: Callable[[Array], Array],
     pixels: Array,
     *,
@@ -154,84 +147,35 @@ def geometry(
         recolour: every op on colours, on pixels with red first.
     """
     is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+    beside = _Beside(resize, recolour, is_backwards=is_backwards)
     for op in chain:
-        match op:
-            case ops.Resize():
-                pixels = resize(pixels)
-            case ops.Letterbox():
-                pixels = _padded(resize(pixels), op)
-            case ops.CenterCrop():
-                pixels = _center_crop(pixels, op)
-            case ops.Crop():
-                assert op.top is not None
-                assert op.left is not None
-                assert op.height is not None
-                assert op.width is not None
-                pixels = pixels[op.top : op.top + op.height, op.left : op.left + op.width]
-            case ops.Pad():
-                pixels = _padded(pixels, op)
-            case ops.Flip():
-                pixels = pixels[:, ::-1] if op.axis == "horizontal" else pixels[::-1]
-            case (
-                ops.RandomResizedCrop()
-                | ops.RandomCrop()
-                | ops.RandomFlip()
-                | ops.RandomZoomOut()
-                | ops.RandomIouCrop()
-                | ops.ColorJitter()
-                | ops.RandomGray()
-                | ops.RandomPosterize()
-                | ops.RandomSolarize()
-                | ops.RandomAutocontrast()
-                | ops.RandomEqualize()
-                | ops.RandomInvert()
-                | ops.RandAugment()
-                | ops.TrivialAugment()
-                | ops.RandomRotate()
-                | ops.RandomAffine()
-                | ops.RandomSharpness()
-                | ops.RandomGaussianBlur()
-                | ops.RandomErasing()
-                | ops.Boxes()
-                | ops.Points()
-            ):
-                raise AssertionError(f"{op!r} is not on the serving side")
-            case ops.Extern():
-                raise AssertionError(f"{op!r} is compared with nothing")
-            case (
-                ops.Brightness()
-                | ops.Contrast()
-                | ops.Saturation()
-                | ops.Hue()
-                | ops.Grayscale()
-                | ops.Gamma()
-                | ops.Posterize()
-                | ops.Solarize()
-                | ops.Autocontrast()
-                | ops.Equalize()
-                | ops.Invert()
-                | ops.Sharpness()
-                | ops.GaussianBlur()
-            ):
-                assert recolour is not None
-                pixels = recolour(op, pixels[:, :, ::-1])[:, :, ::-1] if is_backwards else recolour(op, pixels)
-            case ops.Rotate() | ops.Affine():
-                assert recolour is not None
-                pixels = recolour(op, pixels)  # its fill is in the order of the channels
-            case (
-                ops.Decode()
-                | ops.DecodeVideo()
-                | ops.Pixels()
-                | ops.Normalize()
-                | ops.Tensor()
-                | ops.OriginalSize()
-                | ops.Transform()
-                | ops.OpticalFlow()
-            ):
-                pass  # these move none
-            case _ as never:
-                unreachable(never)
+        pixels = op.original(pixels, beside)
     return pixels
+
+
+class _Beside:
+    """What stands beside the ops of one chain: ``ops.op.Libraries``; the arguments are those of ``geometry``."""
+
+    def __init__(
+        self,
+        resize: Callable[[Array], Array],
+        recolour: Callable[[ops.SteadyOp, Array], Array] | None,
+        *,
+        is_backwards: bool,
+    ) -> None:
+        self._resize, self._recolour, self._is_backwards = resize, recolour, is_backwards
+
+    def resize(self, op: Resizing, pixels: Array) -> Array:
+        """The one resize."""
+        del op
+        return self._resize(pixels)
+
+    def recolour(self, op: ops.SteadyOp, pixels: Array) -> Array:
+        """An op on colours, whose library takes red first; the fill of a warp is in the order of the channels."""
+        assert self._recolour is not None
+        if self._is_backwards and not op.is_warp:
+            return self._recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
+        return self._recolour(op, pixels)
 
 
 def size_of(op: Resizing, pixels: Array) -> Size:
@@ -241,7 +185,7 @@ def size_of(op: Resizing, pixels: Array) -> Size:
         scale = min(op.height / height, op.width / width)
         scale = scale if op.enlarge else min(scale, 1.0)
         return max(1, round(height * scale)), max(1, round(width * scale))
-    whole = _WHOLE[op.rounding or "down"]
+    whole = WHOLE[op.rounding or "down"]
     if op.size is not None:
         base = (min if op.side == "shorter" else max)(height, width)
         sides = (op.size * height / base, op.size * width / base)
@@ -253,28 +197,6 @@ def size_of(op: Resizing, pixels: Array) -> Size:
         ratio = (max if op.mode == "fit" else min)(height / op.height, width / op.width)
         sides = (height / ratio, width / ratio)
     return max(1, int(whole(sides[0]))), max(1, int(whole(sides[1])))
-
-
-def _center_crop(pixels: Array, op: ops.CenterCrop) -> Array:
-    """torchvision's: pad with zeros to the window, then round half of what is left over."""
-    side = max(1, int((op.fraction or 1) * min(pixels.shape[:2])))
-    height, width = op.height or side, op.width or side
-    missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
-    pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
-    top = int(_WHOLE[op.rounding]((pixels.shape[0] - height) / 2))
-    left = int(_WHOLE[op.rounding]((pixels.shape[1] - width) / 2))
-    return pixels[top : top + height, left : left + width]
-
-
-def _padded(pixels: Array, op: ops.Pad | ops.Letterbox) -> Array:
-    side = max(pixels.shape[:2])
-    height, width = op.height or side, op.width or side
-    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
-    canvas[...] = op.fill
-    free = (height - pixels.shape[0], width - pixels.shape[1])
-    top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
-    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
-    return canvas
 
 
 def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:
