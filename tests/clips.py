@@ -46,7 +46,9 @@ def number(frame):
     return sum(int(frame[BLOCK // 2, bit * BLOCK + BLOCK // 2, 0] > 127) << bit for bit in range(BITS))
 
 
-def clip(name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=30, pixel_format="yuv420p", **stream):
+def clip(
+    name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=30, pixel_format="yuv420p", cut=0, **stream
+):
     """The bytes of a clip.
 
     Args:
@@ -57,10 +59,11 @@ def clip(name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=3
         stamps: of each frame in milliseconds; default: at a constant rate.
         rate: frames a second.
         pixel_format: of the encoder.
+        cut: packets that are left out at the beginning.
         stream: attributes of the codec's context, as ``colorspace``.
     """
     encoder, container, options = CODECS[name]
-    memory = io.BytesIO()
+    memory, packets = io.BytesIO(), []
     with av.open(memory, "w", format=container) as file:
         track = file.add_stream(encoder, rate=rate, options=options)
         track.width, track.height, track.pix_fmt = width, height, pixel_format
@@ -72,9 +75,8 @@ def clip(name="h264.mp4", count=70, *, height=96, width=160, stamps=None, rate=3
             frame = av.VideoFrame.from_ndarray(pixels(index, height, width), format="rgb24")
             if stamps is not None:
                 frame.pts, frame.time_base = stamps[index], Fraction(1, 1000)
-            for packet in track.encode(frame):
-                file.mux(packet)
-        for packet in track.encode():
+            packets += track.encode(frame)
+        for packet in [*packets, *track.encode()][cut:]:
             file.mux(packet)
     return memory.getvalue()
 

@@ -87,6 +87,20 @@ def test_every_frame_of_a_clip_is_the_one_that_is_wanted(played, name):
     assert played.made > 4
 
 
+@pytest.mark.parametrize("name", ["h264.mp4", "h264-open.mkv", "h265.mp4", "h265.mkv", "vp9.webm", "av1.webm"])
+def test_a_clip_that_was_cut_between_key_frames_begins_where_it_does_on_the_cpu(played, name):
+    encoded = clip(name, cut=5)
+    count = []
+    video.decode(encoded, lambda frames: count.append(len(frames.times)) or [0], pp.Limits())
+    assert 30 < count[0] < 60
+    middle = pp.decode_video(frames=3, sample={"step": 2}, start="middle")
+    for decode in (pp.decode_video(frames=count[0]), middle):
+        errors, fallbacks = results([encoded], pp.Pipeline([decode, *AFTER]))
+        assert errors == [None]
+        assert fallbacks == (name == "h264-open.mkv")  # whose key frames are no IDR pictures
+    assert played.made > 4
+
+
 def test_packets_after_the_last_frame_that_is_wanted_and_before_its_key_frame_are_not_decoded(played):
     encoded = made("h264.mp4")  # a key frame every 30
     pipeline = pp.Pipeline([pp.decode_video(frames=2, sample={"step": 1}, start="middle"), *AFTER])

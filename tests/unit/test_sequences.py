@@ -52,6 +52,11 @@ def test_a_key_frame_that_needs_others_is_no_beginning(name):
     assert begins == [True] + [False] * (len(begins) - 1)
 
 
+def test_pictures_of_h265_that_one_may_begin_with_are_bla_idr_and_cra():
+    kinds = [kind for kind in range(64) if SEQUENCES["hevc"].begins(b"\0\0\1" + bytes([kind << 1, 1, 0x80]))]
+    assert kinds == [16, 17, 18, 19, 20, 21]  # of H.265, table 7-1
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [

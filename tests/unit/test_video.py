@@ -1,6 +1,7 @@
 """Clips through a pipeline: one geometry for all frames, one draw a clip, tensors in three layouts."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor, wait
 from fractions import Fraction
 from functools import cache
 
@@ -11,6 +12,7 @@ from PIL import Image
 import pixprep as pp
 from clips import clip, number, pixels
 from pixprep.cli.parser import main
+from pixprep.decoders.clips import ClipDecoder
 from pixprep.errors import ImageError, PipelineError
 from pixprep.explain import op_words
 from pixprep.plan.clip_frames import Sampling
@@ -105,6 +107,26 @@ def test_what_is_random_is_drawn_once_a_clip():
         [png(frame) for frame in frames], places=[images.plan.replaying(batch.draws[0])] * 6
     )
     np.testing.assert_array_equal(batch["tensor"][0], single["tensor"])
+
+
+def test_a_frame_that_is_wanted_again_takes_no_more_of_the_budget():
+    """Two clips that are 3 frames each, of which 16 are made, have room beside each other for 6."""
+    pipeline = pp.Pipeline([pp.decode_video(frames=16, short="repeat"), *END, pp.tensor(layout="tchw")])
+    room = 2 * 3 * 96 * 160
+    decoder = ClipDecoder(pipeline.plan, pp.Limits(max_pixels_in_flight=room), lambda frame: frame)
+    chunk, other = decoder.chunks([clip("h264.mp4", 3)] * 2)
+
+    def decoded():
+        with decoder.decode(other) as (result,):
+            return len({id(frame) for frame in result.pixels}), len(result.pixels)
+
+    with ThreadPoolExecutor(1) as threads:
+        with decoder.decode(chunk):
+            second = threads.submit(decoded)
+            wait([second], timeout=30)
+            has_waited = not second.done()
+        assert second.result() == (3, 16)
+    assert not has_waited
 
 
 def test_random_frames_are_drawn_and_replayed():

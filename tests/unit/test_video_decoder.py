@@ -3,6 +3,7 @@
 import io
 import struct
 from functools import cache
+from itertools import dropwhile
 
 import numpy as np
 import pytest
@@ -86,6 +87,98 @@ def every(name):
     return every_frame(made(name))
 
 
+def decodable(encoded):
+    """The frames that PyAV shows, from the first on that needs none from before the clip."""
+    found = []
+    with av.open(io.BytesIO(encoded)) as file:
+        for packet in file.demux(video=0):
+            try:
+                found += packet.decode()
+            except av.error.InvalidDataError:
+                assert not found
+        if file.streams.video[0].codec_context.name == "mpeg4":  # of which it shows gray first
+            found = [*dropwhile(lambda frame: not frame.key_frame, found)]
+    return [frame.to_ndarray(format="rgb24") for frame in found]
+
+
+CUT = CODECS | {
+    "h264-keys.avi": ("libx264", "avi", {"bf": "0", "g": "20"}),
+    "h265-open.mkv": ("libx265", "matroska", {"x265-params": "log-level=none:keyint=24:bframes=3:b-adapt=0"}),
+    "mpeg4-b.mkv": ("mpeg4", "matroska", {"g": "12", "bf": "2"}),
+}
+ONE_KEY = ("h264-one-key.mp4", "h264.avi", "h264-b.avi")
+
+
+@pytest.mark.parametrize("name", [name for name in CUT if name not in ONE_KEY])
+@pytest.mark.parametrize("packets", [1, 5, 13])
+def test_a_clip_that_was_cut_between_key_frames_begins_with_the_first_that_decodes(monkeypatch, name, packets):
+    monkeypatch.setitem(CODECS, name, CUT[name])
+    check_cut(clip(name, cut=packets))
+
+
+def check_cut(encoded):
+    whole = decodable(encoded)
+    assert 0 < len(whole) < COUNT - 5
+    assert [number(frame) for frame in whole] == [*range(COUNT - len(whole), COUNT)]
+    times = []
+    found = video.decode(encoded, lambda frames: times.extend(frames.times) or [*range(len(frames.times))], LIMITS)
+    assert (times[0], len(times)) == (0, len(whole))
+    for ours, theirs in zip(found.frames, whole, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    middle = Sampling(frames=1, rule="step", start="middle")
+    (frame,) = video.decode(encoded, lambda frames: middle.indices(frames.times), LIMITS).frames
+    np.testing.assert_array_equal(frame, whole[(len(whole) - 1) // 2])
+
+
+def test_pictures_of_an_open_group_that_nothing_decodes_are_not_counted(monkeypatch):
+    """They come behind the first key frame, and are shown before it."""
+    name = "h265-open.mkv"
+    monkeypatch.setitem(CODECS, name, CUT[name])
+    with av.open(io.BytesIO(clip(name))) as file:
+        keys = [place for place, packet in enumerate(file.demux(video=0)) if packet.is_keyframe]
+    encoded = clip(name, cut=keys[1])
+    with av.open(io.BytesIO(encoded)) as file:
+        first, second, *_ = (packet for packet in file.demux(video=0) if packet.size)
+    assert first.is_keyframe
+    assert second.pts < first.pts
+    check_cut(encoded)
+
+
+def test_key_frames_that_an_mp4_does_not_name_are_begun_with_all_the_same(monkeypatch):
+    name = "mpeg4-b.mp4"
+    monkeypatch.setitem(CODECS, name, ("mpeg4", "mp4", {"g": "12", "bf": "2"}))
+    check_cut(clip(name, cut=5).replace(b"stss", b"free"))
+    for each in ("h265.mp4", "mpeg4.mp4"):
+        unnamed = bytearray(made(each))
+        at = unnamed.index(b"stss") + 12
+        unnamed[at : at + 4] = struct.pack(">I", 2)  # the second packet in place of the first
+        found = video.decode(bytes(unnamed), chosen(*range(COUNT)), LIMITS)
+        assert [number(frame) for frame in found.frames] == [*range(COUNT)]
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h265.mkv", "vp9.webm", "av1.mp4", "mpeg4.avi"])
+@pytest.mark.parametrize("cut", [0, 5])
+def test_a_first_key_frame_that_is_damaged_is_not_passed_over(name, cut):
+    encoded = clip(name, cut=cut)
+    with av.open(io.BytesIO(encoded)) as file:
+        key = bytes(next(packet for packet in file.demux(video=0) if packet.is_keyframe))
+    at = encoded.index(key) + len(key) // 4
+    damaged = encoded[:at] + bytes(len(key) // 2) + encoded[at + len(key) // 2 :]
+    count = []
+    for each in (encoded, damaged):
+        try:
+            video.decode(each, lambda frames: count.append(len(frames.times)) or [0], LIMITS)
+        except ImageError:
+            assert each is damaged
+    assert len({*count}) == 1
+
+
+@pytest.mark.parametrize("name", ONE_KEY)
+def test_a_clip_without_a_key_frame_is_refused(name):
+    error = refused(clip(name, cut=1))
+    assert str(error) == "[CORRUPT] no frame decodes: the clip has no whole key frame to begin with"
+
+
 def test_a_frame_that_is_off_by_one_would_be_seen():
     found = video.decode(made("h264.mp4"), chosen(34), LIMITS)
     assert number(found.frames[0]) != 33
@@ -121,6 +214,21 @@ def test_odd_sides_and_gray():
     gray = video.decode(encoded, chosen(9), LIMITS, is_gray=True)
     assert gray.frames[0].shape == (97, 161, 1)
     np.testing.assert_array_equal(gray.frames[0][:, :, 0], every_frame(encoded, "gray")[9])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "weights"), [(1, (0.2126, 0.7152)), (5, None), (7, (0.212, 0.701)), (9, (0.2627, 0.678))]
+)
+def test_gray_is_the_luma_of_bt601_of_the_colours_whatever_the_stream_names(matrix, weights):
+    """As Pillow, OpenCV and torchvision make gray of RGB, and PyAV of a clip."""
+    encoded = clip("h264.mp4", 3, colorspace=matrix, pixel_format="yuv444p")
+    (gray,) = video.decode(encoded, chosen(1), LIMITS, is_gray=True).frames
+    np.testing.assert_array_equal(gray[:, :, 0], every_frame(encoded, "gray")[1])
+    (frame,) = video.decode(encoded, chosen(1), LIMITS).frames
+    assert np.abs(frame @ np.array([0.299, 0.587, 0.114]) - gray[:, :, 0]).max() < 1.6
+    if weights:  # the luma that the stream holds is another
+        red, green = weights
+        assert np.abs(frame @ np.array([red, green, 1 - red - green]) - gray[:, :, 0]).max() > 4
 
 
 @pytest.mark.parametrize(("matrix", "other"), [(1, 5), (5, 1)])
@@ -181,6 +289,12 @@ def test_what_is_over_a_limit_is_refused_by_its_name(limit, reason):
     error = refused(made("h264.mp4"), Limits(**limit))
     assert error.reason == reason
     assert next(iter(limit)) in error.detail
+
+
+def test_a_frame_that_is_wanted_again_counts_once():
+    limits = Limits(max_clip_pixels=2 * 96 * 160)
+    first, again, *_ = video.decode(made("h264.mp4"), chosen(3, 3, 3, 9, 9), limits).frames
+    assert first is again
 
 
 PLAYLISTS = {

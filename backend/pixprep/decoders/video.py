@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import dropwhile
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
@@ -47,6 +48,7 @@ _MOST_STREAMS = 32
 _MOST_PARTS = 10_000
 _MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
 _SEGMENT = b"\x18\x53\x80\x67"
+_VOP = b"\0\0\1\xb6"  # begins a picture of MPEG-4; the next two bits say of which kind, and 0 needs no other one
 _VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
 _OPTIONS = {
     "protocol_whitelist": "none",
@@ -267,12 +269,15 @@ def decode(
 ) -> Clip:
     """The frames of a clip that ``choose`` names, by their places in the order shown.
 
+    A clip begins with the first frame that decodes: what needs others from before the file is left out uncounted.
+
     Args:
         encoded: the file.
         choose: given what the packets say, the wanted frames, rising; it may raise ImageError.
         limits: see there.
-        is_gray: to one channel, the luma in full range; else to RGB by the matrix and range that the stream names;
-            BT.601 and limited range where it names none, as FFmpeg has it.
+        is_gray: to one channel in full range, the luma of BT.601 of the colours, as PyAV's ``to_ndarray("gray")``;
+            where the stream names another matrix, its own luma is another. Else to RGB. Colours are by the matrix and
+            range that the stream names; BT.601 and limited range where it names none, as FFmpeg has it.
         apply_rotation: turn frames as the container says.
         elsewhere: is asked first; all before it is done here: what is refused, and which frames are wanted.
 
@@ -321,16 +326,19 @@ class _Reader:
         self._reformatter = VideoReformatter()
         self._packets = self._read()
         self._begun: tuple[int, Sequence[Any]] = 0, ()  # how many packets the decoder has had, and what it showed
-        self._stamps = [packet.pts for packet in self._packets if self._is_shown(packet)]
-        is_whole = None not in self._stamps and len({*self._stamps}) == len(self._stamps)
-        self._is_stamped = kind != "avi" and is_whole
-        self._spare = _spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
-        if not self._stamps:
+        if not any(map(self._is_shown, self._packets)):
             raise ImageError("TRUNCATED", "the clip has no frame")
+        self._first = self._begin()
+        stamps = self._shown_stamps()
+        is_whole = None not in stamps and len({*stamps}) == len(stamps)
+        self._stamps = sorted(stamps) if kind != "avi" and is_whole else []
+        self._spare = _spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
 
     def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool, elsewhere: Elsewhere | None) -> Clip:
         """See ``decode``."""
-        first = self._first()
+        first = self._first
+        self._limits.check_size(first.height, first.width)
+        _check_unmirrored(first)
         height, width = first.height, first.width
         turn = first.rotation if apply_rotation else 0
         times, stamps = self._times()
@@ -367,21 +375,40 @@ class _Reader:
             raise ImageError("CORRUPT", f"frame {missing[0] + 1:,} of {len(times):,} does not decode")
         return Clip([found[index] for index in indices], indices, seconds)
 
-    def _first(self) -> Any:
-        """The first frame that is shown."""
+    def _begin(self) -> Any:
+        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave."""
+        if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
+            self._packets = [*dropwhile(_needs_another, self._packets)]
+        try:
+            return self._shown_first()
+        except av.error.InvalidDataError:  # of a key frame it is damage, and comes again
+            self._packets = [*dropwhile(lambda packet: not packet.is_keyframe, self._packets)]
+            self._codec.flush_buffers()
+        return self._shown_first()
+
+    def _shown_first(self) -> Any:
+        """The first frame that the decoder shows."""
         for place, packet in enumerate((*self._packets, None)):
             if frames := self._decoded(packet):
-                frame = frames[0]
-                self._limits.check_size(frame.height, frame.width)
-                _check_unmirrored(frame)
                 self._begun = (place + 1, frames) if packet is not None else (0, ())
-                return frame
-        raise ImageError("CORRUPT", "the first frame of the clip does not decode")
+                return frames[0]
+        raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
+
+    def _shown_stamps(self) -> list[Any]:
+        """The times of the packets that are shown, but for those before the first frame, which do not decode.
+
+        They lie before its packet; or behind it, of an open group, as they may need what was before the group.
+        """
+        stamps, first = [packet.pts for packet in self._packets if self._is_shown(packet)], self._first.pts
+        if None in stamps or first not in stamps:
+            return [None]
+        begin = stamps.index(first)
+        before = [stamp for stamp in stamps[:begin] if stamp > first]
+        return [*before, first, *dropwhile(lambda stamp: stamp < first, stamps[begin + 1 :])]
 
     def _times(self) -> tuple[list[Fraction], list[int]]:
         """When each frame is shown, in seconds from the first; and its stamp, if the packets have them."""
-        if self._is_stamped:
-            stamps = sorted(self._stamps)
+        if stamps := self._stamps:
             return [(stamp - stamps[0]) * self._stream.time_base for stamp in stamps], stamps
         count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
         if not count:
@@ -462,7 +489,7 @@ class _Reader:
     def _located(self, stamps: Sequence[int]) -> Iterator[_Wanted]:
         """Each wanted frame's packet, and the last key frame before it, in the order shown and in that of decoding."""
         position = self._positions()
-        keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if packet.is_keyframe]
+        keys = [(place, packet.pts) for place, packet in enumerate(self._packets) if self._is_key(packet)]
         for stamp in stamps:
             own = position[stamp]
             before = [place for place, key in keys if place <= own and key <= stamp]
@@ -471,6 +498,10 @@ class _Reader:
     def _positions(self) -> dict[int, int]:
         """Where the frame of each presentation time is: packets that an edit list leaves out may have the same."""
         return {packet.pts: place for place, packet in enumerate(self._packets) if self._is_shown(packet)}
+
+    def _is_key(self, packet: Any) -> bool:
+        """Whether a packet is a key frame: of MPEG-4, FFmpeg does not say that a container is wrong."""
+        return packet.is_keyframe and not (self._codec.name == "mpeg4" and _needs_another(packet))
 
     def _is_shown(self, packet: Any) -> bool:
         """Whether a packet is a frame that is shown: not one that an edit list leaves out, nor a reference alone."""
@@ -537,6 +568,12 @@ def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
             return kind, second & 7
         at += n_bytes + int.from_bytes(data[at : at + n_bytes], "big")
     return None
+
+
+def _needs_another(packet: Any) -> bool:
+    """Whether a packet of MPEG-4 begins with a picture that needs another."""
+    _, _, picture = bytes(packet).partition(_VOP)
+    return bool(picture) and picture[0] >> 6 != 0
 
 
 def _check_unmirrored(frame: Any) -> None:

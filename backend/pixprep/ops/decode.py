@@ -95,7 +95,7 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
     All frames share one geometry, and what a random op draws, it draws once for the clip. Sound is not read. FFmpeg
     decodes, through PyAV (``pip install "pixprep[video]"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and
     torchcodec. The matrix and the range of the colours are those that the stream names; BT.601 and limited range where
-    it names none, as in these. The shape of a pixel is not looked at.
+    it names none, as in these. The shape of a pixel is not looked at. Frames count from the first that decodes.
 
     Args:
         frames: how many.
@@ -106,7 +106,8 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
             (``middle``); or at ``random``, in training.
         short: of a clip that has too few frames: ``refuse``, or ``repeat`` some of them: of ``step`` and ``fps`` the
             last one.
-        color: order of the channels.
+        color: order of the channels; or ``gray``, the luma of BT.601 of the colours, whatever matrix the stream names,
+            as PyAV's ``to_ndarray("gray")``.
         apply_rotation: turn the frames as the container says.
     """
 
