@@ -20,7 +20,7 @@ from typing import Any
 
 from pixprep import presets
 from pixprep.apply import apply
-from pixprep.coordinates import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
+from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError

@@ -2,10 +2,10 @@
 
 from pixprep import presets as presets
 from pixprep.apply import apply as apply
-from pixprep.coordinates import boxes_to_original as boxes_to_original
-from pixprep.coordinates import boxes_to_tensor as boxes_to_tensor
-from pixprep.coordinates import points_to_original as points_to_original
-from pixprep.coordinates import points_to_tensor as points_to_tensor
+from pixprep.boxes import boxes_to_original as boxes_to_original
+from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
+from pixprep.boxes import points_to_original as points_to_original
+from pixprep.boxes import points_to_tensor as points_to_tensor
 from pixprep.data import read as read
 from pixprep.data.loader import Loader as Loader
 from pixprep.decoders import Limits as Limits

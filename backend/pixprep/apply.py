@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep import file
-from pixprep.data.boxes import read_field
+from pixprep.boxes import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
 from pixprep.draws.philox import Numbers

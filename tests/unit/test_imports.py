@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors capacity
-coordinates spec
+spec
 profiles.windows
 profiles.formula
 profiles.profile
@@ -30,7 +30,7 @@ plan plan.clip_frames
 plan.inputs
 plan.placement
 plan.plan
-plan.lowered
+boxes plan.lowered
 ops.op
 ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.warp
 ops.canvas ops.policies ops.random_color
@@ -38,7 +38,7 @@ ops.random
 ops
 file
 walk
-data.boxes decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
+decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
 decoders.pixels decoders.text
 pipeline decoders.boxes decoders.header decoders.sequences decoders.video
 presets doubts kernels kernels.colours kernels.lanes kernels.structs

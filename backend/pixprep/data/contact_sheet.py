@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from pixprep.coordinates import convert
+from pixprep.boxes import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
 from pixprep.engine import Batch
