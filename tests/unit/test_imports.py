@@ -46,7 +46,7 @@ presets doubts kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
 data data.sources data.wire
 data.sources.checksum data.sources.storage
-data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
+data.sources.*
 data.sources.voc
 data.read
 data.opening
