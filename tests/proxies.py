@@ -44,13 +44,15 @@ class Proxy:
         log: its lines so far.
     """
 
-    def __init__(self, kind, tritons, *, heap_bytes=None):
-        """``tritons``: HOST:PORT of each for HTTP and for gRPC, three at most; ``heap_bytes``: the limit of Envoy's."""
+    def __init__(self, kind, tritons, *, heap_bytes=None, folder=DEPLOY):
+        """``tritons``: HOST:PORT of each for HTTP and for gRPC, three at most; ``heap_bytes``: the limit of Envoy's;
+        ``folder``: of HAProxy's files.
+        """
         self.kind, self.log = kind, []
         listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]
         self.address, self.grpc = (f"127.0.0.1:{each.getsockname()[1]}" for each in listening)
         if kind == "haproxy":
-            self._process = _haproxy(listening, tritons)
+            self._process = _haproxy(listening, tritons, folder)
         for each in listening:
             each.close()
         if kind == "envoy":
@@ -98,7 +100,7 @@ def proxy_of(kind, tritons, **options):
         proxy.close()
 
 
-def _haproxy(listening, tritons):
+def _haproxy(listening, tritons, folder):
     numbers = [each.fileno() for each in listening]
     variables = {
         f"PIXPREP_LISTEN_{name}": f"fd@{number}" for name, number in zip(("HTTP", "GRPC"), numbers, strict=True)
@@ -106,11 +108,12 @@ def _haproxy(listening, tritons):
     for suffix, (address, grpc) in zip(("", "_2", "_3"), tritons, strict=False):
         variables |= {f"PIXPREP_HTTP{suffix}": address, f"PIXPREP_GRPC{suffix}": grpc}
     return subprocess.Popen(
-        [HAPROXY, "-db", "-f", DEPLOY / "haproxy.cfg"],
+        [HAPROXY, "-db", "-f", folder / "haproxy.cfg"],
         env=os.environ | variables,
         pass_fds=numbers,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        pipesize=1 << 20,  # HAProxy drops a line that finds no room
         text=True,
     )
 

@@ -1,7 +1,7 @@
 """Ask a live server for hours, if you like: load it anew, kill it, hang up on it; then look at what it still holds.
 
-    PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 30000] [--mixed 4000] [--reloads 50] [--kills 10]
-        [--hang-ups 200] [--random-kills 200] [--drains 3]
+    PYTHONPATH=tests .venv/bin/python tools/soak.py [--requests 12000] [--mixed 2000] [--reloads 15] [--kills 5]
+        [--hang-ups 100] [--random-kills 60] [--drains 1]
 
 Exit status 1 if a request was lost or answered wrongly, or the server holds more than it should.
 """
@@ -21,10 +21,10 @@ from pixprep.triton.watchdog import IDLE_S
 from serving import PROTOCOLS, Oracle
 
 GROWTH = 0.02
-OTHERS_GROWTH = 0.10  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
+OTHERS_GROWTH = 0.15  # Triton's memory goes up and down by an eighth, the classifier's goes up in steps
 TRITONS_MIB = 700  # after requests of up to 15 MB; 1,200 where glibc may keep what it likes
 IDLE_MIB = 8  # that a model may hold more than before, once it had nothing to do
-SAMPLES = 20
+SAMPLES = 10
 HEALED_S = 15.0  # after the last of ten random kills
 
 
@@ -46,22 +46,23 @@ def say(line: str) -> None:
 def main() -> int:
     """The phases one after the other, each with what the server holds after it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    defaults = {"warm-up": 5000, "requests": 30_000, "mixed": 4000, "reloads": 50, "kills": 10, "hang-ups": 200}
-    for name, default in (defaults | {"random-kills": 200, "drains": 3}).items():
+    defaults = {"warm-up": 3000, "requests": 12_000, "mixed": 2000, "reloads": 15, "kills": 5, "hang-ups": 100}
+    for name, default in (defaults | {"random-kills": 60, "drains": 1}).items():
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default: {default}")
-    arguments = parser.parse_args()
+    arguments, start = parser.parse_args(), time.monotonic()
     logging.basicConfig(format="pixprep: %(message)s", level=logging.WARNING)
     oracle = Oracle()
     problems = []
     with tempfile.TemporaryDirectory() as folder, endurance(Path(folder), oracle) as it:
 
         def phase(what: str, do: Callable[[int], Any], count: int) -> None:
-            start, before = time.monotonic(), it.clients.sent
+            begin, before = time.monotonic(), it.clients.sent
             result = do(count) if count else None
-            took_s, sent = time.monotonic() - start, it.clients.sent - before
+            took_s, sent = time.monotonic() - begin, it.clients.sent - before
             slowest = f", the slowest {result:.1f} s" if result else ""
+            held = it.held(idle_s=2 * IDLE_S + 1)  # of any two periods one is idle as a whole
             sys.stdout.write(
-                f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    holds {it.held(idle_s=IDLE_S + 2)}\n"
+                f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    holds {held}\n"
                 f"    so far {dict(it.clients.counts)}, errors {dict(it.clients.codes)}\n"
             )
             sys.stdout.flush()
@@ -120,7 +121,8 @@ def main() -> int:
             if in_flight.keys() - {"right", "error"} or "wrong" in outcomes:  # an error: it came just too late
                 problems.append(f"a drain over {protocol}: in flight {in_flight}, of all {outcomes}")
     oracle.close()
-    sys.stdout.write(f"{dict(counts)}\n" + "".join(f"PROBLEM: {problem}\n" for problem in problems))
+    say(f"{dict(counts)} in {(time.monotonic() - start) / 60:.0f} minutes")
+    sys.stdout.write("".join(f"PROBLEM: {problem}\n" for problem in problems))
     return 1 if problems or counts["lost"] or counts["wrong"] else 0
 
 

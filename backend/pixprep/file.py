@@ -77,9 +77,11 @@ def read_bytes(path: Path, *, most: int) -> bytes:
         OSError: it cannot be read, or is no regular file: a FIFO may wait for ever, and a device may never end.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        return file.read(most + 1) or b""
+        # as many bytes as are asked for are taken from memory first; a file of /proc says that it has none
+        return file.read(min(most, max(found.st_size, 1 << 16)) + 1) or b""
 
 
 def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:

@@ -26,6 +26,7 @@ from pixprep.plan.plan import Plan, TensorPlan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 from pixprep.steps.operators import Operator, OperatorCall, listed
 from pixprep.walk import Node, Output, Walked, at, n_bytes, walked
+from pixprep.writing import write
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
@@ -239,8 +240,8 @@ class Pipeline:
             raise PipelineError(f"{path.name}: {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the pipeline file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write the pipeline file: all of it, or nothing, whatever fails."""
+        write(path, self.to_json())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pipeline):
@@ -260,7 +261,7 @@ class Pipeline:
         return f"Pipeline([{', '.join(map(repr, self.definition))}]{origin}){training}"
 
     def _repr_html_(self) -> str:
-        from pixprep.notebook import pipeline_html  # noqa: PLC0415  (for a notebook only)
+        from pixprep.show.html import pipeline_html  # noqa: PLC0415  (for a notebook only)
 
         return pipeline_html(self)
 

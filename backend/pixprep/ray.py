@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from pixprep.decoders import Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.pipeline import Pipeline
+from pixprep.writing import UNFINISHED, alone, whole, write
 
 try:
     import pyarrow as pa
@@ -285,7 +284,7 @@ def batch(
     Args:
         paths: the manifest.
         pipeline: its serving side is run.
-        output: the folder; of one manifest and one pipeline.
+        output: the folder; of one manifest and one pipeline, and of one run at a time.
         column: of a CSV or Parquet manifest; default: ``path``, or the only one.
         device: ``cpu`` or ``gpu``.
         rows_per_file: the last file may have fewer.
@@ -294,8 +293,8 @@ def batch(
         progress: is told the rows that are done, those of earlier runs among them, and how many failed in this run.
 
     Raises:
-        PixprepError: the folder belongs to another run; or a file could not be written in several tries; or the
-            pipeline takes numbers with each image.
+        PixprepError: the folder belongs to another run, or another writes into it now; or a file could not be written
+            in several tries; or the pipeline takes numbers with each image.
         SetupError: no cluster answers, or it lacks the GPU or the cores.
     """
     began = time.monotonic()
@@ -303,40 +302,41 @@ def batch(
     _check_no_inputs(pipeline)
     text = pipeline.to_json()
     output.mkdir(parents=True, exist_ok=True)
-    _check_same_run(output, {"manifest": _digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
-                             "column": column, "rows_per_file": rows_per_file})  # fmt: skip
-    _sweep(output)
-    started_here = not ray.is_initialized()
-    if started_here:
-        _start(address)
-    try:
-        rows = errors = files = skipped = there = 0
-        actors = _actors(workers, device, (text, device, 1, "path", None))
-        pending: dict[Any, Any] = {}
-        parts = _parts(manifest(paths, column), rows_per_file)
-        free = list(actors)
-        while True:
-            for index, names in parts:
-                target = output / f"part-{index:08}.parquet"
-                if target.exists():
-                    skipped, there = skipped + 1, there + len(names)
-                    continue
-                actor = free.pop()
-                pending[actor.write.remote(str(target), names)] = actor
-                if not free:
-                    break
-            if not pending:
-                _sweep(output)
-                return Done(rows, errors, files, skipped, time.monotonic() - began)
-            (ready,), _ = ray.wait(list(pending), num_returns=1)
-            free.append(pending.pop(ready))
-            count, failed = _result(ready)
-            rows, errors, files = rows + count, errors + failed, files + 1
-            if progress is not None:
-                progress(there + rows, errors)
-    finally:
+    with alone(output):
+        _check_same_run(output, {"manifest": _digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
+                                 "column": column, "rows_per_file": rows_per_file})  # fmt: skip
+        _sweep(output)
+        started_here = not ray.is_initialized()
         if started_here:
-            ray.shutdown()
+            _start(address)
+        try:
+            rows = errors = files = skipped = there = 0
+            actors = _actors(workers, device, (text, device, 1, "path", None))
+            pending: dict[Any, Any] = {}
+            parts = _parts(manifest(paths, column), rows_per_file)
+            free = list(actors)
+            while True:
+                for index, names in parts:
+                    target = output / f"part-{index:08}.parquet"
+                    if target.exists():
+                        skipped, there = skipped + 1, there + len(names)
+                        continue
+                    actor = free.pop()
+                    pending[actor.write.remote(str(target), names)] = actor
+                    if not free:
+                        break
+                if not pending:
+                    _sweep(output)
+                    return Done(rows, errors, files, skipped, time.monotonic() - began)
+                (ready,), _ = ray.wait(list(pending), num_returns=1)
+                free.append(pending.pop(ready))
+                count, failed = _result(ready)
+                rows, errors, files = rows + count, errors + failed, files + 1
+                if progress is not None:
+                    progress(there + rows, errors)
+        finally:
+            if started_here:
+                ray.shutdown()
 
 
 def _start(address: str | None) -> None:
@@ -353,7 +353,7 @@ def _start(address: str | None) -> None:
 
 def _sweep(output: Path) -> None:
     """Remove what writers that died have left."""
-    for left in output.glob("part-*.tmp"):
+    for left in output.glob(UNFINISHED):
         left.unlink(missing_ok=True)
 
 
@@ -365,20 +365,19 @@ class _Writer:
 
     def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
         """One file of rows; how many, and how many of them failed."""
-        made = Path(f"{target}.{uuid4().hex}.tmp")
         writer, errors = None, 0
-        try:
-            for begin in range(0, len(names), BATCH):
-                part = names[begin : begin + BATCH]
-                results = self._rows.results(part)
-                errors += sum(error is not None for error in results["error"])
-                table = _table({"path": part, **results})
-                writer = writer or pq.ParquetWriter(made, table.schema)
-                writer.write_table(table)
-        finally:
-            if writer is not None:
-                writer.close()
-        made.replace(target)
+        with whole(target) as file:
+            try:
+                for begin in range(0, len(names), BATCH):
+                    part = names[begin : begin + BATCH]
+                    results = self._rows.results(part)
+                    errors += sum(error is not None for error in results["error"])
+                    table = _table({"path": part, **results})
+                    writer = writer or pq.ParquetWriter(file, table.schema)
+                    writer.write_table(table)
+            finally:
+                if writer is not None:
+                    writer.close()
         return len(names), errors
 
 
@@ -443,11 +442,14 @@ def _check_same_run(output: Path, state: Mapping[str, Any]) -> None:
     if not (path.exists() and has_files):  # a run that has written nothing binds nobody
         if has_files:
             raise PixprepError(f"{output}: has files of another program; choose an empty folder")
-        made = output / f"{_STATE}.{os.getpid()}"
-        made.write_text(text, encoding="utf-8")
-        made.replace(path)
+        write(path, text)
         return
-    before = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        before = None
+    if not isinstance(before, dict):
+        raise PixprepError(f"{path}: does not say what the files beside it are of: choose another folder, or empty it")
     different = [name for name, value in state.items() if before.get(name) != value]
     if different:
         raise PixprepError(

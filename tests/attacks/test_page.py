@@ -16,7 +16,7 @@ import pytest
 
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.serve.client import RequestError
-from pixprep.serve.page.server import CONNECTIONS, PageServer
+from pixprep.serve.page.server import CONNECTIONS, HURRY_S, PageServer
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 LIMIT = 1000
@@ -366,3 +366,36 @@ def test_more_clients_than_places_wait_for_their_turn(page):
         thread.join(TIMEOUT_S)
     assert [status for status, _ in answers] == [200] * (CONNECTIONS + 1)
     assert len(page.photos.asked) == CONNECTIONS + 1
+
+
+def test_slow_clients_make_an_honest_one_wait_for_seconds_alone(page):
+    """Three times the places: without a limit of their own while others wait, they had three times 20 s."""
+    starts = ["", "GET / HTTP/1.1\r\nHost: ", HEAD.format(host=page.host) + "Content-Length: 900\r\n\r\nphoto"]
+    slow = [socket.create_connection(("127.0.0.1", page.port), timeout=TIMEOUT_S) for _ in range(3 * CONNECTIONS)]
+    try:
+        for index, connection in enumerate(slow):
+            connection.sendall(starts[index % len(starts)].encode())
+        start = time.monotonic()
+        assert page.send()[0] == 200
+        assert time.monotonic() - start < 5 * HURRY_S + 5  # the machine does other things, too
+    finally:
+        for connection in slow:
+            connection.close()
+    assert len(page.photos.asked) == 1
+
+
+def test_a_photo_that_is_being_answered_is_not_hurried(page):
+    answers = []
+    gated = [threading.Thread(target=lambda: answers.append(page.send(b"gate"))) for _ in range(CONNECTIONS - 1)]
+    for thread in gated:
+        thread.start()
+    for _ in gated:
+        assert page.photos.waiting.acquire(timeout=TIMEOUT_S)
+    slow = [socket.create_connection(("127.0.0.1", page.port), timeout=TIMEOUT_S) for _ in range(3)]
+    assert page.send()[0] == 200
+    page.photos.gate.set()
+    for connection in slow:
+        connection.close()
+    for thread in gated:
+        thread.join(TIMEOUT_S)
+    assert [status for status, _ in answers] == [200] * (CONNECTIONS - 1)

@@ -18,7 +18,8 @@ from attacks import heif
 from compare import EQUAL, assert_close
 from decoding import decode
 from images import expected_pixels, heif_library, jpeg, read, save, scene, stills
-from pixprep.decoders import FORMATS, USUAL, Limits, boxes
+from pixprep.decoders import FORMATS, USUAL, Limits
+from pixprep.decoders import heif as container
 from pixprep.decoders.header import sniff
 from pixprep.errors import ImageError
 
@@ -79,7 +80,7 @@ def test_an_avif_of_tiles_is_what_pillow_shows(height, width):
     configuration = tiles[0][begin : begin + int.from_bytes(tiles[0][begin : begin + 4], "big")]
     items = [(b"grid", heif.grid(2, 3, height, width), [heif.ispe(height, width)])]
     for each in tiles:
-        data = boxes.read(memoryview(each), "avif", ON).encoded.partition(b"mdat")[2]
+        data = container.read(memoryview(each), "avif", ON).encoded.partition(b"mdat")[2]
         items.append((b"av01", data, [configuration, heif.ispe(64, 64)]))
     encoded = heif.file(items, references=[(b"dimg", 1, range(2, 8))])
     assert read(encoded).size == (width, height)
@@ -262,11 +263,11 @@ def test_a_file_that_ends_early_is_an_image_error(name):
 @pytest.mark.parametrize("name", STILLS)
 def test_the_library_gets_the_picture_and_nothing_else(name):
     encoded = STILLS[name]
-    still = boxes.read(memoryview(encoded), name.split()[0], ON)
+    still = container.read(memoryview(encoded), name.split()[0], ON)
     assert len(still.encoded) < len(encoded) + 8
     assert not any(kind in still.encoded for kind in (b"Exif", b"thmb", b"moov", b"mime", b"cdsc"))
     assert sniff(still.encoded) == name.split()[0]
-    again = boxes.read(memoryview(still.encoded), name.split()[0], ON)
+    again = container.read(memoryview(still.encoded), name.split()[0], ON)
     assert again == still
 
 

@@ -14,8 +14,8 @@ import cuda_shim
 import pixprep as pp
 from clips import CODECS, clip, edited, pixels
 from pixprep import kernels
-from pixprep.decoders import video
-from pixprep.decoders.sequences import SEQUENCES
+from pixprep.decoders.clips import ffmpeg as video
+from pixprep.decoders.clips.sequences import SEQUENCES
 
 av = pytest.importorskip("av")
 nvidia = pytest.importorskip("nvidia", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
@@ -23,7 +23,7 @@ pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvid
 pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
 AFTER = [pp.resize(height=30, width=40), pp.tensor(layout="tchw", dtype="uint8")]
 PIPELINE = pp.Pipeline([pp.decode_video(frames=5), *AFTER])
-OURS = ("kernels.gpu", "decoders.gpu", "decoders.nvdec", "devices.gpu")
+OURS = ("kernels.gpu", "decoders.gpu", "decoders.clips.nvdec", "devices.gpu")
 ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not name.startswith(("vp8", "mpeg4"))]
 made = cache(clip)
 

@@ -7,7 +7,8 @@ import pytest
 
 import pixprep as pp
 from clips import CODECS, clip
-from pixprep.decoders import Limits, video
+from pixprep.decoders import Limits
+from pixprep.decoders.clips import ffmpeg
 from pixprep.importers.transformers import VIDEO_DEFAULTS, from_transformers
 
 av = pytest.importorskip("av")
@@ -15,7 +16,7 @@ COUNT, WANTED = 70, [0, 1, 19, 20, 21, 33, 34, 68, 69]
 
 
 def ours(encoded):
-    found = video.decode(encoded, lambda _: WANTED, Limits(max_image_bytes=1 << 28))
+    found = ffmpeg.decode(encoded, lambda _: WANTED, Limits(max_image_bytes=1 << 28))
     return np.stack([frame[:, :, :3] for frame in found.frames])
 
 
@@ -45,7 +46,7 @@ def test_decord(encoded):
 
 def test_a_neighbour_or_another_matrix_would_be_seen(encoded):
     frames = ours(encoded)
-    neighbours = video.decode(encoded, lambda _: [index + (index < COUNT - 1) for index in WANTED], Limits()).frames
+    neighbours = ffmpeg.decode(encoded, lambda _: [index + (index < COUNT - 1) for index in WANTED], Limits()).frames
     assert all((frame != other[:, :, :3]).any() for frame, other in zip(frames[:-1], neighbours, strict=False))
 
 
@@ -59,7 +60,7 @@ def test_the_import_of_a_video_processor_equals_it(kind, size):
     encoded = clip("h264.mp4", 20, height=size[0], width=size[1])
     pipeline = from_transformers({"video_processor_type": kind}, frames=4)
     (tensor,) = pp.Engine(pipeline).run([encoded])
-    frames = [frame[:, :, :3] for frame in video.decode(encoded, lambda _: [0, 6, 12, 19], Limits()).frames]
+    frames = [frame[:, :, :3] for frame in ffmpeg.decode(encoded, lambda _: [0, 6, 12, 19], Limits()).frames]
     processor = getattr(transformers, kind)()
     wanted = np.asarray(processor(np.stack(frames), return_tensors="np")["pixel_values"][0])
     np.testing.assert_array_equal(tensor, wanted)

@@ -233,6 +233,34 @@ def test_a_folder_of_another_run_is_refused(photos, tmp_path):
         pixprep.ray.batch(photos / "manifest.txt", other, tmp_path, rows_per_file=150, workers=2)
 
 
+def test_a_folder_that_another_run_writes_into_is_refused(photos, tmp_path):
+    """The first run starts its Ray here, which takes seconds; the folder is its own from the beginning."""
+    first = subprocess.Popen([sys.executable, "-c", CODE, photos / "manifest.txt", photos / "pipeline.json", tmp_path])
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pixprep.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        other = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
+        for pipeline in (PIPELINE, other):
+            with pytest.raises(pp.PixprepError, match="another run writes here: wait for its end"):
+                pixprep.ray.batch(photos / "manifest.txt", pipeline, tmp_path, workers=2)
+        assert first.wait(timeout=240) == 0
+    finally:
+        first.kill()
+
+
+@pytest.mark.parametrize("state", ["", "[]", "null", "{", "\udcff"])
+def test_a_folder_whose_state_is_damaged_is_refused(photos, tmp_path, state):
+    (tmp_path / "part-00000000.parquet").touch()
+    (tmp_path / "pixprep.json").write_text(state, errors="surrogateescape")
+    with pytest.raises(pp.PixprepError) as error:
+        pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path}/pixprep.json: does not say what the files beside it are of: choose another folder, or empty it"
+    )
+
+
 @pytest.mark.usefixtures("cluster")
 def test_workers_that_die_are_replaced_and_no_row_is_lost(photos, expected, tmp_path):
     killed = []

@@ -6,8 +6,11 @@ closed connection in place of the status.
 
 import gzip
 import http.client
+import http.server
+import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,15 +28,31 @@ import tritonclient.http
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
+import pixprep as pp
 from pixprep.errors import SetupError
 from pixprep.serve.client import Triton
 from pixprep.serve.server import Server
+from pixprep.serve.stubs import stubs
 from proxies import DEPLOY, ENVOY, HAPROXY, KINDS, proxy_of
-from serving import BAD, GOOD, LARGE, PHOTO, RAW, Clients, body_of, post, wait_until, write_repository
+from serving import (
+    BAD,
+    GOOD,
+    LARGE,
+    PHOTO,
+    PIPELINE,
+    RAW,
+    Clients,
+    body_of,
+    post,
+    wait_until,
+    write_model,
+    write_repository,
+)
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How HTTP/2 begins: its preface, and a frame of settings without any."""
 INFER = "/v2/models/preprocess/infer"
+TAIL = [pp.resize(height=32, width=32), pp.tensor()]
 MOST = 64 << 20
 HELD = 128
 """Connections and requests of one address at once."""
@@ -44,7 +63,13 @@ haproxy_alone = pytest.mark.parametrize("proxy", KINDS[:1], indirect=True)
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory):
+    """With models that take more than the bytes of an image: frames, those of DALI's clients, and boxes."""
     folder = write_repository(tmp_path_factory.mktemp("behind") / "models")
+    dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    write_model(folder, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
+    crops = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), *TAIL])
+    for name, pipeline in (("frames", pp.Pipeline([pp.pixels(), *TAIL])), ("crops", crops)):
+        write_model(folder, name, 'backend: "pixprep"\n', {"pipeline.json": pipeline.to_json()})
     with Server(folder, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
@@ -379,6 +404,157 @@ def test_a_message_that_is_more_than_an_image_is_refused_by_the_proxy(proxy, cli
     assert clients.ask([LARGE] * 2, protocol="grpc") == "right"
 
 
+SMALL = GOOD[1]  # all of it is with the proxy before it refuses
+ROW = len(SMALL).to_bytes(4, "little") + SMALL
+FRAME, BOX = ("image", [1, 4, 4, 3], "UINT8", bytes(48)), ("boxes", [1, 4], "FP32", np.float32([0, 0, 9, 9]).tobytes())
+ONE = ("image", [1], "BYTES", ROW)
+HONEST = {
+    "a frame": ("frames", FRAME),
+    "a client of DALI": ("dali", ("image", [1, len(PHOTO)], "UINT8", PHOTO)),
+    "a box": ("crops", ONE, BOX),
+    "three boxes": ("crops", ONE, ("boxes", [3, 4], "FP32", 3 * BOX[3])),
+}
+WRAPPED = {  # without the proxy each ends the process of its model, the last over gRPC alone
+    "64 rows of nothing": ("dali", ("image", [64, 2**58], "UINT8", b"")),
+    "a frame of nothing": ("frames", ("image", [1, 2**62, 4, 3], "UINT8", b"")),
+    "boxes of nothing": ("crops", ONE, ("boxes", [2**61, 4], "FP32", b"")),
+    "a side of 0 beside a huge one": ("frames", ("image", [1, 0, 2**62, 3], "UINT8", b"")),
+    "three rows that are one, times 2^64": ("dali", ("image", [3, (2**64 + 2) // 3], "UINT8", bytes(2))),
+    "sides below 0": ("frames", ("image", [1, -2, -2, 3], "UINT8", bytes(12))),
+}
+OTHER_SIZES = {  # which Triton sees itself, once nothing wraps
+    "a byte too few": ("frames", (*FRAME[:3], bytes(47))),
+    "a byte too many": ("frames", (*FRAME[:3], bytes(49))),
+    "a row too many": ("dali", ("image", [2, 24], "UINT8", bytes(24))),
+    "a box too many": ("crops", ONE, ("boxes", [2, 4], "FP32", BOX[3])),
+    "a list of another length": ("frames", ("image", [1, 1, 4, 4, 3], "UINT8", bytes(48))),
+}
+TOO_MANY = "proxy: a shape has more elements than the request has bytes, or is no list of whole numbers"
+
+
+def over_http(proxy, model, *tensors, change=lambda text: text):
+    """The status, and what was said of a fault; ``change``: of the JSON."""
+    inputs = [
+        {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(data)}}
+        for name, shape, datatype, data in tensors
+    ]
+    text = change(json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})).encode()
+    body = text + b"".join(data for *_, data in tensors)
+    headers = {"Inference-Header-Content-Length": str(len(text))}
+    status, _, answer = post(proxy.address, f"/v2/models/{model}/infer", headers, body)
+    return status, "" if status == 200 else json.loads(answer)["error"]
+
+
+def over_grpc(proxy, model, *tensors):
+    """The code, and the words."""
+    input_of = service_pb2.ModelInferRequest.InferInputTensor
+    inputs = [input_of(name=name, shape=shape, datatype=datatype) for name, shape, datatype, _ in tensors]
+    raw = [data for *_, data in tensors]
+    message = service_pb2.ModelInferRequest(model_name=model, inputs=inputs, raw_input_contents=raw)
+    return ask_grpc(proxy, "ModelInfer", message.SerializeToString())
+
+
+@contextmanager
+def no_process_ends(triton, clients):
+    """Honest clients meanwhile, each of which is answered rightly."""
+    before = stubs(triton.pid)
+    with clients.load(2, images=GOOD):
+        yield
+        rights = clients.counts["right"]
+        wait_until(lambda: clients.counts["right"] >= rights + 8, lambda: clients.notes)
+    assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
+    assert stubs(triton.pid) == before
+
+
+def test_a_shape_that_wraps_is_refused_by_the_proxy_and_another_size_by_triton(triton, proxy, clients):
+    for ask, passed, refused in (
+        (over_http, (200, ""), (400, TOO_MANY)),
+        (over_grpc, ("", ""), ("INVALID_ARGUMENT", TOO_MANY)),
+    ):
+        with no_process_ends(triton, clients):
+            for _ in range(10):
+                assert {name: ask(proxy, *parts) for name, parts in HONEST.items()} == dict.fromkeys(HONEST, passed)
+                got = {name: ask(proxy, *parts) for name, parts in WRAPPED.items()}
+                assert got == dict.fromkeys(WRAPPED, refused)
+                others = {name: ask(proxy, *parts) for name, parts in OTHER_SIZES.items()}
+                assert {code for code, _ in others.values()} == {refused[0]}, others
+                assert not any(words.startswith("proxy: ") for _, words in others.values())
+
+
+HUGE = "[1, 4611686018427387904, 4, 3]"
+SHAPE = '"shape": [1, 4, 4, 3]'
+DISGUISES = {
+    "in other letters": lambda text: text.replace(SHAPE, f'"sh\\u0061pe": {HUGE}'),
+    "first of two": lambda text: text.replace(SHAPE, f'"shape": {HUGE}, {SHAPE}'),
+    "last of two": lambda text: text.replace(SHAPE, f'{SHAPE}, "shape": {HUGE}'),
+    "with spaces": lambda text: text.replace(SHAPE, f'"shape"\t\r\n :\n{HUGE}'.replace(" ", "\n")),
+    "behind quotes": lambda text: text.replace(SHAPE, f'"a": "\\\\\\"", "shape": {HUGE}'),
+    "behind a colon": lambda text: text.replace(SHAPE, f'"a": ":", ":": "", "shape": {HUGE}'),
+    "in floats": lambda text: text.replace(SHAPE, '"shape": [1, 4611686018427387904.0, 4, 3]'),
+    "as an exponent": lambda text: text.replace(SHAPE, '"shape": [1, 4e18, 4, 3]'),
+    "over 64 bits": lambda text: text.replace(SHAPE, '"shape": [1, 73786976294838206464, 4, 3]'),
+    "in brackets": lambda text: text.replace(SHAPE, f'"shape": [{HUGE}]'),
+    "as text": lambda text: text.replace(SHAPE, f'"shape": "{HUGE}"'),
+    "with data in the JSON": lambda text: text.replace(SHAPE, f'"shape": {HUGE}, "data": []'),
+}
+
+
+def test_a_shape_that_is_disguised_in_json_is_refused_by_the_proxy(triton, proxy, clients):
+    with no_process_ends(triton, clients):
+        got = {name: over_http(proxy, "frames", FRAME, change=change) for name, change in DISGUISES.items()}
+        assert got == dict.fromkeys(DISGUISES, (400, TOO_MANY))
+        for name in (
+            'shape": [9, 9, 9e9]',
+            "\\",
+            '"',
+            ":",
+            "\u00e9: [",
+            "\\u0073hape",
+        ):  # of a client that is odd, and honest
+            words = json.dumps(name)
+            assert (
+                over_http(proxy, "frames", FRAME, change=lambda text, id_=words: f'{{"id": {id_}, {text[1:]}')[0] == 200
+            )
+
+
+def wire(number, *parts):
+    """A field of bytes."""
+    body = b"".join(parts)
+    return number_of(number << 3 | 2) + number_of(len(body)) + body
+
+
+def number_of(value):
+    """A varint."""
+    value, parts = value % 2**64, []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+HEAD, FRAMES, ENDS = wire(1, b"image") + wire(2, b"UINT8"), wire(1, b"frames"), wire(7, b"")
+LIST = [*map(number_of, (1, 2**62, 4, 3))]
+MESSAGES_OF_SHAPES = {
+    "a shape in parts": wire(5, HEAD, *(wire(3, side) for side in LIST)),
+    "a shape that is not packed": wire(5, HEAD, *(number_of(3 << 3) + side for side in LIST)),
+    "a field by a number over 32 bits": b"\xaa\x80\x80\x80\x10" + wire(5, HEAD, wire(3, *LIST))[1:],
+    "a shape by a number over 32 bits": wire(5, HEAD, b"\x9a\x80\x80\x80\x10" + wire(3, *LIST)[1:]),
+    "a shape behind another": wire(5, HEAD, wire(3, b"\1\4\4\3")) + wire(5, HEAD, wire(3, *LIST)),
+    "a shape beyond its input": wire(5, HEAD, b"\x1a\x7f") + wire(5, HEAD, wire(3, *LIST)),
+    "1,000 sides of 1": wire(5, HEAD, wire(3, b"\1" * 1000)),
+}
+
+
+def test_a_shape_that_is_disguised_in_a_message_is_refused_by_the_proxy(triton, proxy, clients):
+    with no_process_ends(triton, clients):
+        messages = {name: FRAMES + message + ENDS for name, message in MESSAGES_OF_SHAPES.items()}
+        got = {name: ask_grpc(proxy, "ModelInfer", message) for name, message in messages.items()}
+        assert {code for code, _ in got.values()} == {"INVALID_ARGUMENT"}, got
+        assert all(words.startswith("proxy: ") for _, words in got.values()), got
+        packed = wire(5, HEAD, wire(3, b"\1\4\4\3"))
+        assert ask_grpc(proxy, "ModelInfer", FRAMES + packed + wire(7, FRAME[3])) == ("", "")
+
+
 def test_a_message_over_the_limit_is_refused_by_the_proxy(proxy, clients, tmp_path):
     large = a_message(raw_input_contents=[bytes(MOST)])
     code = {"haproxy": "RESOURCE_EXHAUSTED", "envoy": "UNKNOWN"}[proxy.kind]
@@ -490,6 +666,70 @@ def test_envoy_without_memory_says_what_a_client_sends_again(triton):
     with proxy_of("envoy", tritons, heap_bytes=1 << 20) as proxy:  # less than it begins with
         wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "it has room")
         assert ask_grpc(proxy, "ModelInfer", a_message()) == ("UNAVAILABLE", "envoy overloaded")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tritons_client_reads_why_there_is_no_triton(kind):
+    words = {"haproxy": "proxy: no Triton is ready; send again later", "envoy": "proxy: no healthy upstream"}[kind]
+    said = []
+    with proxy_of(kind, [("127.0.0.1:1", "127.0.0.1:1")]) as proxy:
+        wait_until(lambda: post(proxy.address, INFER, RAW, PHOTO)[0] == 503, "there is a Triton")
+        rows = np.array([[PHOTO]], np.object_)
+        for module, url in ((tritonclient.http, proxy.address), (tritonclient.grpc, proxy.grpc)):
+            image = module.InferInput("image", rows.shape, "BYTES").set_data_from_numpy(rows)
+            with module.InferenceServerClient(url) as client, pytest.raises(InferenceServerException) as caught:
+                client.infer("preprocess", [image])
+            said.append(caught.value)
+    assert (said[0].status(), said[0].message()) == ("503", words)
+    assert said[1].status() == "StatusCode.UNAVAILABLE"
+
+
+class HalfATriton(http.server.BaseHTTPRequestHandler):
+    """It is ready; asked for an inference of ``ends`` it closes, and of ``hangs`` it says nothing."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if "hangs" in self.path:
+            self.connection.recv(1)  # until HAProxy has had enough
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.skipif(not HAPROXY, reason="NO HAPROXY: apt-get install haproxy")
+def test_what_haproxy_says_by_itself_is_json(tmp_path):
+    text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+    (tmp_path / "haproxy.cfg").write_text(text.replace("10s", "1s").replace("60s", "3s"))
+    shutil.copy(DEPLOY / "inference.lua", tmp_path)
+
+    def answer(proxy, request):
+        with connect(proxy) as connection:
+            connection.sendall(request)
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            text = response.read()
+            assert response.headers["Content-Type"] == "application/json", text
+            return response.status, json.loads(text)["error"]
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), HalfATriton) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"127.0.0.1:{server.server_port}"
+        try:
+            with proxy_of("haproxy", [(address, address)], folder=tmp_path) as proxy:
+                headers = [RAW_ZERO, ("Content-Length", 1)]
+                requests = [head("POST", f"/v2/models/{name}/infer", headers) for name in ("slow", "ends", "hangs")]
+                said = [answer(proxy, request + b"x" * bool(index)) for index, request in enumerate(requests)]
+        finally:
+            server.shutdown()
+    assert said == [
+        (408, "proxy: the body comes too slowly"),
+        (502, "proxy: Triton ended before it answered; send again"),
+        (504, "proxy: Triton does not answer"),
+    ]
 
 
 @haproxy_alone

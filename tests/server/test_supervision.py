@@ -228,6 +228,29 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
         assert set(clients.codes) <= {"500", "INTERNAL"}
 
 
+def test_a_request_that_ends_a_process_costs_triton_few_threads_and_the_other_models_nothing(tmp_path, oracle):
+    """64 rows of 2^58 bytes are none to Triton, modulo 2^64, and too many to NumPy."""
+    models = write_repository(tmp_path / "models")
+    dali = 'backend: "pixprep"\ninput { name: "image" data_type: TYPE_UINT8 dims: [ -1 ] }\n'
+    write_model(models, "dali", dali, {"pipeline.json": PIPELINE.to_json()})
+    image = {"name": "image", "shape": [64, 2**58], "datatype": "UINT8", "parameters": {"binary_data_size": 0}}
+    text = json.dumps({"inputs": [image]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(text))}
+    with (
+        Serve(models, triton_log=tmp_path / "triton.log") as serve,
+        Clients(serve, oracle) as clients,
+        clients.load(2, images=GOOD),
+    ):
+        wait_until(lambda: clients.counts["right"] >= 100, lambda: clients.notes)
+        before = serve.triton.num_threads()
+        for _ in range(4):
+            after = len(serve.log)
+            assert post(serve.address, "/v2/models/dali/infer", headers, text)[0] == 500
+            serve.wait_for(BACK.format("dali"), after=after)
+        assert serve.triton.num_threads() - before < 4 * 12  # 4 * 36, were there 32 for each process
+        assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
+
+
 SAME = """\
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:

@@ -3,7 +3,7 @@
 import pytest
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve import client
+from pixprep.serve import client, request
 
 
 @pytest.mark.parametrize("url", ["https://triton:8000", "triton", "triton:8000/v2", ":8000"])
@@ -32,3 +32,14 @@ def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, messa
         client.check_batch(batch, "m", model_input)
     assert str(caught.value) == message
     client.check_batch(1, "m", model_input)
+
+
+def test_an_image_of_a_batch_has_one_row_of_numbers_and_an_image_of_boxes_any():
+    angle = request.NumberInput(name="angle", datatype="FP32", count=1)
+    of_a_batch = request.ModelInput(name="image", datatype="BYTES", max_batch_size=8, numbers=(angle,))
+    for count in (0, 2):
+        with pytest.raises(PixprepError, match=f'^input "angle" has {count} rows, and an image has one$'):
+            of_a_batch.rows({"angle": [[1.0]] * count})
+    boxes = request.NumberInput(name="boxes", datatype="FP32", count=4)
+    of_boxes = request.ModelInput(name="image", datatype="BYTES", max_batch_size=0, numbers=(boxes,))
+    assert of_boxes.rows({"boxes": []})["boxes"].shape == (0, 4)

@@ -10,7 +10,8 @@ from PIL import Image, ImageOps
 from compare import EQUAL, assert_close
 from decoding import decode
 from images import cmyk, jpeg, read, save, scene
-from pixprep.decoders.header import exif_orientation, read_jpeg_header, read_whole_header, with_plain_exif
+from pixprep.decoders.exif import exif_orientation, with_plain_exif
+from pixprep.decoders.header import read_jpeg_header, read_whole_header
 from pixprep.decoders.structure import structures
 
 ORIENTATION = 0x0112
@@ -201,7 +202,8 @@ def test_the_header_and_the_pixels_of_a_jpeg_agree():
 def test_another_decoder_is_told_the_same_in_plain_words(encoded):
     for exif in ([], *SEGMENTS.values()):
         odd = with_segments(encoded, *exif)
-        plain = with_plain_exif(odd, read_jpeg_header(odd))
+        header = read_jpeg_header(odd)
+        plain = with_plain_exif(odd, orientation=header.orientation, scan=header.scan)
         assert plain.count(NAME) == 1
         assert read_jpeg_header(plain).orientation == read_jpeg_header(odd).orientation
         assert_close(upright(plain), upright(odd), EQUAL)

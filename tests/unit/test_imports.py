@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors capacity
-spec
+errors
+spec writing
 profiles.windows
 profiles.formula
 profiles.profile
@@ -39,10 +39,11 @@ ops.random
 ops
 file
 walk
-decoders decoders.bitstreams decoders.foreign decoders.heic decoders.samples decoders.structure
-decoders.pixels decoders.text
-pipeline decoders.boxes decoders.header decoders.sequences decoders.video
-presets doubts kernels kernels.colours kernels.lanes kernels.structs
+decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
+decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
+pipeline decoders.clips.ffmpeg decoders.header
+presets show show.warnings kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
 data data.sources data.wire
 data.sources.checksum data.sources.storage
@@ -56,8 +57,8 @@ kernels.warp
 kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
-decoders.clips
-decoders.gpu decoders.nvdec
+decoders.clips.decoder
+decoders.gpu decoders.clips.nvdec
 kernels.staged
 devices
 devices.cpu devices.gpu
@@ -68,15 +69,15 @@ data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.t
 data.making
 data.loader
 data.check
-explain files preview pixprep
-pictures
-data.contact_sheet
-notebook
+files pixprep show.drawing show.words
+show.preview
+show.pictures show.contact_sheet
 importers.fields
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
-verify.picture
+show.worst
+show.html
 verify.frozen verify.origins verify.stages
 verify.colours
 verify.originals
@@ -89,7 +90,6 @@ triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels
 repository.lookahead repository.ports
-repository.averaging
 repository.wiring
 repository.check
 repository.build repository.trial
@@ -111,17 +111,17 @@ __main__
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
-    ("devices", "decoders.clips"): "FFmpeg is loaded for clips only",
-    ("devices.gpu", "decoders.nvdec"): "and a GPU's video decoder for clips only",
+    ("devices", "decoders.clips.decoder"): "FFmpeg is loaded for clips only",
+    ("devices.gpu", "decoders.clips.nvdec"): "and a GPU's video decoder for clips only",
     ("engine", "kernels.flow"): "and OpenCV for their optical flow",
-    ("triton.warm_up", "decoders.clips"): "a clip to try, where clips come",
+    ("triton.warm_up", "decoders.clips.decoder"): "a clip to try, where clips come",
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
     ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
-    ("pipeline", "notebook"): "what a notebook shows is made when it asks",
-    ("engine", "notebook"): "the same",
-    ("verify.report", "verify.picture"): "the same",
+    ("pipeline", "show.html"): "what a notebook shows is made when it asks",
+    ("engine", "show.html"): "the same",
+    ("verify.report", "show.html"): "the same",
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.loader", "cli.output"): "a progress bar, on request",
@@ -131,7 +131,7 @@ ON_DEMAND = {
 }
 
 HOMES = {
-    "av": {"decoders.clips", "decoders.nvdec", "decoders.video"},
+    "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
     "google": {"repository.check"},
@@ -147,28 +147,27 @@ HOMES = {
         "ops.extern",
         "ops.op",
         "file",
-        "preview",
+        "show.preview",
         "verify.report",
         "verify.stages",
     },
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
-    "onnx": {"repository.averaging", "repository.lite0", "repository.lookahead", "repository.ports"},
+    "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *(
-            "data.contact_sheet",
             "decoders.cpu",
             "decoders.heic",
+            "decoders.pillow",
             "decoders.samples",
             "kernels.cpu",
-            "pictures",
-            "preview",
+            "show.drawing",
         ),
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
     "pyarrow": {"ray"},
-    "PyNvVideoCodec": {"decoders.nvdec"},
+    "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
     "simplejpeg": {"decoders.cpu"},

@@ -205,7 +205,8 @@ def test_a_state_of_something_else_is_refused(options, kind, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("position", -8), ("position", 41), ("position", "8"), ("position", 8.0), ("epoch", -1)]
+    ("name", "value"),
+    [("position", -8), ("position", 41), ("position", "8"), ("position", 8.0), ("epoch", -1), ("samples", "40")],
 )
 def test_a_damaged_state_is_refused_and_changes_nothing(name, value):
     """A position below 0 would begin with samples from the end of the order, and give some twice."""

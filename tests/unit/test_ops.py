@@ -48,7 +48,7 @@ MISTAKES = [
     (lambda: pp.random_resized_crop(0), '"height" must be 1 to 16384 pixels, not 0'),
     (lambda: pp.random_resized_crop(8, scale=(0.5, 0.4)), '"scale" must rise from over 0 to 1 at most, not 0.5, 0.4'),
     (lambda: pp.random_resized_crop(8, scale=(0.5, 1.1)), '"scale" must rise from over 0 to 1 at most, not 0.5, 1.1'),
-    (lambda: pp.random_resized_crop(8, ratio=(0, 1)), '"ratio" must rise from over 0 to 1000 at most, not 0, 1'),
+    (lambda: pp.random_resized_crop(8, ratio=(0, 1)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 1'),
     (
         lambda: pp.random_resized_crop(8, filter="area"),
         '"area" with antialias true is not for "like": "pillow", which has nearest, box, bilinear, hamming, bicubic, '

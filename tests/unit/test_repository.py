@@ -12,6 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
+from limits import memory_for
+from pixprep.cli import main
 from pixprep.errors import PipelineError, SetupError
 from pixprep.repository import Problem, build, check, check_pipeline
 from pixprep.repository.ports import parse_io, read_onnx
@@ -881,3 +883,19 @@ def test_a_pipeline_file_is_checked_alone(tmp_path):
         )
     ]
     assert check_pipeline(tmp_path / "no.json") == [Problem("no.json", "cannot be read: No such file or directory")]
+
+
+def test_an_onnx_file_is_read_with_little_memory(model):
+    """2 GiB, the most that such a file has, were asked for at once: under ulimit -v it was called no ONNX file."""
+    with memory_for(256 << 20):
+        assert [tensor.name for tensor in read_onnx(model).inputs] == ["input"]
+
+
+def test_a_lack_of_memory_is_one_line(tmp_path, capsys):
+    PIPELINE.save(tmp_path / "pipeline.json")
+    with (tmp_path / "my.onnx").open("wb") as file:
+        file.truncate(1 << 30)
+    words = ["build", "--pipeline", tmp_path / "pipeline.json", "--onnx", tmp_path / "my.onnx"]
+    with memory_for(256 << 20):
+        assert main([*map(str, words), "--output", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err == ("pixprep: out of memory: give it more (ulimit -v, or the container's limit)\n")

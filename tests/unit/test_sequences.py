@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clips import CODECS, clip
-from pixprep.decoders.sequences import SEQUENCES
+from pixprep.decoders.clips.sequences import SEQUENCES
 
 av = pytest.importorskip("av")
 FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}

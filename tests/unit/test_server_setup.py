@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import socket
 import sys
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
+from limits import limited
 from pixprep.serve import ports
 from pixprep.serve import wheel as wheel_module
 from pixprep.serve.failure import failure, still_loading
@@ -250,6 +252,17 @@ def test_an_end_that_no_model_caused_gives_tritons_last_error(log, code, message
     assert str(error) == message
 
 
+def test_an_end_where_few_files_may_be_open_says_so_first():
+    """Triton then calls a port in use that nobody has, or a CUDA driver too old where there is none."""
+    log = NOISE + error_line("failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use")
+    with limited(resource.RLIMIT_NOFILE, 1023):
+        error = failure(log, 1)
+    assert str(error) == (
+        "Triton ended with exit code 1, where 1023 files may be open at once: say ulimit -n 1024 first; its last "
+        "words: failed to start HTTP service: Unavailable - Socket '127.0.0.1:80' already in use"
+    )
+
+
 def test_models_that_are_still_loading_are_named():
     assert still_loading(NOISE) == ["slow"]
 
@@ -275,3 +288,15 @@ def test_what_a_client_has_not_taken_yet_is_seen():
             while client.recv(1 << 20):
                 pass
             wait_until(lambda: ports.unsent(port) == 0)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_name_of_both_families_is_its_ipv4_address(monkeypatch, step):
+    both = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both[::step])
+    assert ports.resolve("localhost") == "127.0.0.1"
+    del both[1]
+    assert ports.resolve("localhost") == "::1"

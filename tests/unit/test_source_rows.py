@@ -62,5 +62,10 @@ def test_what_has_no_numbers_is_one_error():
         read.rows([])
 
 
+def test_an_image_of_no_bytes_is_no_path():
+    (sample,) = read.rows([{"image": {"bytes": b"", "path": "cat.jpg"}}])
+    assert sample == {"name": "row 0, cat.jpg", "image": b""}
+
+
 def test_a_tag_tells_rows_from_others():
     assert read.rows([{"image": b"x"}], tag="a").fingerprint != read.rows([{"image": b"x"}], tag="b").fingerprint

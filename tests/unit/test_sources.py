@@ -13,6 +13,7 @@ import pixprep as pp
 from broken_data import small_jpeg
 from pixprep import read
 from pixprep.data.sources import read_image
+from pixprep.data.sources.storage import fingerprint
 from records import (
     tar_bytes,
     tar_members,
@@ -147,6 +148,11 @@ def test_a_fingerprint_is_of_the_samples_and_not_of_the_folder(make):
     prints = [make().fingerprint, make(folder="a").fingerprint, make(COUNT - 1, "c").fingerprint]
     assert all(re.fullmatch(r"[0-9a-f]{32}", text) for text in prints)
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_fingerprint_tells_where_one_part_ends_and_the_next_begins():
+    assert fingerprint(b"cat", b"dog") != fingerprint(b"ca", b"tdog")
+    assert fingerprint(np.arange(2), np.arange(0)) != fingerprint(np.arange(0), np.arange(2))
 
 
 def test_labels_are_whole_numbers_and_boxes_have_theirs(make):

@@ -14,13 +14,13 @@ import pixprep as pp
 from images import noise, png, scene
 from pixprep.boxes import annotated
 from pixprep.draws import erasing
-from pixprep.draws.blurring import weights
+from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.philox import EXAMPLE
 from pixprep.draws.warps import Look, Motion, mapped, rotated
-from pixprep.explain import explain
 from pixprep.kernels import warp
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
+from pixprep.show.words import explain
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Take, Warp, folded
 from pixprep.verify import frozen
@@ -227,6 +227,15 @@ with pp.Engine(pp.Pipeline(ops)) as engine:
 
 
 # ----------------------------------------------------------------------------------------------- filters and erasing
+
+
+@pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
+def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
+    """Which has one pixel less than the image: the edge stands once."""
+    blur = Blur(key="", taps=taps, sigma=((1.0, 1.0), (1.0, 1.0)))
+    assert len(blur.steps({}, *fits)) == 1
+    with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels are too few for a blur by"):
+        blur.steps({}, *fails)
 
 
 def test_a_blur_keeps_what_is_of_one_colour_and_mirrors_the_edge():
@@ -545,7 +554,7 @@ def test_explain_says_what_is_done():
         (lambda: pp.gaussian_blur(3, 0), '"sigma" must be 0.01 to 1000, not 0'),
         (lambda: pp.random_gaussian_blur(3, (2, 1)), '"sigma" must rise, not 2, 1'),
         (lambda: pp.random_erasing(scale=(0.5, 0.2)), '"scale" must rise from 0 to 1 at most, not 0.5, 0.2'),
-        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from over 0 to 1000 at most, not 0, 2'),
+        (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 2'),
         (lambda: pp.random_erasing(count=(3, 2)), '"count" must be 1 to 64, or rise, not 3, 2'),
     ],
 )

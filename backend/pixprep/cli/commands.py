@@ -25,13 +25,14 @@ import numpy as np
 from pixprep import presets
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
-from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins
+from pixprep.show.words import explain
 from pixprep.steps import operators
+from pixprep.writing import whole, write
 
 if TYPE_CHECKING:
     from pixprep.serve.request import ModelInput
@@ -144,7 +145,7 @@ def _photo(image: Path | None) -> tuple[str, bytes]:
 
 
 def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
-    from pixprep.preview import preview
+    from pixprep.show.preview import preview
 
     return preview(pipeline, encoded).lines()
 
@@ -181,7 +182,7 @@ def verify_pipeline(
             certificate = verify(loaded, images=paths, on_progress=progress.to)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
-        from pixprep.verify.picture import worst
+        from pixprep.show.worst import worst
 
         picture = worst(certificate)
         if picture:
@@ -201,7 +202,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.preview import preview, still
+    from pixprep.show.preview import preview, still
 
     name, encoded = _photo(image)
     try:
@@ -211,7 +212,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
         for line in found.lines():
             say(line)
         if output:
-            from pixprep.pictures import stages
+            from pixprep.show.pictures import stages
 
             _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
             say(f"{output}: the picture of its stages", file=sys.stderr)
@@ -231,10 +232,10 @@ def _check_picture(output: Path | None, photos: Sequence[Path]) -> None:
 
 
 def _write_picture(output: Path, picture: Any) -> None:
-    from pixprep.pictures import to_png
+    from pixprep.show.drawing import to_png
 
     with named(output, "cannot be written"):
-        output.write_bytes(to_png(picture))
+        write(output, to_png(picture))
 
 
 def run_files(
@@ -346,8 +347,8 @@ def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Itera
         row |= summary(array)
         if stem:
             path = stem.with_name(f"{stem.name}.{name}.npy" if row.get("name") else f"{stem.name}.npy")
-            with named(path, "cannot be written"):
-                np.save(path, array)
+            with named(path, "cannot be written"), whole(path) as file:
+                np.save(file, array)
             row["output"] = str(path)
         yield row
 
@@ -365,8 +366,8 @@ def preview_training(
 
     pixprep preview pipeline.json train --output sheet.png
     """
-    from pixprep.data.contact_sheet import contact_sheet
     from pixprep.data.opening import open_source
+    from pixprep.show.contact_sheet import contact_sheet
 
     _check_picture(output, [])
     if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
@@ -561,7 +562,7 @@ def measure_server(
 
     reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
     for path, _ in reports:  # before minutes of measuring
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        if path.is_dir() or not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
             raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
     images = []
     _say_skipped(paths)
@@ -593,7 +594,7 @@ def measure_server(
     say_text(perf.to_json(rows) if as_json else perf.to_table(rows))
     for path, text in reports:
         with named(path, "cannot be written"):
-            path.write_text(text(rows), encoding="utf-8")
+            write(path, text(rows))
     return 0
 
 
@@ -648,21 +649,6 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     if not stay:
         say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
-
-
-def show_capacity(*, as_json: bool, **load: Any) -> int:
-    """Compute how many machines a load needs, from the benchmark, and say what that assumes.
-
-    pixprep plan-capacity --images-per-second 5000 --size 1080x1920 --cores 16
-    """
-    from pixprep.capacity import plan_capacity
-
-    found = plan_capacity(**load)
-    if as_json:
-        say_text(json.dumps(found.as_dict(), indent=2))
-    else:
-        say(*found.lines())
-    return 0
 
 
 def look_for_traps(*, as_json: bool) -> int:

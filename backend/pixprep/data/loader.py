@@ -233,15 +233,15 @@ class Loader:
                     f"the state is of {name}={state[name]!r}, and this Loader has {name}={now[name]!r}: the rest of "
                     "the epoch would be other samples"
                 )
+        for name, most in (("epoch", (1 << 32) - 1), ("samples", (1 << 63) - 1), ("position", state["samples"])):
+            if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
+                what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
+                raise PipelineError(f"the state's {name} {what}: it is damaged")
         if (state["samples"], state["source"]) != (now["samples"], now["source"]):
             raise DataError(
                 f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
                 f"{now['samples']:,} ({now['source']})"
             )
-        for name, most in (("epoch", (1 << 32) - 1), ("position", self.order.samples)):
-            if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
-                what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
-                raise PipelineError(f"the state's {name} {what}: it is damaged")
         self._end()
         self._epoch, self._position = self._next(int(state["epoch"]), int(state["position"]))
         self._is_begun = False

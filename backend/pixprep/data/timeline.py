@@ -13,6 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from pixprep.writing import write
+
 EVENTS = 50_000
 """The last ones are kept: of an hour, or of a few epochs. They take 15 MB."""
 
@@ -47,7 +49,7 @@ class Timeline:
             | {"ts": (begin - self._begin) * 1e6, "dur": seconds * 1e6}  # microseconds
             for track, name, begin, seconds, facts in events
         ]
-        Path(path).write_text(json.dumps({"traceEvents": rows, "displayTimeUnit": "ms"}), encoding="utf-8")
+        write(path, json.dumps({"traceEvents": rows, "displayTimeUnit": "ms"}))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,25 +11,25 @@ OpenCV and browsers show.
 from __future__ import annotations
 
 import io
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tokenize import TokenError
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import PIL
 import simplejpeg
-from PIL import Image, features
+from PIL import Image
 
-from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, boxes
+from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif
+from pixprep.decoders.exif import check_tags, exif_orientation, reduced, turned, with_plain_exif
 from pixprep.decoders.flaws import mended
-from pixprep.decoders.header import JpegHeader, check_tags, exif_orientation, read_header, with_plain_exif
+from pixprep.decoders.header import JpegHeader, read_header
+from pixprep.decoders.memory import Budget, Memory
+from pixprep.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
 from pixprep.decoders.pixels import checked, shaped
-from pixprep.errors import ImageError, PixprepError, SetupError, printable
-from pixprep.plan.placement import Reduction
+from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Place, Placed, Plan
 from pixprep.spec import Color
 
@@ -38,8 +38,6 @@ U8 = npt.NDArray[np.uint8]
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 _END_OF_IMAGE = b"\xff\xd9"
 _NPY = b"\x93NUMPY"
-KEPT_BYTES = 64 << 20
-"""The largest pixel buffer that is kept for the next image."""
 
 
 AHEAD = 16
@@ -77,8 +75,8 @@ class CpuDecoder:
 
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
         if "avif" in limits.formats:
-            _prepare_avif()
-        self._open_heic = _heic_opener() if "heic" in limits.formats else None
+            prepare_avif()
+        self._open_heic = heic_opener() if "heic" in limits.formats else None
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
@@ -104,7 +102,7 @@ class CpuDecoder:
     def decode(self, chunk: Chunk[_Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
         (image,), (place,) = chunk.images, chunk.places
-        memory = _Memory(self._budget, self._buffers)
+        memory = Memory(self._budget, self._buffers)
         try:
             yield [image if isinstance(image, ImageError) else self._decoded(image, place, memory)]
         finally:
@@ -131,7 +129,7 @@ class CpuDecoder:
         except ImageError as error:
             return error.as_value()
 
-    def _decoded(self, image: _Read, place: Place, memory: _Memory) -> Decoded | ImageError:
+    def _decoded(self, image: _Read, place: Place, memory: Memory) -> Decoded | ImageError:
         try:
             return self._decode(image, place, memory)
         except ImageError as error:
@@ -144,7 +142,7 @@ class CpuDecoder:
     def close(self) -> None:
         """See ``Decoder``: there is nothing to end."""
 
-    def _decode(self, image: _Read, place: Place, memory: _Memory) -> Decoded:
+    def _decode(self, image: _Read, place: Place, memory: Memory) -> Decoded:
         encoded, name, header, placed = image
         if isinstance(encoded, Kept):
             assert placed is not None
@@ -162,7 +160,7 @@ class CpuDecoder:
                 return decoded
         return self._rare(encoded, header, placed, memory)
 
-    def _turbo(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: _Memory) -> Decoded | None:
+    def _turbo(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded | None:
         """libjpeg-turbo through simplejpeg; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
         turn = header.orientation if self._plan.apply_exif_orientation else 1
         denominator = placed.denominator
@@ -188,9 +186,9 @@ class CpuDecoder:
                 except ValueError:
                     return self._recovered(encoded, header, placed, memory, damage)
         if turn != 1:
-            pixels = _turned(pixels, turn)
+            pixels = turned(pixels, turn)
         if denominator > 1:
-            placed = placed.reduced(_reduction(denominator, turn, placed.height, placed.width))
+            placed = placed.reduced(reduced(denominator, turn, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
 
     def _turbojpeg(self, encoded: Encoded, buffer: U8, *, is_strict: bool) -> U8:
@@ -231,7 +229,7 @@ class CpuDecoder:
                 return pixels
         raise ValueError("the last row was not written")
 
-    def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: _Memory) -> Decoded:
+    def _rare(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded:
         """A JPEG that only Pillow reads; the damage of CMYK is found by libjpeg-turbo, and that of others by Pillow."""
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
@@ -248,7 +246,7 @@ class CpuDecoder:
         return self._recovered(encoded, header, placed, memory, damage)
 
     def _recovered(
-        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: _Memory, damage: ImageError
+        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, damage: ImageError
     ) -> Decoded:
         """A damaged JPEG by Pillow: it refuses data that ends early, but at a marker libjpeg-turbo goes on."""
         if self._plan.chroma == "fast" or self._is_fast_idct:  # Pillow has neither
@@ -259,12 +257,15 @@ class CpuDecoder:
             raise damage from None
         return Decoded(pixels, placed, is_recovered=True)
 
-    def _pillow(self, encoded: Encoded, name: Format, memory: _Memory, header: JpegHeader | None = None) -> U8:
+    def _pillow(self, encoded: Encoded, name: Format, memory: Memory, header: JpegHeader | None = None) -> U8:
         turn = 1
         if header is not None:
-            turn, encoded = header.orientation, with_plain_exif(encoded, header)
+            turn, encoded = (
+                header.orientation,
+                with_plain_exif(encoded, orientation=header.orientation, scan=header.scan),
+            )
         if name in ("avif", "heic"):
-            still = boxes.read(memoryview(encoded).cast("B"), name, self._limits)
+            still = heif.read(memoryview(encoded).cast("B"), name, self._limits)
             memory.take(max(still.pixels, still.height * still.width))
             encoded = still.encoded
         try:
@@ -277,14 +278,14 @@ class CpuDecoder:
                     if self._is_gray:
                         image.draft("L", None)
                     if self._plan.chroma == "fast" and image.mode != "L":
-                        _check_not_interpolated(image.layer)  # type: ignore[attr-defined]
+                        check_not_interpolated(image.layer)  # type: ignore[attr-defined]
                 else:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
-                pixels = _array(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
+                pixels = array_of(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
                 if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
-                    turn = exif_orientation(_exif(image))
-                return _turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
+                    turn = exif_orientation(exif_of(image))
+                return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
             raise
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -310,98 +311,6 @@ class CpuDecoder:
             except EOFError:
                 return
         raise ImageError("UNSUPPORTED", f"over {self._limits.max_frames} frames (parameter max_frames)")
-
-
-class _Memory:
-    """What the decode of one image holds: its share of the budget, and a buffer for its pixels.
-
-    The buffer is one of those that earlier images gave back, if there is one of its size: a fresh 36 MB costs 10 % of
-    the decode.
-    """
-
-    def __init__(self, budget: Budget, buffers: deque[U8]) -> None:
-        self._budget = budget
-        self._buffers = buffers
-        self._pixels = 0
-        self._buffer: U8 | None = None
-
-    def take(self, pixels: int) -> None:
-        """Wait until the budget has room for the pixels of the image, before they are in memory."""
-        if not self._pixels:
-            self._budget.take(pixels)
-            self._pixels = pixels
-
-    def buffer(self, n_bytes: int) -> U8:
-        """Memory for the pixels."""
-        try:
-            self._buffer = self._buffers.popleft()
-        except IndexError:
-            self._buffer = None
-        if self._buffer is None or len(self._buffer) < n_bytes:
-            self._buffer = np.empty(n_bytes, np.uint8)
-        return self._buffer[:n_bytes]
-
-    def give_back(self) -> None:
-        """The image is done with."""
-        self._budget.give(self._pixels)
-        if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
-            self._buffers.appendleft(self._buffer)
-
-
-class Budget:
-    """How many pixels may be in memory at once; a larger image waits until it is alone."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def share(self) -> Iterator[Callable[[int], None]]:
-        """What takes a part of it, which is given back at the end."""
-        taken: list[int] = []
-
-        def take(pixels: int) -> None:
-            self.take(pixels)
-            taken.append(pixels)
-
-        try:
-            yield take
-        finally:
-            self.give(sum(taken))
-
-    def take(self, pixels: int) -> None:
-        """Wait until there is room for so many pixels."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._used == 0 or self._used + pixels <= self._limit)
-            self._used += pixels
-
-    def give(self, pixels: int) -> None:
-        """They are no longer in memory."""
-        if pixels:
-            with self._changed:
-                self._used -= pixels
-                self._changed.notify_all()
-
-
-def _prepare_avif() -> None:
-    """Let Pillow decode an AVIF on one thread, as each lane decodes an image of its own."""
-    if not features.check("avif"):
-        raise SetupError(
-            f"the formats name avif, which this Pillow ({PIL.__version__}) does not decode: "
-            'pip install "pillow>=11.3", of which the wheels do'
-        )
-    from PIL import AvifImagePlugin  # noqa: PLC0415  (Pillow 11.0 has none)
-
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
-
-
-def _heic_opener() -> Callable[[bytes], Image.Image]:
-    try:
-        from pixprep.decoders import heic  # noqa: PLC0415
-    except ImportError:
-        raise SetupError('the formats name heic, which pillow-heif decodes: pip install "pixprep[heic]"') from None
-    return heic.opened
 
 
 def is_whole(encoded: Encoded) -> bool:
@@ -433,76 +342,6 @@ def sample_jpeg(height: int, width: int) -> bytes:
     ramps = 223 * np.stack([right, down, 1 - right], axis=-1)
     pixels = (ramps + np.random.default_rng(0).integers(0, 33, ramps.shape)).astype(np.uint8)
     return bytes(simplejpeg.encode_jpeg(pixels, quality=90, colorspace="RGB", colorsubsampling="420"))
-
-
-def _array(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
-    if image.mode.startswith("I;16"):
-        high = (np.asarray(image) >> 8).astype(np.uint8)
-        image = Image.fromarray(high)
-    if image.mode in ("I", "F"):
-        raise ImageError("UNSUPPORTED", "32 bits a sample; pixprep reads 8 and 16")
-    # What transformers' convert_to_rgb takes for transparent: a channel, or a colour or palette entries that are.
-    if is_on_white and ("A" in image.getbands() or image.info.get("transparency") is not None):
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    if image.mode == "P":  # by way of RGBA: Pillow warns when a palette with alpha becomes anything else
-        image = image.convert("RGBA")
-    if is_gray:
-        return np.asarray(image.convert("L"))[:, :, None]
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    # Pillow's RGB has a fourth byte in memory: asked for with it, 50 megapixels need 400 MB less than by way of RGBX.
-    pixels = np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8)
-    return pixels.reshape(image.height, image.width, 4)
-
-
-def _check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:
-    """Refuse a JPEG for whose sampling libjpeg-turbo has an interpolation, which Pillow always asks for (jdsample.c).
-
-    Args:
-        layers: of each component its number, horizontal and vertical sampling factor and table.
-    """
-    across, down = (max(layer[axis] for layer in layers) for axis in (1, 2))
-    if any((across / h, down / v) in ((2, 1), (1, 2), (2, 2)) for _, h, v, _ in layers):
-        factors = ", ".join(f"{h} x {v}" for _, h, v, _ in layers)
-        raise ImageError(
-            "UNSUPPORTED", f'a JPEG of a rare kind or sampling ({factors}), which "chroma": "fast" does not read'
-        )
-
-
-def _exif(image: Image.Image) -> bytes:
-    """EXIF data where the format has a place for it, or as ImageMagick writes it into a PNG, in hexadecimal text."""
-    exif: bytes | None = image.info.get("exif")
-    if exif is None:
-        lines = str(image.info.get("Raw profile type exif", "")).split("\n")
-        try:
-            exif = bytes.fromhex("".join(lines[3:]))  # after an empty line, the name and the length
-        except ValueError:
-            exif = b""
-    return exif
-
-
-def _turned(pixels: U8, orientation: int) -> U8:
-    """The upright image, in memory of its own (EXIF 2.32, tag Orientation: where row 0 and column 0 are seen)."""
-    height, width, channels = pixels.shape
-    # A pixel as one number, so that a transpose moves whole pixels: four times faster than bytes.
-    grid: npt.NDArray[Any] = pixels.view(np.uint32 if channels == 4 else np.uint8).reshape(height, width)
-    if orientation >= 5:
-        grid = grid.T
-    if orientation in (3, 4, 7, 8):
-        grid = grid[::-1]
-    if orientation in (2, 3, 6, 7):
-        grid = grid[:, ::-1]
-    upright = grid.copy(order="C")
-    return upright.view(np.uint8).reshape(*grid.shape, channels)
-
-
-def _reduction(denominator: int, orientation: int, height: int, width: int) -> Reduction:
-    """How an image of this size, upright, lies in its pixels; a turn may have brought its end to the beginning."""
-    is_backwards = (orientation in (3, 4, 7, 8), orientation in (2, 3, 6, 7))
-    sides = zip(is_backwards, (height, width), strict=True)
-    y, x = (-(-side // denominator) - side / denominator if backwards else 0.0 for backwards, side in sides)
-    return Reduction(denominator, (y, x))
 
 
 def _jpeg_error(message: str, n_bytes: int) -> ImageError:

@@ -107,13 +107,13 @@ def clip_decoder(
         plan: which takes clips.
         limits: of a clip.
         ready: makes a frame what the kernels of a device read.
-        elsewhere: makes the device's ``video.Elsewhere``, or nothing.
+        elsewhere: makes the device's ``ffmpeg.Elsewhere``, or nothing.
 
     Raises:
         SetupError: PyAV is not installed.
     """
     try:
-        from pixprep.decoders.clips import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
+        from pixprep.decoders.clips.decoder import ClipDecoder  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
     return ClipDecoder(plan, limits, ready, elsewhere() if elsewhere else None)

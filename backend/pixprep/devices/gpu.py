@@ -143,11 +143,11 @@ class Gpu:
         return self._decoder
 
     def _nvdec(self, damage: Damage | None, codec: Codec) -> Callable[[Any], Any] | None:
-        """``video.Elsewhere`` of NVDEC; None where the CPU is to decode clips, or PyNvVideoCodec is not there."""
+        """``ffmpeg.Elsewhere`` of NVDEC; None where the CPU is to decode clips, or PyNvVideoCodec is not there."""
         if damage == "strict" or codec == "cpu":
             return None
         try:
-            from pixprep.decoders.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
+            from pixprep.decoders.clips.nvdec import Nvdec  # noqa: PLC0415  (on demand: most have no clips)
 
             return Nvdec(_Screen(self._device.id)).frames
         except ImportError as error:

@@ -62,7 +62,11 @@ class ResizedCrop:
     is_inside: ClassVar[bool] = True
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """The first of ten tries whose window fits, or ``fallback``."""
+        """The first of ten tries whose window fits, or ``fallback``.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: the fallback has no pixel; torchvision raises there, or makes a PIL image black.
+        """
         del boxes
         lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
         for area, ratio, top, left in numbers.blocks(self.key, 0, self.blocks).tolist():
@@ -71,6 +75,9 @@ class ResizedCrop:
             if size is not None:
                 return _window(int(top * (height - size[0] + 1)), int(left * (width - size[1] + 1)), *size)
         rows, columns = fallback(height, width, self.ratio)
+        if not (rows and columns):
+            ratios = " to ".join(f"{end:g}" for end in self.ratio)
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have no window of the ratio {ratios}")
         return _window((height - rows) // 2, (width - columns) // 2, rows, columns)
 
 

@@ -184,14 +184,14 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
     torchvision v2's ``posterize``, and Pillow's.
 
     Args:
-        bits: 0 to 8; 8 changes nothing.
+        bits: 1 to 8; 8 changes nothing.
     """
 
     bits: int
 
     def check(self) -> None:
         """See ``Op.check``."""
-        check_range("bits", self.bits, 0, 8)
+        check_range("bits", self.bits, 1, 8)
 
     def step(self) -> LevelStep:
         """See ``ColorOp.step``."""
@@ -199,7 +199,7 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
 
     def twin(self, image: Any, library: Any) -> Any:
         """See ``SteadyOp.twin``."""
-        return library.ImageOps.posterize(image, self.bits) if self.bits else library.Image.new(image.mode, image.size)
+        return library.ImageOps.posterize(image, self.bits)
 
 
 class Solarize(ColorOp, frozen=True, tag="solarize"):

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pixprep.draws.erasing import Erasing
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.op import ImageOp, Op, check_range, need_channels, shown
+from pixprep.ops.op import ImageOp, Op, check_range, check_ratio, need_channels, shown
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, Reals, Side, as_tuple
 
@@ -48,8 +48,7 @@ class RandomErasing(ImageOp, frozen=True, tag="random_erasing"):
         check_range("p", self.p, 0, 1)
         if not 0 <= self.scale[0] <= self.scale[1] <= 1:
             raise PipelineError(f'"scale" must rise from 0 to 1 at most, not {shown(self.scale)}')
-        if not 0 < self.ratio[0] <= self.ratio[1] <= 1000:
-            raise PipelineError(f'"ratio" must rise from over 0 to 1000 at most, not {shown(self.ratio)}')
+        check_ratio(self.ratio)
         least, most = self.counts
         if len(as_tuple(self.count)) > 2 or not 1 <= least <= most <= MAX_RECTANGLES:
             raise PipelineError(f'"count" must be 1 to {MAX_RECTANGLES}, or rise, not {shown(self.count)}')

@@ -25,6 +25,7 @@ from pixprep.steps.operators import Operator
 Array = npt.NDArray[Any]
 
 MAX_SIDE = 16384
+MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
 """Every class of an op, as it was made, and those that several of them share; see ``ops.OPS``."""
@@ -320,6 +321,14 @@ def check_range(name: str, value: float, least: float, most: float) -> None:
     """Raise PipelineError where a number lies outside."""
     if not least <= value <= most:
         raise PipelineError(f'"{name}" must be {least:g} to {most:g}, not {value:g}')
+
+
+def check_ratio(ratio: tuple[float, float]) -> None:
+    """Raise PipelineError unless the ratio of two sides, from and to, rises and is one that a photo could have."""
+    if not 1 / MAX_RATIO <= ratio[0] <= ratio[1] <= MAX_RATIO:
+        raise PipelineError(
+            f'"ratio" must rise from {1 / MAX_RATIO:g} to {MAX_RATIO:g} at most, not {shown(tuple(ratio))}'
+        )
 
 
 def check_sides(height: int | None, width: int | None) -> None:

@@ -18,6 +18,7 @@ from pixprep.ops.op import (
     Op,
     check_fill,
     check_range,
+    check_ratio,
     check_sides,
     need_channels,
     need_levels,
@@ -39,7 +40,8 @@ class RandomResizedCrop(ImageOp, frozen=True, tag="random_resized_crop"):
 
     The window of torchvision v2's ``RandomResizedCrop``: of ten tries the first that fits, each of the area
     ``H * W * U(scale)`` and of the ratio ``exp(U(log(ratio)))``, with both sides rounded and every place as likely;
-    else the largest window in the middle whose ratio is allowed.
+    else the largest window in the middle whose ratio is allowed. An image of so few pixels that it has none is refused;
+    torchvision raises, or makes a PIL image black.
 
     Args:
         height: of the result, in pixels.
@@ -65,7 +67,7 @@ class RandomResizedCrop(ImageOp, frozen=True, tag="random_resized_crop"):
         settle(self, "width", self.height)
         check_sides(self.height, self.width)
         _check_ends("scale", self.scale, 0, 1)
-        _check_ends("ratio", self.ratio, 0, 1000)
+        check_ratio(self.ratio)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the result; refuses values that are not the decoder's levels."""

@@ -123,10 +123,12 @@ class Resize:
         """Whether it gives float32 values, not uint8 levels."""
         return self.filter in PROFILES[self.like].real
 
-    @property
-    def keeps_colours(self) -> bool:
-        """Whether an image of one colour stays what it is; OpenCV's weights of lanczos4 do not add up to one."""
-        return self.filter != "lanczos4"
+    def keeps_margins(self, columns: int) -> bool:
+        """Whether a result of so many columns has the margin's colour where only margin is near.
+
+        OpenCV's weights of lanczos4 do not add up to one; of PyTorch's only column each row is the first.
+        """
+        return self.filter != "lanczos4" and not (columns == 1 and self.filter in PROFILES[self.like].across)
 
     @property
     def method(self) -> Method:
@@ -480,7 +482,7 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        if margins == NO_MARGINS or (self.resize is not None and not self.resize.keeps_colours):
+        if margins == NO_MARGINS or (self.resize is not None and not self.resize.keeps_margins(resized[1])):
             rows, columns = Span(resized[0]), Span(resized[1])
         else:
             rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from pathlib import Path
 
 from pixprep.errors import SetupError
+from pixprep.writing import copy
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -20,7 +21,7 @@ def install_backend(directory: Path) -> Path:
     """Write the self-contained backend, ``pixprep/model.py`` with the package beside it, into a backend directory.
 
     Returns:
-        The folder ``directory/pixprep``. What lay there is replaced.
+        The folder ``directory/pixprep``. What lay there is replaced, once all of the new one is written.
 
     Raises:
         SetupError: the folder cannot be written, or holds something else of that name.
@@ -29,12 +30,20 @@ def install_backend(directory: Path) -> Path:
     if target.exists() and not (target / "pixprep" / "triton" / "model.py").is_file():
         raise SetupError(f"{target}: is there, and is no backend that pixprep installed: choose another folder")
     try:
-        if target.exists():
-            shutil.rmtree(target)
-        target.mkdir(parents=True)
-        shutil.copyfile(entry_point(), target / "model.py")
-        shutil.copytree(PACKAGE, target / "pixprep", ignore=shutil.ignore_patterns("__pycache__", "backend_model.py"))
-        shutil.copyfile(entry_point(), target / "pixprep" / "triton" / "backend_model.py")
+        if not directory.exists():
+            directory.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(prefix=".pixprep-", dir=directory) as folder:
+            new = Path(folder, "new")
+            package = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+            files = {Path("pixprep", path.relative_to(PACKAGE)): path for path in package}
+            for place in (Path("model.py"), Path("pixprep", "triton", "backend_model.py")):
+                files[place] = entry_point()
+            for place, source in files.items():
+                (new / place).parent.mkdir(parents=True, exist_ok=True)
+                copy(source, new / place)
+            if target.exists():
+                target.rename(Path(folder, "old"))
+            new.rename(target)
     except OSError as error:
         raise SetupError(
             f"{target}: {error.strerror}: choose a folder that you may write, or run as its owner"

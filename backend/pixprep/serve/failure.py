@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from collections.abc import Iterator
 from difflib import get_close_matches
 
 from pixprep.errors import PixprepError, SetupError
+
+ENOUGH_FILES = 1024
+"""Connections, models and threads; each of them takes some."""
 
 
 def failure(log: str, code: int) -> PixprepError:
@@ -19,6 +23,9 @@ def failure(log: str, code: int) -> PixprepError:
     lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
     first = (lines or ["its log says no more"])[0].rpartition("tritonserver: ")[2]
     how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= files < ENOUGH_FILES:  # what Triton then says is of anything: a port in use, an old CUDA driver
+        how += f", where {files} files may be open at once: say ulimit -n {ENOUGH_FILES} first; its last words"
     return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
 
 

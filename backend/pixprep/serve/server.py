@@ -50,6 +50,9 @@ _logger = logging.getLogger(__name__)
 _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
 # What lets a client write files or load code on this machine.
 _SIDE = 64  # of a sample
+# Requests that one process of a user's Python model may have at other models at once. Each is a thread, which Triton
+# keeps when the process dies; by default there are 32.
+_CALLS = 4
 _ADMIN = "model-repository,logging,trace"
 _SHARED_MEMORY = "shared-memory"
 _KEY_HEADER = "admin-key"
@@ -311,6 +314,7 @@ class Server:
             f"--model-repository={repository}",
             f"--backend-directory={backends.resolve()}",
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
+            f"--backend-config=python,thread-pool-size={_CALLS}",
             f"--http-address={http_address}",
             f"--grpc-address={bracketed(self._address)}",
             f"--metrics-address={http_address}",

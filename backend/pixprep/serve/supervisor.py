@@ -42,7 +42,7 @@ CALM_S = 10.0
 GRACE_S = 30.0
 """What Triton keeps for this time of a model that was replaced, it keeps for ever."""
 THREADS_LEFT = 2000
-"""Each death of a stub leaves 36 threads in Triton. With so many more than at its start it is started anew."""
+"""Each death of a stub leaves 8 threads in Triton. With so many more than at its start it is started anew."""
 END_S = 0.5
 """A process that is killed answers nothing for a while before it counts as ended."""
 DISK_S = 1.0

@@ -21,7 +21,7 @@ def warm_up(engine: Engine) -> None:
     plan, least = engine.plan, LEAST
     image: Any = np.zeros((*_SIZE, 1 if plan.is_gray else 3), np.uint8)
     if plan.clip is not None:
-        from pixprep.decoders.clips import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
+        from pixprep.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)
 
         image, least = sample_clip(plan.clip.sampling.least, *_SIZE), 1
     elif plan.takes is None:

@@ -22,8 +22,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,9 +37,11 @@ from pixprep.serve.client import RequestError
 from pixprep.serve.page.answer import Photos
 
 CONNECTIONS = 8
-"""That are served at once; more wait for their turn."""
+"""That are served at once; more wait for their turn. A browser opens six."""
 READ_S = 20.0
 """For a whole request to come, and for its answer to go."""
+HURRY_S = 1.0
+"""That a connection may wait for its client while others wait for its place."""
 _LINGER_S = 1.0
 _PAGE = Path(__file__).with_name("page.html")
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
@@ -115,10 +117,12 @@ class PageServer(ThreadingHTTPServer):
         self.html = _PAGE.read_text(encoding="utf-8")
         self.policy = policy(self.html)
         self._places = BoundedSemaphore(CONNECTIONS)
+        self._waiting: dict[socket.socket, float] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Have a thread answer, as soon as there is a place."""
-        self._places.acquire()
+        while not self._places.acquire(timeout=HURRY_S / 10):
+            self._hurry()
         try:
             super().process_request(request, client_address)
         except BaseException:
@@ -132,6 +136,23 @@ class PageServer(ThreadingHTTPServer):
         finally:
             self._places.release()
 
+    @contextmanager
+    def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
+        """Meanwhile a connection waits for its client to send or to take, and has done so since then."""
+        self._waiting[connection] = since
+        try:
+            yield
+        finally:
+            self._waiting.pop(connection, None)
+
+    def _hurry(self) -> None:
+        """Cut off the client that is waited for longest, if it had its time."""
+        waiting = self._waiting.copy()
+        slowest = min(waiting, key=waiting.__getitem__, default=None)
+        if slowest is not None and time.monotonic() - waiting[slowest] > HURRY_S:
+            with suppress(OSError):  # it has just ended
+                slowest.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Say what went wrong, unless the browser has just gone."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
@@ -139,21 +160,24 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Until(io.RawIOBase):
-    """What comes over a connection until a moment; then it is too late, however much has come."""
+    """What comes over a connection for so many seconds; then it is too late, however much has come."""
 
-    def __init__(self, connection: socket.socket, end_at: float) -> None:
+    def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
+        self._server = server
         self._connection = connection
-        self._end_at = end_at
+        self._since = time.monotonic()
+        self._within_s = within_s
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left_s = self._end_at - time.monotonic()
+        left_s = self._since + self._within_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
         self._connection.settimeout(left_s)
-        return self._connection.recv_into(buffer)
+        with self._server.waiting(self._connection, self._since):
+            return self._connection.recv_into(buffer)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -164,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.rfile.close()
-        self.rfile = io.BufferedReader(_Until(self.connection, time.monotonic() + self.server.read_s))
+        self.rfile = io.BufferedReader(_Until(self.server, self.connection, self.server.read_s))
 
     def version_string(self) -> str:
         return "pixprep"
@@ -236,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(status, {"error": words})
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
-            rest = _Until(self.connection, time.monotonic() + _LINGER_S)
+            rest = _Until(self.server, self.connection, _LINGER_S)
             while rest.readinto(bytearray(1 << 16)):
                 pass
 
@@ -258,8 +282,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        with self.server.waiting(self.connection, time.monotonic()):
+            self.end_headers()
+            self.wfile.write(body)
 
 
 def main(number: str, settings: str) -> None:

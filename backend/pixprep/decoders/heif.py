@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from pixprep.decoders import NAMES, Limits, called
-from pixprep.decoders.bitstreams import Coded, av1, hevc
+from pixprep.decoders.clips.bitstreams import Coded, av1, hevc
 from pixprep.errors import ImageError, printable
 
 Name = Literal["avif", "heic"]

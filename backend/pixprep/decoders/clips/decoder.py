@@ -11,8 +11,8 @@ import av.logging
 import numpy as np
 
 from pixprep.decoders import Chunk, Decoded, Encoded, Limits, Pixels
-from pixprep.decoders.cpu import Budget
-from pixprep.decoders.video import Elsewhere, Frames, decode
+from pixprep.decoders.clips.ffmpeg import Elsewhere, Frames, decode
+from pixprep.decoders.memory import Budget
 from pixprep.errors import ImageError
 from pixprep.plan.plan import Place, Placed, Plan
 

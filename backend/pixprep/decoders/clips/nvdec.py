@@ -27,8 +27,8 @@ import numpy.typing as npt
 import PyNvVideoCodec as nvc  # noqa: N813  (as NVIDIA's samples do)
 
 from pixprep.decoders import Limits
-from pixprep.decoders.sequences import SEQUENCES, Sequences
-from pixprep.decoders.video import Packets, decode
+from pixprep.decoders.clips.ffmpeg import Packets, decode
+from pixprep.decoders.clips.sequences import SEQUENCES, Sequences
 from pixprep.errors import ImageError
 from pixprep.kernels import surfaces
 
@@ -106,7 +106,7 @@ class Nvdec:
                 log.warning("NVDEC does not decode clips of %s here, so the CPU does: %s", name, fault)
 
     def frames(self, clip: Packets) -> Mapping[int, Any] | None:
-        """See ``video.Elsewhere``: arrays of the device, which the queue of the calling thread's stream writes."""
+        """See ``ffmpeg.Elsewhere``: arrays of the device, which the queue of the calling thread's stream writes."""
         try:
             return self._frames(clip)
         except _Refused:
@@ -263,7 +263,7 @@ def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficie
 
 def sample(name: str) -> bytes:
     """A clip of a codec: twelve frames of 160 x 192 in two groups of pictures, made by tools/sample_clips.py."""
-    return (files("pixprep.decoders") / "sample_clips" / name).read_bytes()
+    return (files("pixprep.decoders.clips") / "samples" / name).read_bytes()
 
 
 def _line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.decoders.header import sniff
@@ -22,6 +20,7 @@ from pixprep.ops import Normalize, Op, OriginalSize, Tensor
 from pixprep.pipeline import Pipeline
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
+from pixprep.show.drawing import to_png
 from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
 from pixprep.walk import Output
 
@@ -232,7 +231,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
     if reader is None or not is_clip(pipeline, encoded):
         return encoded
     try:
-        from pixprep.decoders.video import decode  # noqa: PLC0415  (FFmpeg, for clips only)
+        from pixprep.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
     except ImportError:
         raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
     clip = decode(
@@ -241,9 +240,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
         limits or Limits(),
         apply_rotation=reader.apply_rotation,
     )
-    file = io.BytesIO()
-    Image.fromarray(clip.frames[0]).save(file, "PNG", compress_level=1)
-    return file.getvalue()
+    return to_png(clip.frames[0])
 
 
 def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pixprep.decoders.bitstreams import Bits, leb128
+from pixprep.decoders.clips.bitstreams import Bits, leb128
 
 _START = re.compile(b"\0\0\1")
 _VP9_KEY, _VP9_HIDDEN = 0x80, 0x84  # the first byte: a frame of profile 0, but for its last two bits

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import dropwhile
 from time import monotonic
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import av
 import av.error
@@ -26,10 +26,11 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from pixprep.decoders import Encoded, Limits
+from pixprep.decoders.clips.containers import Container, check_whole, container, count_samples
+from pixprep.decoders.clips.pictures import has_sequence_header, may_be_idr, needs_another, spare
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
-Container = Literal["mp4", "mkv", "avi"]
 CODECS = {
     "h264": "H.264",
     "hevc": "H.265",
@@ -41,14 +42,8 @@ CODECS = {
 }
 _DEMUXERS: dict[Container, str] = {"mp4": "mov", "mkv": "matroska", "avi": "avi"}
 _SKIPPING = ("h264", "mpeg4")
-_UNUSED = {0, 2, 4, 6, 8}  # of H.265: pictures that none of their temporal layer needs (its table 7-1)
-_SLICES = 32  # of H.265: kinds of units below are slices, others are parameters and remarks
-_MOST_UNITS = 16  # before the first slice
 _MOST_STREAMS = 32
-_MOST_PARTS = 10_000
 _MOST_SAMPLES = 2_000_000  # of all tracks of an MP4: FFmpeg's index takes 35 bytes each
-_SEGMENT = b"\x18\x53\x80\x67"
-_VOP = b"\0\0\1\xb6"  # begins a picture of MPEG-4; the next two bits say of which kind, and 0 needs no other one
 _VP8_SHOWN = 0x10  # of the first byte of a VP8 frame (RFC 6386, 9.1)
 _OPTIONS = {
     "protocol_whitelist": "none",
@@ -117,120 +112,6 @@ Elsewhere = Callable[[Packets], Mapping[int, Any] | None]
 and to say what is wrong."""
 
 
-def container(encoded: memoryview) -> Container:
-    """What the first bytes say.
-
-    Raises:
-        ImageError: UNKNOWN_FORMAT.
-    """
-    head = bytes(encoded[:12])
-    if head[4:8] == b"ftyp":
-        return "mp4"
-    if head[:4] == b"\x1aE\xdf\xa3":
-        return "mkv"
-    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
-        return "avi"
-    raise ImageError("UNKNOWN_FORMAT", "no MP4, MOV, Matroska, WebM or AVI")
-
-
-def check_whole(kind: Container, data: memoryview) -> None:
-    """Refuse a file that ends before its container says; a container that says nothing, as of a live stream, passes.
-
-    Raises:
-        ImageError: TRUNCATED; UNSUPPORTED: a container of more parts than any clip has.
-    """
-    end = {"mp4": _end_of_boxes, "mkv": _end_of_segment, "avi": _end_of_riff}[kind](data)
-    if end > len(data):
-        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes, and its container says {end:,}")
-
-
-def _end_of_boxes(data: memoryview) -> int:
-    """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2); what comes behind a whole movie is no box."""
-    end, found = 0, set()
-    for kind, _, last in _boxes(data, 0, len(data)):
-        if kind not in _TOP and b"moov" in found and b"mdat" in found:
-            return len(data)
-        found.add(kind)
-        end = last
-    return end
-
-
-def _boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Kind, beginning of the content, and end of each box; the end of the last may lie outside.
-
-    Raises:
-        ImageError: UNSUPPORTED: more than ``_MOST_PARTS``.
-    """
-    for _ in range(_MOST_PARTS):
-        if begin + 8 > end:
-            return
-        size, kind, head = int.from_bytes(data[begin : begin + 4], "big"), bytes(data[begin + 4 : begin + 8]), 8
-        if size == 1:
-            size, head = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
-        if size < head:  # 0: to the end of the file; else damage, which the demuxer meets
-            yield kind, begin + head, end
-            return
-        yield kind, begin + head, begin + size
-        begin += size
-    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} boxes, one behind the other")
-
-
-_TOP = {
-    *(b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide", b"uuid", b"meta", b"sidx", b"ssix"),
-    *(b"mfra", b"udta", b"prft", b"emsg", b"pdin", b"pnot"),
-}
-_NESTED = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"}
-
-
-def _samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int:
-    """How many samples the tables of an MP4 name: a few bytes may name millions, and FFmpeg makes an entry of each."""
-    count = 0
-    for kind, inner, last in _boxes(data, begin, end):
-        if kind in _NESTED and depth < len(_NESTED):
-            count += _samples(data, inner, min(last, end), depth + 1)
-        elif kind in (b"stsz", b"stz2"):  # version and flags, size, count
-            count += int.from_bytes(data[inner + 8 : inner + 12], "big")
-        elif kind == b"trun":  # version and flags, count
-            count += int.from_bytes(data[inner + 4 : inner + 8], "big")
-    return count
-
-
-def _end_of_segment(data: memoryview) -> int:
-    """Where the segment of a Matroska file ends (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
-    at = 0
-    for _ in range(_MOST_PARTS):
-        if at >= len(data):
-            return at
-        _, begin = _vint(data, at)
-        size, begin = _vint(data, begin)
-        if size is None:  # unknown, as it is while it is recorded
-            return at
-        if bytes(data[at : at + 4]) == _SEGMENT:
-            return begin + size
-        at = begin + size
-    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} elements before its segment")
-
-
-def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
-    """A number of variable length, None if all its bits are set, and where it ends."""
-    length = 9 - data[at].bit_length() if at < len(data) else 9
-    if length > 8:
-        return None, at
-    value = int.from_bytes(data[at : at + length], "big") & ((1 << 7 * length) - 1)
-    return None if value == (1 << 7 * length) - 1 else value, at + length
-
-
-def _end_of_riff(data: memoryview) -> int:
-    """Where the last chunk of an AVI ends."""
-    at = 0
-    for _ in range(_MOST_PARTS):
-        if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":
-            return at
-        size = int.from_bytes(data[at + 4 : at + 8], "little")
-        at += 8 + size + size % 2
-    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} chunks, one behind the other")
-
-
 class _Wanted(NamedTuple):
     """A frame that is wanted.
 
@@ -289,7 +170,7 @@ def decode(
     limits.check_bytes(len(data))
     kind = container(data)
     check_whole(kind, data)
-    if kind == "mp4" and (count := _samples(data, 0, len(data))) > _MOST_SAMPLES:
+    if kind == "mp4" and (count := count_samples(data, 0, len(data))) > _MOST_SAMPLES:
         raise ImageError("UNSUPPORTED", f"{count:,} samples of sound and pictures; at most {_MOST_SAMPLES:,} in a clip")
     deadline = _Deadline(monotonic() + limits.max_decode_s, limits.max_decode_s)
     try:
@@ -332,7 +213,7 @@ class _Reader:
         stamps = self._shown_stamps()
         is_whole = None not in stamps and len({*stamps}) == len(stamps)
         self._stamps = sorted(stamps) if kind != "avi" and is_whole else []
-        self._spare = _spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
+        self._spare = spare(self._codec.extradata, self._packets) if self._codec.name == "hevc" else frozenset()
 
     def clip(self, choose: Choose, *, is_gray: bool, apply_rotation: bool, elsewhere: Elsewhere | None) -> Clip:
         """See ``decode``."""
@@ -376,23 +257,45 @@ class _Reader:
         return Clip([found[index] for index in indices], indices, seconds)
 
     def _begin(self) -> Any:
-        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave."""
-        if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
-            self._packets = [*dropwhile(_needs_another, self._packets)]
-        try:
-            return self._shown_first()
-        except av.error.InvalidDataError:  # of a key frame it is damage, and comes again
-            self._packets = [*dropwhile(lambda packet: not packet.is_keyframe, self._packets)]
-            self._codec.flush_buffers()
-        return self._shown_first()
+        """The first frame that decodes. Packets before it, of a clip that was cut between key frames, leave.
 
-    def _shown_first(self) -> Any:
-        """The first frame that the decoder shows."""
-        for place, packet in enumerate((*self._packets, None)):
-            if frames := self._decoded(packet):
-                self._begun = (place + 1, frames) if packet is not None else (0, ())
+        Raises:
+            ImageError: CORRUPT: nothing decodes.
+            InvalidDataError: a packet is damaged, and not one that the cut has left without its key frame.
+        """
+        if self._codec.name == "mpeg4":  # FFmpeg shows gray, where others say that a picture is missing
+            self._packets = [*dropwhile(needs_another, self._packets)]
+        begin, has_key = 0, False
+        for place, packet in enumerate((*self._packets, None), 1):
+            has_key = has_key or (packet is not None and self._may_begin(packet))
+            try:
+                frames = self._decoded(packet)
+            except av.error.InvalidDataError:
+                if has_key:
+                    raise
+                self._codec.flush_buffers()
+                begin = place
+                continue
+            if frames:
+                is_gray = self._codec.name == "mpeg4" and not (frames[0].key_frame or self._packets[0].is_discard)
+                if is_gray:
+                    break
+                self._begun = (place - begin, frames) if packet is not None else (0, ())
+                self._packets = self._packets[begin:]
                 return frames[0]
         raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
+
+    def _may_begin(self, packet: Any) -> bool:
+        """Whether a packet may be a key frame; where it is damaged, FFmpeg does not call it so of H.264 and AV1."""
+        if packet.is_keyframe:
+            return True
+        match self._codec.name:
+            case "h264":
+                return may_be_idr(bytes(packet), self._codec.extradata)
+            case "libdav1d" | "av1":
+                return has_sequence_header(bytes(packet))
+            case _:
+                return False
 
     def _shown_stamps(self) -> list[Any]:
         """The times of the packets that are shown, but for those before the first frame, which do not decode.
@@ -501,7 +404,7 @@ class _Reader:
 
     def _is_key(self, packet: Any) -> bool:
         """Whether a packet is a key frame: of MPEG-4, FFmpeg does not say that a container is wrong."""
-        return packet.is_keyframe and not (self._codec.name == "mpeg4" and _needs_another(packet))
+        return packet.is_keyframe and not (self._codec.name == "mpeg4" and needs_another(packet))
 
     def _is_shown(self, packet: Any) -> bool:
         """Whether a packet is a frame that is shown: not one that an edit list leaves out, nor a reference alone."""
@@ -542,38 +445,6 @@ class _Reader:
         converted = self._reformatter.reformat(frame, format="gray" if is_gray else "rgb24", threads=1)
         pixels: npt.NDArray[Any] = converted.to_ndarray().reshape(frame.height, frame.width, -1)
         return np.ascontiguousarray(np.rot90(pixels, turn // 90)) if turn else pixels
-
-
-def _spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
-    """The positions of pictures of H.265 that no other needs: libavcodec does not skip them by itself.
-
-    They say that none of their temporal layer needs them, and there is no higher one.
-    """
-    if not extradata or extradata[0] != 1 or len(extradata) < 22:  # no hvcC (ISO/IEC 14496-15, 8.3.2): no lengths
-        return frozenset()
-    found = [_slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets]
-    highest = max((layer for _, layer in filter(None, found)), default=0)
-    spare = {(kind, highest) for kind in _UNUSED}
-    return frozenset(place for place, picture in enumerate(found) if picture in spare)
-
-
-def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
-    """Kind and temporal layer of a picture of H.265, whose slices have the same; ``n_bytes`` give a unit's length."""
-    at = 0
-    for _ in range(_MOST_UNITS):
-        if at + n_bytes + 2 > len(data):
-            return None
-        first, second = data[at + n_bytes : at + n_bytes + 2]
-        if (kind := first >> 1 & 63) < _SLICES:
-            return kind, second & 7
-        at += n_bytes + int.from_bytes(data[at : at + n_bytes], "big")
-    return None
-
-
-def _needs_another(packet: Any) -> bool:
-    """Whether a packet of MPEG-4 begins with a picture that needs another."""
-    _, _, picture = bytes(packet).partition(_VOP)
-    return bool(picture) and picture[0] >> 6 != 0
 
 
 def _check_unmirrored(frame: Any) -> None:

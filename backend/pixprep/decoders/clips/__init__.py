@@ -1,0 +1,1 @@
+"""Clips: their containers, and the frames that are wanted of them."""

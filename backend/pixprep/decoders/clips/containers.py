@@ -1,0 +1,126 @@
+"""Containers of clips: which one a file is, where it ends, and how many samples its tables name; nothing is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pixprep.errors import ImageError
+
+Container = Literal["mp4", "mkv", "avi"]
+_MOST_PARTS = 10_000
+_SEGMENT = b"\x18\x53\x80\x67"
+
+
+def container(encoded: memoryview) -> Container:
+    """What the first bytes say.
+
+    Raises:
+        ImageError: UNKNOWN_FORMAT.
+    """
+    head = bytes(encoded[:12])
+    if head[4:8] == b"ftyp":
+        return "mp4"
+    if head[:4] == b"\x1aE\xdf\xa3":
+        return "mkv"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "avi"
+    raise ImageError("UNKNOWN_FORMAT", "no MP4, MOV, Matroska, WebM or AVI")
+
+
+def check_whole(kind: Container, data: memoryview) -> None:
+    """Refuse a file that ends before its container says; a container that says nothing, as of a live stream, passes.
+
+    Raises:
+        ImageError: TRUNCATED; UNSUPPORTED: a container of more parts than any clip has.
+    """
+    end = {"mp4": _end_of_boxes, "mkv": _end_of_segment, "avi": _end_of_riff}[kind](data)
+    if end > len(data):
+        raise ImageError("TRUNCATED", f"the clip ends after {len(data):,} bytes, and its container says {end:,}")
+
+
+def _end_of_boxes(data: memoryview) -> int:
+    """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2); what comes behind a whole movie is no box."""
+    end, found = 0, set()
+    for kind, _, last in _boxes(data, 0, len(data)):
+        if kind not in _TOP and b"moov" in found and b"mdat" in found:
+            return len(data)
+        found.add(kind)
+        end = last
+    return end
+
+
+def _boxes(data: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """Kind, beginning of the content, and end of each box; the end of the last may lie outside.
+
+    Raises:
+        ImageError: UNSUPPORTED: more than ``_MOST_PARTS``.
+    """
+    for _ in range(_MOST_PARTS):
+        if begin + 8 > end:
+            return
+        size, kind, head = int.from_bytes(data[begin : begin + 4], "big"), bytes(data[begin + 4 : begin + 8]), 8
+        if size == 1:
+            size, head = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
+        if size < head:  # 0: to the end of the file; else damage, which the demuxer meets
+            yield kind, begin + head, end
+            return
+        yield kind, begin + head, begin + size
+        begin += size
+    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} boxes, one behind the other")
+
+
+_TOP = {
+    *(b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide", b"uuid", b"meta", b"sidx", b"ssix"),
+    *(b"mfra", b"udta", b"prft", b"emsg", b"pdin", b"pnot"),
+}
+_NESTED = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"}
+
+
+def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int:
+    """How many samples the tables of an MP4 name: a few bytes may name millions, and FFmpeg makes an entry of each."""
+    count = 0
+    for kind, inner, last in _boxes(data, begin, end):
+        if kind in _NESTED and depth < len(_NESTED):
+            count += count_samples(data, inner, min(last, end), depth + 1)
+        elif kind in (b"stsz", b"stz2"):  # version and flags, size, count
+            count += int.from_bytes(data[inner + 8 : inner + 12], "big")
+        elif kind == b"trun":  # version and flags, count
+            count += int.from_bytes(data[inner + 4 : inner + 8], "big")
+    return count
+
+
+def _end_of_segment(data: memoryview) -> int:
+    """Where the segment of a Matroska file ends (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
+    at = 0
+    for _ in range(_MOST_PARTS):
+        if at >= len(data):
+            return at
+        _, begin = _vint(data, at)
+        size, begin = _vint(data, begin)
+        if size is None:  # unknown, as it is while it is recorded
+            return at
+        if bytes(data[at : at + 4]) == _SEGMENT:
+            return begin + size
+        at = begin + size
+    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} elements before its segment")
+
+
+def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
+    """A number of variable length, None if all its bits are set, and where it ends."""
+    length = 9 - data[at].bit_length() if at < len(data) else 9
+    if length > 8:
+        return None, at
+    value = int.from_bytes(data[at : at + length], "big") & ((1 << 7 * length) - 1)
+    return None if value == (1 << 7 * length) - 1 else value, at + length
+
+
+def _end_of_riff(data: memoryview) -> int:
+    """Where the last chunk of an AVI ends."""
+    at = 0
+    for _ in range(_MOST_PARTS):
+        if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":
+            return at
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    raise ImageError("UNSUPPORTED", f"over {_MOST_PARTS:,} chunks, one behind the other")

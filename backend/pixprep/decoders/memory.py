@@ -1,0 +1,87 @@
+"""Memory for pixels that are being decoded: a budget that all share, and buffers that are used again."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+U8 = npt.NDArray[np.uint8]
+KEPT_BYTES = 64 << 20
+"""The largest pixel buffer that is kept for the next image."""
+
+
+class Memory:
+    """What the decode of one image holds: its share of the budget, and a buffer for its pixels.
+
+    The buffer is one of those that earlier images gave back, if there is one of its size: a fresh 36 MB costs 10 % of
+    the decode.
+    """
+
+    def __init__(self, budget: Budget, buffers: deque[U8]) -> None:
+        self._budget = budget
+        self._buffers = buffers
+        self._pixels = 0
+        self._buffer: U8 | None = None
+
+    def take(self, pixels: int) -> None:
+        """Wait until the budget has room for the pixels of the image, before they are in memory."""
+        if not self._pixels:
+            self._budget.take(pixels)
+            self._pixels = pixels
+
+    def buffer(self, n_bytes: int) -> U8:
+        """Memory for the pixels."""
+        try:
+            self._buffer = self._buffers.popleft()
+        except IndexError:
+            self._buffer = None
+        if self._buffer is None or len(self._buffer) < n_bytes:
+            self._buffer = np.empty(n_bytes, np.uint8)
+        return self._buffer[:n_bytes]
+
+    def give_back(self) -> None:
+        """The image is done with."""
+        self._budget.give(self._pixels)
+        if self._buffer is not None and len(self._buffer) <= KEPT_BYTES:
+            self._buffers.appendleft(self._buffer)
+
+
+class Budget:
+    """How many pixels may be in memory at once; a larger image waits until it is alone."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """What takes a part of it, which is given back at the end."""
+        taken: list[int] = []
+
+        def take(pixels: int) -> None:
+            self.take(pixels)
+            taken.append(pixels)
+
+        try:
+            yield take
+        finally:
+            self.give(sum(taken))
+
+    def take(self, pixels: int) -> None:
+        """Wait until there is room for so many pixels."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._used == 0 or self._used + pixels <= self._limit)
+            self._used += pixels
+
+    def give(self, pixels: int) -> None:
+        """They are no longer in memory."""
+        if pixels:
+            with self._changed:
+                self._used -= pixels
+                self._changed.notify_all()

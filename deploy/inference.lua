@@ -1,0 +1,99 @@
+-- Faults of an inference, seen in what HAProxy has read of it (req.body: 16 kB with the headers); "" without any.
+--
+-- It is small but for its tensors. The JSON has at most 64 brackets: 40,000 end Triton. Of a gRPC message, all but the
+-- last field lies in what was read, in at most 512 numbers, and only tensor data reaches further: 60 MB of empty inputs,
+-- two bytes each, would become 6.5 GB in Triton.
+--
+-- A shape has no more elements than the request has bytes. Triton multiplies its sides modulo 2^64 before it compares
+-- them with the bytes, and NumPy, which does not, ends the model's process.
+
+local BRACKETS, PREFIX, MOST_NUMBERS = 64, 5, 512
+-- Of ModelInferRequest and InferInputTensor: https://github.com/kserve/open-inference-protocol
+local INPUTS, RAW_INPUT_CONTENTS, SHAPE, CONTENTS, BYTES = 5, 7, 3, 5, 2
+local TOO_DEEP = "the JSON of an inference has over 64 brackets, or is cut off"
+local TOO_MUCH = "send one image input, as raw contents"
+local TOO_MANY = "a shape has more elements than the request has bytes, or is no list of whole numbers"
+
+-- The product of a shape's sides so far, and one more; nil where it is over the bytes of the request. 0 counts as 1: it
+-- hides none from NumPy.
+local function times(elements, side, size)
+    if not side or side > size or elements * math.max(side, 1) > size then return nil end
+    return elements * math.max(side, 1)
+end
+
+core.register_fetches("json_fault", function(txn)
+    local json, size = txn.f:req_body():sub(1, txn:get_var("txn.json_bytes")), txn.f:req_body_size()
+    local _, brackets = json:gsub("[%[{]", "")
+    if #json < txn:get_var("txn.json_bytes") or brackets > BRACKETS then return TOO_DEEP end
+    json = json:gsub("\\[^u]", "")  -- now a quote begins or ends a string, and only \u0073 could hide a letter
+    for name, colon, value in json:gmatch('"([^"]*)"%s*(:?)([^"]*)') do
+        if colon == ":" and (name == "shape" or name:find("\\", 1, true)) then
+            local elements, sides = 1, value:match("^%s*%[([%d%s,]*)%]")
+            if not sides then return TOO_MANY end
+            for side in sides:gmatch("%d+") do
+                elements = times(elements, tonumber(side), size)
+                if not elements then return TOO_MANY end
+            end
+        end
+    end
+    return ""
+end)
+
+local left  -- how many numbers a message may still have
+
+-- The number at a position, and the position behind it; nil where the body ends, or there are too many.
+local function varint(body, at)
+    local value = 0
+    left = left - 1
+    if left < 0 then return nil end
+    for shift = 0, 28, 7 do
+        local byte = body:byte(at)
+        if not byte then return nil end
+        value = value | (byte & 127) << shift
+        at = at + 1
+        if byte < 128 then return value, at end
+    end
+end
+
+-- The number of the field at a position, and where its bytes begin and end; nil if it is none up to the highest.
+local function field(body, at, highest)
+    local tag, length
+    tag, at = varint(body, at)
+    if not tag or tag & 7 ~= BYTES or tag >> 3 > highest then return nil end
+    length, at = varint(body, at)
+    if not length then return nil end
+    return tag >> 3, at, at + length
+end
+
+local function input_fault(body, at, stop, size)
+    local elements = 1
+    while at < stop do
+        local number, from, to = field(body, at, CONTENTS)
+        if not number or to > stop then return TOO_MUCH end
+        while number == SHAPE and from < to do
+            local side
+            side, from = varint(body, from)
+            elements = times(elements, side, size)
+            if not elements or from > to then return TOO_MANY end
+        end
+        at = to
+    end
+    return ""
+end
+
+core.register_fetches("message_fault", function(txn)
+    local body = txn.f:req_body()
+    if #body < PREFIX then return TOO_MUCH end
+    local size, at = string.unpack(">I4", body, 2)
+    local stop = at + size
+    left = MOST_NUMBERS
+    while at ~= stop do
+        local number, from, to = field(body, at, RAW_INPUT_CONTENTS)
+        if not number or to > stop then return TOO_MUCH end
+        if to > #body + 1 then return number == RAW_INPUT_CONTENTS and to == stop and "" or TOO_MUCH end
+        local fault = number == INPUTS and input_fault(body, from, to, size) or ""
+        if fault ~= "" then return fault end
+        at = to
+    end
+    return ""
+end)
