@@ -33,7 +33,7 @@ plan.placement
 plan.plan
 boxes plan.lowered
 ops.op
-ops.color ops.decode ops.erasing ops.extern ops.filters ops.geometry ops.levels ops.outputs ops.warp
+ops.*
 ops.canvas ops.policies ops.random_color
 ops.random
 ops
@@ -107,7 +107,7 @@ cli.parser
 cli
 __main__
 """
-"""``profiles.*`` is each module of the room that has no row of its own."""
+"""``ops.*`` is each module of the room that has no row of its own."""
 
 # These doors open upwards, and only while a function runs.
 ON_DEMAND = {
