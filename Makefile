@@ -213,6 +213,7 @@ sanitize: .venv/.dev
 	    tests/unit/test_colours.py tests/unit/test_warp.py tests/device/test_kernel.py
 
 docs: .venv/.dev
+	$(VENV)/python tools/stubs.py
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
 
