@@ -335,7 +335,13 @@ def annotation_plan(op: ops.AnnotationOp, before: Lowered) -> AnnotationPlan:
                 pad=op.pad,
             )
         case ops.Points():
-            return PointsPlan(geometry=before.geometry, is_normalized=op.normalized, clips=op.clip, pad=op.pad)
+            return PointsPlan(
+                geometry=before.geometry,
+                flip_pairs=op.flip_pairs,
+                is_normalized=op.normalized,
+                clips=op.clip,
+                pad=op.pad,
+            )
         case _ as never:
             return unreachable(never)
 

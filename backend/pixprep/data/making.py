@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pixprep.data.boxes import Annotated, columns, moving
 from pixprep.data.cache import PixelCache
-from pixprep.data.fields import collated
+from pixprep.data.fields import collated, left_behind
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
@@ -273,10 +273,11 @@ class Maker:
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
         plan = self.engine.plan
-        is_lost = not plan.annotations and "boxes" not in plan.inputs
-        if is_lost and not self.told and any("boxes" in sample.fields for sample in rows.samples):
-            self.told.add("boxes")
-            log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
+        for sample, placed in zip(rows.samples, made.placed, strict=True):
+            size = None if placed is None else (placed.height, placed.width)
+            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
+                self.told.add(name)
+                log.warning("%s", words)
         fields = collated([sample.fields for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)
