@@ -39,10 +39,8 @@ def left_behind(
             remedy = f"add the op {op}" if name == op else f'call the field "{op}", which the op {op} moves'
             yield name, f'no op moves batch["{name}"]: they are in pixels of the photos, not of the tensors: {remedy}'
         elif name in _PICTURES or _is_of_pixels(value, size):
-            yield (
-                name,
-                f'no op moves batch["{name}"]: it is not cropped, resized and flipped as its photo is; batch.placed says how',
-            )
+            how = "it is not cropped, resized and flipped as its photo is: see batch.placed"
+            yield name, f'no op moves batch["{name}"]: {how}'
 
 
 def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
