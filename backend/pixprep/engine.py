@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,10 @@ from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given
 from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset, TensorSpec
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ class Engine:
             ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error in every case. Default:
             ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong inside a packet;
             with ``strict`` the CPU decodes them.
+        odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
+            it.
         decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
             whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
             whatever pixels they give. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
@@ -153,6 +159,7 @@ class Engine:
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
+        odd_range: bool = False,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
             kind = type(pipeline).__name__
@@ -164,6 +171,8 @@ class Engine:
             raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
         if limits is not None and not isinstance(limits, Limits):
             raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
+        for text in () if odd_range else odd_ranges(pipeline):
+            _LOG.warning("%s; odd_range=True if it is meant", text)
         self.pipeline = pipeline
         self.plan = pipeline.plan
         self._limits = limits or Limits()
