@@ -21,7 +21,7 @@ from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, OutputPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
 from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset, TensorSpec
 
@@ -44,6 +44,7 @@ class Batch:
         placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
         fields: what came with the samples of a ``Loader`` and is no output: see there.
         rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
+        plans: of the outputs, by name.
     """
 
     outputs: dict[str, Array]
@@ -55,6 +56,7 @@ class Batch:
     placed: list[Placed | None] = field(default_factory=list, repr=False)
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rows: Sequence[slice] = field(default_factory=list, repr=False)
+    plans: Mapping[str, OutputPlan] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Any:
         """An output or a field by its name.
@@ -273,6 +275,7 @@ class Engine:
             transform_s=[0.0] * count,
             placed=[None] * count,
             rows=spans,
+            plans=self.plan.outputs,
         )
         lock = Lock()  # a generator may not be asked by two threads at once
 
