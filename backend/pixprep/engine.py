@@ -138,10 +138,11 @@ class Engine:
         damage: what becomes of a damaged JPEG. ``strict``: where libjpeg-turbo warns that the data ends early or does
             not fit, an error; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, an error
             where the markers tell of damage and libjpeg-turbo then warns; on the CPU the same as ``strict``, which
-            costs nothing there. ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
-            ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error in every case. Default:
-            ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong inside a packet;
-            with ``strict`` the CPU decodes them.
+            costs nothing there. ``pillow``: an error where Pillow raises one, as for data that end before the last
+            row; else Pillow's pixels. ``lenient``: what libjpeg-turbo makes of it, as browsers show it.
+            ``Batch.recovered`` counts what either takes. What Pillow refuses of the other formats is an error in every
+            case. Default: ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong
+            inside a packet; with ``strict`` the CPU decodes them.
         odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
             it.
         decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels

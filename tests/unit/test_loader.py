@@ -360,6 +360,25 @@ def test_a_broken_sample_ends_the_epoch_by_default_and_is_named(broken_files):
         assert not [thread for thread in loader_threads() if thread.name == "pixprep-loader"]
 
 
+def test_a_jpeg_that_only_pillow_takes_is_refused_with_the_level_that_takes_it():
+    junk = encoded(0).replace(b"\xff\xc0", b"\0\xff\0\1\xff\xc0", 1)
+    source = [{"image": junk, "name": "odd.jpg"}]
+    with loader(source, batch_size=1) as ours, pytest.raises(pp.ImageError) as caught:
+        epoch(ours)
+    assert str(caught.value) == (
+        "[CORRUPT] odd.jpg: libjpeg-turbo: 4 extraneous bytes before marker 0xc0: "
+        'damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
+    )
+    with loader(source, batch_size=1, damage="pillow") as ours:
+        assert epoch(ours)[0].recovered == 1
+    source[0]["image"] = encoded(0)[:-99]
+    with (
+        loader(source, batch_size=1, damage="pillow") as ours,
+        pytest.raises(pp.ImageError, match=r"before its last row$"),
+    ):
+        epoch(ours)
+
+
 def test_too_many_broken_samples_end_the_epoch(broken_files):
     with broken_loader(broken_files, max_errors=3) as ours, pytest.raises(pp.DataError) as caught:
         epoch(ours)

@@ -144,6 +144,7 @@ class Loader:
             source=source,
             order=self.order,
             limits=limits or Limits(),
+            damage=damage,
             on_error=on_error,
             most_errors=_most_errors(max_errors, self.order),
             # of what is made and waits, of what the consumer has, and of what it has just let go of

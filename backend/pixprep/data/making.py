@@ -20,7 +20,7 @@ from pixprep.data.order import Order, Part
 from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Limits
+from pixprep.decoders import Damage, Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.plan.plan import Placed
@@ -81,6 +81,7 @@ class Maker:
 
     Attributes:
         source, order, engine, limits: what is read, in which order, and what makes tensors of it.
+        damage: what becomes of a damaged JPEG.
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
@@ -95,6 +96,7 @@ class Maker:
     order: Order
     engine: Engine
     limits: Limits
+    damage: Damage | None
     on_error: OnError
     most_errors: int
     recycler: Recycler | None
@@ -170,8 +172,8 @@ class Maker:
     def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
         """Count a broken sample, or raise its error."""
         assert error is not None
-        if self.on_error == "raise":
-            raise ImageError(error.reason, error.detail)  # a new one, or frame, error and batch would hold each other
+        if self.on_error == "raise":  # by a new one, or frame, error and batch would hold each other
+            raise ImageError(error.reason, f"{error.detail}{self._remedy(sample, error)}")
         if not met:
             log.warning("epoch %d: %s", epoch, printable(error))
         met[sample.index] = printable(sample.name)
@@ -181,6 +183,13 @@ class Maker:
                 f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.most_errors:,}: "
                 f"{_some(met)}; the last: {printable(error)}"
             )
+
+    def _remedy(self, sample: Sample, error: ImageError) -> str:
+        """What lets a damaged JPEG pass; empty of anything else."""
+        is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+            return ""
+        return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Put another sample into each row that has none."""

@@ -15,7 +15,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 USUAL: tuple[Format, ...] = ("jpeg", "png", "webp", "bmp", "tiff", "gif")
 """The formats that may come if nothing is said: each of the others brings a decoder of films."""
 NAMES: dict[Format, str] = {name: {"webp": "WebP"}.get(name, name.upper()) for name in FORMATS}
-Damage = Literal["strict", "structural", "lenient"]
+Damage = Literal["strict", "structural", "pillow", "lenient"]
 Codec = Literal["consistent", "fastest", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
@@ -34,7 +34,7 @@ class Decoded:
     Attributes:
         pixels: on the decoder's device.
         placed: the size of the whole image, and where it lies in every output.
-        is_recovered: it is a damaged JPEG, decoded all the same, which ``lenient`` allows.
+        is_recovered: it is a damaged JPEG, decoded all the same, which ``pillow`` and ``lenient`` allow.
         is_fallback: the GPU's decoders refused it, and the CPU decoded it.
     """
 
