@@ -605,10 +605,10 @@ def test_kernels_are_checked_with_images_that_the_plan_takes(gpu, op, is_checked
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("color", ["rgb", "gray"])
-def test_kernels_are_checked_with_and_without_llvmlite(monkeypatch, color, caplog):
+def test_kernels_are_checked_with_and_without_kernels_in_c(monkeypatch, color, caplog):
     pipeline = pp.Pipeline([pp.decode(color=color), *AFTER_DECODE])
     on_gpu(pipeline).close()
-    monkeypatch.setattr("pixprep.kernels.cpu.machine_code", lambda: None)
+    monkeypatch.setattr("pixprep.kernels.native.library", lambda: None)
     on_gpu(pipeline).close()
     assert not caplog.records
 

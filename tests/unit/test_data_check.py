@@ -114,7 +114,7 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, o
         (["gone"], "gone: no such file or folder"),
         (["gone.csv"], "gone.csv: cannot be read: No such file or directory"),
         (["gone-*.tar"], "gone-*.tar: no such file, and no file of such a name"),
-        (["x.bin"], "x.bin: say what it is: files:, table:, tfrecord:, coco:, voc:, tar:, videos: before the path"),
+        (["x.bin"], "x.bin: say what it is: coco:, files:, table:, tar:, tfrecord:, videos:, voc: before the path"),
         (["i.json"], "i.json: say where the images are: --option images=FOLDER"),
         (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),
         (["i.json", "--option", "image=x"], "coco has no option 'image'; it has images, keypoints, crowd, empty"),

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.boxes import Annotated, columns, moving
+from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
 from pixprep.data.order import Order, Part
@@ -23,7 +23,7 @@ from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.plan.plan import Placed
+from pixprep.plan.plan import Place, Placed, Plan
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,58 @@ class Broken:
     def __str__(self) -> str:
         what = "left out" if self.replaced_by is None else f"sample {self.replaced_by:,} came in its place"
         return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
+
+
+class Annotated:
+    """The place of one sample, that moves the sample's annotation with its image.
+
+    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
+    that image's, as one of its pixels would be.
+
+    Args:
+        plan: says where boxes and points lie, and in what form they come.
+        place: of ``plan.placing``.
+        sample: ``size`` (height, width) as annotated, ``boxes``, ``points`` and what is said of each box, if it has
+            them.
+
+    Attributes:
+        fields: after the call, what the plan makes of the annotation: its outputs, and what follows the boxes.
+
+    Raises:
+        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
+            there are more rows than ``pad``, or what ``place`` raises.
+        PipelineError: an output of the plan is to be made of a field that the sample lacks.
+    """
+
+    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any]) -> None:
+        self._plan, self._place, self._sample = plan, place, sample
+        self.fields: dict[str, Any] = {}
+
+    def __call__(self, height: int, width: int) -> Placed:
+        """See above."""
+        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
+        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
+            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
+        placed = self._place(height, width)
+        self.fields = annotated(self._plan, placed, self._sample)
+        return placed
+
+
+def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
+    """Refuse an image that has not the size that its annotation was made for.
+
+    Raises:
+        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
+    """
+    if annotated_size is None or tuple(annotated_size) == (height, width):
+        return
+    hint = ""
+    if tuple(annotated_size) == (width, height):
+        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
+    raise ImageError(
+        "BAD_RECORD",
+        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
+    )
 
 
 @dataclass

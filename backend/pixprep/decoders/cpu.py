@@ -22,7 +22,7 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif
+from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif
 from pixprep.decoders.exif import check_tags, exif_orientation, reduced, turned, with_plain_exif
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, read_header
@@ -295,9 +295,7 @@ class CpuDecoder:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
                 pixels = array_of(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
-                # A PNG may say it after its pixels; a TIFF has been turned by Pillow, and a HEIC by libheif. An AVIF's
-                # container says it, which Pillow shows as EXIF data.
-                if name in ("png", "webp", "avif"):
+                if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
                     turn = exif_orientation(exif_of(image))
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:

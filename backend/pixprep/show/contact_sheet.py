@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.coordinates import convert
+from pixprep.boxes import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
 from pixprep.engine import Batch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep.compiler import Lowered, lower
 from pixprep.draws import windows
 from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError, unreachable
@@ -14,6 +13,8 @@ from pixprep.ops import (
     Decode,
     DecodeVideo,
     Extern,
+    FirstOp,
+    ImageOp,
     Normalize,
     OpticalFlow,
     OriginalSize,
@@ -21,7 +22,6 @@ from pixprep.ops import (
     Points,
     Tensor,
     Transform,
-    is_on,
     op_name,
 )
 from pixprep.pipeline import Pipeline
@@ -58,8 +58,7 @@ def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
 def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> str:
     plan = pipeline.plan
     lines = [f"pipeline{where}"]
-    places = [index for index, op in enumerate(pipeline.definition) if is_on(op, pipeline.side)]
-    for index, op, image in zip(places, pipeline.ops, pipeline.images, strict=True):
+    for index, op, image in ((node.index, node.op, node.image) for node in pipeline.nodes):
         specs = [output.spec for output in pipeline.outputs.values() if output.chain[-1] is op]
         result = f"output {specs[0]}" if specs else str(image)
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
@@ -145,8 +144,8 @@ def _plus(offset: float) -> str:
 def op_words(pipeline: Pipeline) -> list[str]:
     """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
-    assert isinstance(first, Decode | DecodeVideo | Pixels)
-    before = Lowered(first)
+    assert isinstance(first, FirstOp)
+    before = first.lower(pipeline.operators)
     words = []
     for op, image in zip(pipeline.ops, pipeline.images, strict=True):
         match op:
@@ -174,11 +173,13 @@ def op_words(pipeline: Pipeline) -> list[str]:
             case Extern():
                 words.append(str(find(op.operator, op.version, pipeline.operators).use(op.fields)))
             case Normalize():
-                steps = lower(op, before, image).arithmetic
+                steps = op.lower(before, image, "").arithmetic
                 formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
                 words.append("; ".join(formulas))
+            case ImageOp():
+                words.append(", ".join(_geometry(op.lower(before, image, "").geometry)))
             case _:
-                words.append(", ".join(_geometry(lower(op, before, image).geometry)))
+                raise AssertionError(f"no words for {op!r}")
     return words
 
 

@@ -1,26 +1,44 @@
-"""Boxes and points of a sample, moved with its image. The way back is in ``coordinates``.
+"""Boxes and points: their formats, from a photo to its tensor and back, and of a sample moved with its image.
 
-Boxes are xyxy (left, top, right, bottom), points x before y, in pixels: x to the right, y down, the centre of the first
-pixel is (0.5, 0.5).
+Coordinates are continuous: x to the right, y down; the image begins at (0, 0) and ends at (width, height), and the
+centre of its first pixel is (0.5, 0.5). A box is four numbers, in a format that says which:
+
+==========  =====================================================
+``xyxy``    left, top, right, bottom; right and bottom are its end
+``xywh``    left, top, width, height (COCO)
+``cxcywh``  x and y of its centre, width, height (YOLO)
+==========  =====================================================
+
+The way back is by the numbers of the ``transform`` output. Arrays may be of any number type, and are not changed.
+Results are new float32 arrays, worked out in float64. Leading dimensions are kept: boxes (n, 4) of one image, or
+(batch, n, 4) with a transform (batch, 4).
+
+>>> import numpy as np
+>>> found = np.array([[160.0, 240.0, 320.0, 400.0]])  # in a letterbox of 640 x 640
+>>> boxes_to_original(found, [0.5, 0.5, 80, 0], [960, 1280])
+array([[320., 320., 640., 640.]], dtype=float32)
 """
+
+# ruff: noqa: A002  (`format` is what the formats of boxes are called everywhere)
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.philox import F64
 from pixprep.draws.windows import IouCrop
-from pixprep.errors import ImageError, PipelineError
+from pixprep.errors import ImageError, PipelineError, PixprepError
 from pixprep.plan.placement import Placement, moved
-from pixprep.plan.plan import AnnotationPlan, BoxesPlan, Place, Placed, Plan, PointsPlan
+from pixprep.plan.plan import AnnotationPlan, BoxesPlan, Placed, Plan, PointsPlan
 from pixprep.spec import BoxFormat
 from pixprep.steps import levels
 
+Numbers = npt.ArrayLike
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
@@ -30,60 +48,120 @@ _WHOLE = 1 - 1e-6
 _NO_ROW = -1
 
 
-class Annotated:
-    """The place of one sample, that moves the sample's annotation with its image.
-
-    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
-    that image's, as one of its pixels would be.
+def boxes_to_original(
+    boxes: Numbers, transform: Numbers, original_size: Numbers | None = None, *, format: BoxFormat = "xyxy"
+) -> F32:
+    """Boxes in tensor pixels as boxes in the pixels of the decoded photo: ``(box - offset) / scale``.
 
     Args:
-        plan: says where boxes and points lie, and in what form they come.
-        place: of ``plan.placing``.
-        sample: ``size`` (height, width) as annotated, ``boxes``, ``points`` and what is said of each box, if it has
-            them.
+        boxes: (..., n, 4), in ``format``.
+        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output.
+        original_size: (2,) or (..., 2): ``[height, width]``, the ``original_size`` output; boxes are clipped to it.
+            None: a box may reach over the photo's edge.
+        format: of the boxes and of the result.
 
-    Attributes:
-        fields: after the call, what the plan makes of the annotation: its outputs, and what follows the boxes.
-
-    Raises:
-        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
-            there are more rows than ``pad``, or what ``place`` raises.
-        PipelineError: an output of the plan is to be made of a field that the sample lacks.
-    """
-
-    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any]) -> None:
-        self._plan, self._place, self._sample = plan, place, sample
-        self.fields: dict[str, Any] = {}
-
-    def __call__(self, height: int, width: int) -> Placed:
-        """See above."""
-        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
-        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
-            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
-        placed = self._place(height, width)
-        self.fields = annotated(self._plan, placed, self._sample)
-        return placed
-
-
-def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
-    """Refuse an image that has not the size that its annotation was made for.
+    Returns:
+        float32 (..., n, 4). A box of an image that was flipped has its corners in order again.
 
     Raises:
-        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
+        PixprepError: a shape or a format is wrong; a scale is 0.
     """
-    if annotated_size is None or tuple(annotated_size) == (height, width):
-        return
-    hint = ""
-    if tuple(annotated_size) == (width, height):
-        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
-    raise ImageError(
-        "BAD_RECORD",
-        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
-    )
+    corners = _to_corners(_array("boxes", boxes, 4), format)
+    scale, offset = _transform(transform)
+    corners = _in_order((corners - _twice(offset)) / _twice(scale))
+    if original_size is not None:
+        corners = _clipped(corners, original_size)
+    return _from_corners(corners, format).astype(np.float32)
+
+
+def boxes_to_tensor(boxes: Numbers, transform: Numbers, *, format: BoxFormat = "xyxy") -> F32:
+    """Boxes in the pixels of the decoded photo as boxes in tensor pixels: ``box * scale + offset``.
+
+    A box may reach over the tensor's edge, where the photo was cropped: see ``clip``.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        transform: (4,) or (..., 4): ``[scale_y, scale_x, offset_y, offset_x]``, the ``transform`` output.
+        format: of the boxes and of the result.
+
+    Returns:
+        float32 (..., n, 4), the corners in order.
+
+    Raises:
+        PixprepError: a shape or a format is wrong; a scale is 0.
+    """
+    scale, offset = _transform(transform)
+    corners = _to_corners(_array("boxes", boxes, 4), format) * _twice(scale) + _twice(offset)
+    return _from_corners(_in_order(corners), format).astype(np.float32)
+
+
+def points_to_original(points: Numbers, transform: Numbers) -> F32:
+    """Points (x, y) in tensor pixels in the pixels of the decoded photo: keypoints, corners of oriented boxes.
+
+    Args:
+        points: (..., n, 2): x, y.
+        transform: (4,) or (..., 4), see ``boxes_to_original``.
+
+    Returns:
+        float32 (..., n, 2).
+
+    Raises:
+        PixprepError: a shape is wrong; a scale is 0.
+    """
+    scale, offset = _transform(transform)
+    return ((_array("points", points, 2) - offset) / scale).astype(np.float32)
+
+
+def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
+    """Points (x, y) of the decoded photo in tensor pixels; as ``points_to_original``, the other way."""
+    scale, offset = _transform(transform)
+    return (_array("points", points, 2) * scale + offset).astype(np.float32)
+
+
+def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
+    """Boxes (..., 4) of one format in another.
+
+    Raises:
+        PixprepError: a shape or a format is wrong.
+    """
+    return _from_corners(_to_corners(_array("boxes", boxes, 4), source), target).astype(np.float32)
+
+
+def clip(boxes: Numbers, size: Numbers, *, format: BoxFormat = "xyxy") -> F32:
+    """Boxes cut off at the edges of an image; one that lies outside becomes empty, at the edge.
+
+    Args:
+        boxes: (..., n, 4), in ``format``.
+        size: (2,) or (..., 2): height and width of the image, in the unit of the boxes.
+        format: of the boxes and of the result.
+
+    Raises:
+        PixprepError: a shape or a format is wrong.
+    """
+    corners = _clipped(_to_corners(_array("boxes", boxes, 4), format), size)
+    return _from_corners(corners, format).astype(np.float32)
+
+
+def normalize(boxes: Numbers, size: Numbers) -> F32:
+    """Boxes (..., n, 4) of any format in shares of the image, 0 to 1, where they were in pixels.
+
+    Args:
+        boxes: see above.
+        size: (2,) or (..., 2): height and width of the image they lie in.
+
+    Raises:
+        PixprepError: a shape is wrong; a side is 0.
+    """
+    return (_array("boxes", boxes, 4) / _sides(size)).astype(np.float32)
+
+
+def denormalize(boxes: Numbers, size: Numbers) -> F32:
+    """Boxes (..., n, 4) of any format in pixels, where they were in shares of the image; see ``normalize``."""
+    return (_array("boxes", boxes, 4) * _sides(size)).astype(np.float32)
 
 
 def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan makes of one sample's annotation; see ``Annotated``.
+    """What a plan makes of one sample's annotation, which lies in its image as ``placed`` says.
 
     Returns:
         By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), and the fields of each box that is left.
@@ -179,18 +257,18 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     whole = moved(boxes, placement.transform)
     left, top, right, bottom = _seen(placement)
     seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
-    kept: Bools = (_sides(seen) > 0).all(axis=1)
+    kept: Bools = (_extent(seen) > 0).all(axis=1)
     for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
         whole, seen = _around(whole, matrix), _around(seen, matrix).clip(0, (width, height, width, height))
-        kept &= (_sides(seen) > 0).all(axis=1)
-    sides = _sides(seen)
-    area, of = sides.prod(axis=1), np.abs(_sides(whole)).prod(axis=1)
+        kept &= (_extent(seen) > 0).all(axis=1)
+    sides = _extent(seen)
+    area, of = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
     kept &= (sides >= plan.min_size).all(axis=1)
     kept &= area >= plan.min_visible * _WHOLE * of
     for step in plan.geometry.random_steps:
         if isinstance(step, IouCrop):
             kept &= placed.kept[step.key]
-    result = _formed((seen if plan.clips else whole)[kept], plan.format)
+    result = _from_corners((seen if plan.clips else whole)[kept], plan.format)
     if plan.is_normalized:
         height, width = placement.size
         result = result / (width, height, width, height)
@@ -245,11 +323,6 @@ def _around(boxes: F64, matrix: levels.Matrix) -> F64:
     return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
 
 
-def _sides(boxes: F64) -> F64:
-    """(n, 2): width and height."""
-    return boxes[:, 2:] - boxes[:, :2]
-
-
 def _seen(placement: Placement) -> tuple[float, float, float, float]:
     """(left, top, right, bottom) of what the canvas shows of the image, before its steps of ``levels``."""
     region, at = placement.region, placement.at
@@ -257,14 +330,6 @@ def _seen(placement: Placement) -> tuple[float, float, float, float]:
     (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform).tolist()
     last = at[1] + region[3] - region[1], at[0] + region[2] - region[0]
     return max(inner[0], at[1]), max(inner[1], at[0]), min(inner[2], last[0]), min(inner[3], last[1])
-
-
-def _formed(boxes: F64, form: BoxFormat) -> F64:
-    """Boxes xyxy in another form."""
-    if form == "xyxy":
-        return boxes
-    first, sides = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]
-    return np.concatenate([first + sides / 2 if form == "cxcywh" else first, sides], axis=1)
 
 
 def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray[Any]:
@@ -288,3 +353,74 @@ def _pad_of(plan: Plan, name: str) -> int | None:
     if own is not None:
         return own.pad
     return next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
+
+
+def _array(name: str, values: Numbers, last: int) -> F64:
+    """As float64, with the last dimension that it must have; an empty list is no boxes."""
+    array = np.asarray(values, np.float64)
+    if array.shape == (0,):
+        array = array.reshape(0, last)
+    if not array.ndim or array.shape[-1] != last:
+        raise PixprepError(f"{name} have the shape {list(array.shape)}: the last dimension must be {last}")
+    return array
+
+
+def _transform(transform: Numbers) -> tuple[F64, F64]:
+    """Scale and offset, each (..., 1, 2) in the order x, y."""
+    array = _array("the numbers of a transform", transform, 4)[..., None, :]
+    scale, offset = array[..., 1::-1], array[..., 3:1:-1]
+    if not np.isfinite(array).all() or not scale.all():
+        raise PixprepError(f"the transform {np.asarray(transform).tolist()} has a scale of 0, or no number")
+    return scale, offset
+
+
+def _sides(size: Numbers) -> F64:
+    """(..., 1, 4): width, height, width, height."""
+    array = _array("height and width", size, 2)
+    if not (array > 0).all():
+        raise PixprepError(f"the size {np.asarray(size).tolist()} has a side that is not over 0")
+    return _twice(array[..., None, ::-1])
+
+
+def _twice(pair: F64) -> F64:
+    """(..., 2) as (..., 4): for both corners."""
+    return np.concatenate([pair, pair], axis=-1)
+
+
+def _clipped(corners: F64, size: Numbers) -> F64:
+    clipped: F64 = np.clip(corners, 0.0, _sides(size))
+    return clipped
+
+
+def _in_order(corners: F64) -> F64:
+    first, last = corners[..., :2], corners[..., 2:]
+    return np.concatenate([np.minimum(first, last), np.maximum(first, last)], axis=-1)
+
+
+def _to_corners(boxes: F64, format: BoxFormat) -> F64:
+    _check(format)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if format == "xyxy":
+        return boxes
+    if format == "xywh":
+        return np.concatenate([first, first + second], axis=-1)
+    return np.concatenate([first - second / 2, first + second / 2], axis=-1)
+
+
+def _from_corners(corners: F64, format: BoxFormat) -> F64:
+    _check(format)
+    first, last = corners[..., :2], corners[..., 2:]
+    if format == "xyxy":
+        return corners
+    sides = last - first
+    return np.concatenate([first if format == "xywh" else first + sides / 2, sides], axis=-1)
+
+
+def _check(format: Any) -> None:
+    if format not in get_args(BoxFormat):
+        raise PixprepError(f'no format of boxes "{format}"; there are {", ".join(get_args(BoxFormat))}')
+
+
+def _extent(corners: F64) -> F64:
+    """(..., 2): width and height."""
+    return corners[..., 2:] - corners[..., :2]
