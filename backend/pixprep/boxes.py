@@ -188,6 +188,13 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     for name, output in plan.annotations.items():
         if isinstance(output, PointsPlan):
             points = read_field(sample, "points", 2)
+            order = _order(output, placed.placements[name], points, of_boxes=kept is not None)
+            if output.flip_pairs and "visible" in sample:
+                visible = np.asarray(results.get("visible", sample["visible"]))
+                if points.size and visible.shape[-1:] != points.shape[-2:-1]:
+                    raise ImageError("BAD_RECORD", f'"visible" are {visible.shape}, and "points" {points.shape}')
+                results["visible"] = visible[..., order]
+            points = points[..., order, :]
             results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
             results[name] = _padded(results[name], output.pad, name)
     return {
@@ -266,6 +273,29 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
         height, width = placement.size
         result = result / (width, height, width, height)
     return result.astype(np.float32), kept
+
+
+def _order(
+    plan: PointsPlan, placement: Placement, points: F32, *, of_boxes: bool
+) -> npt.NDArray[np.intp] | slice[None, None, None]:
+    """The order of an object's keypoints after the mirrors of its image.
+
+    Raises:
+        ImageError: BAD_RECORD: it has not the keypoints that ``flip_pairs`` names.
+    """
+    if not plan.flip_pairs or not points.size:
+        return slice(None)
+    pairs, count = np.array(plan.flip_pairs), points.shape[-2]
+    if pairs.max() >= count or (of_boxes and points.ndim < 3):
+        rows = " for each box" * of_boxes
+        raise ImageError(
+            "BAD_RECORD", f'"points" are {points.shape}: "flip_pairs" wants {pairs.max() + 1} or more{rows}'
+        )
+    a, b, _, d, e, _ = placement.matrix
+    order = np.arange(count)
+    if a * e < b * d:
+        order[pairs] = pairs[:, ::-1]
+    return order
 
 
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:

@@ -49,7 +49,7 @@ KINDS: dict[Format, Kind] = {
 }
 USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.is_usual)
 NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
-Damage = Literal["strict", "structural", "lenient"]
+Damage = Literal["strict", "structural", "pillow", "lenient"]
 Codec = Literal["consistent", "fastest", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
@@ -68,7 +68,7 @@ class Decoded:
     Attributes:
         pixels: on the decoder's device.
         placed: the size of the whole image, and where it lies in every output.
-        is_recovered: it is a damaged JPEG, decoded all the same, which ``lenient`` allows.
+        is_recovered: it is a damaged JPEG, decoded all the same, which ``pillow`` and ``lenient`` allow.
         is_fallback: the GPU's decoders refused it, and the CPU decoded it.
     """
 

@@ -197,7 +197,7 @@ def preview(
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
     own = Pipeline(ops, operators=pipeline.operators)
-    with Engine(own, threads=1, limits=limits, damage=damage) as engine:
+    with Engine(own, threads=1, limits=limits, damage=damage, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=own.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]

@@ -80,7 +80,8 @@ class Options:
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
         damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
-            is. ``lenient``: what libjpeg-turbo can recover is its tensor. None: the device's default.
+            is. ``pillow``: one that Pillow does not load is. ``lenient``: what libjpeg-turbo can recover is its tensor.
+            None: the device's default.
         decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder, and the hardware engine where it gives the same
             pixels. ``fastest``: both, in any case. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.

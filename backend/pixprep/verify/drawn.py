@@ -65,7 +65,7 @@ def verify_training(
             draws = _unerased(training, batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
             fixed = settled(training, draws)
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
-            with Engine(fixed, threads=1) as other:
+            with Engine(fixed, threads=1, odd_range=True) as other:
                 theirs = other.run_batch([encoded])
             for tensor, row in rows.items():
                 is_chw = training.outputs[tensor].spec.layout == "chw"
