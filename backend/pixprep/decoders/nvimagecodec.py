@@ -22,7 +22,7 @@ from nvidia import nvimgcodec
 from pixprep.decoders import Codec, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.header import JpegHeader, read_header
-from pixprep.decoders.samples import LARGEST_MEAN, Kind, kinds_of, sample_kinds, samples
+from pixprep.decoders.samples import LARGEST_MEAN, Trait, sample_traits, samples, traits_of
 from pixprep.decoders.structure import Structure
 from pixprep.errors import ImageError, SetupError
 from pixprep.plan.plan import Placed, Plan
@@ -127,13 +127,13 @@ class NvImageCodec:
         self._counting = threading.Lock()
         self._calls = 0  # whose images are being decoded, or worked on
         self._is_used = self._has_warned = False
-        self._seen: frozenset[Kind] = frozenset()
+        self._seen: frozenset[Trait] = frozenset()
         self._kinds, self._decoder = self._checked("cpu" if is_fast_idct else codec)
         self.words = self._described()
 
     def takes(self, header: JpegHeader, structure: Structure) -> bool:
         """Whether it decodes JPEGs of this kind, and to the CPU's colours, as the samples have shown."""
-        return self._is_ours(header) and self._seen.issuperset(kinds_of(header, structure))
+        return self._is_ours(header) and self._seen.issuperset(traits_of(header, structure))
 
     @contextmanager
     def decoded(self, encoded: Sequence[U8], placed: Sequence[Placed]) -> Iterator[list[Any]]:
@@ -240,8 +240,8 @@ class NvImageCodec:
 
     def _fault(self, decoder: Any, *, is_steady: bool) -> str:
         """How a decoder's pixels differ from the CPU's or, if it is to be steady, from call to call; "" for not."""
-        kinds, cpu = sample_kinds(), CpuDecoder(self._plan, Limits())
-        seen: set[Kind] = set()
+        traits, cpu = sample_traits(), CpuDecoder(self._plan, Limits())
+        seen: set[Trait] = set()
         first = self._first_call(decoder)
         for name, ours in first.items():
             with cpu.decoded(samples()[name]) as expected:
@@ -253,7 +253,7 @@ class NvImageCodec:
                     f"nvImageCodec's pixels are {apart:.1f} levels from libjpeg-turbo's on this GPU, on average over a "
                     f"JPEG ({name})"
                 )
-            seen.update(kinds[name])
+            seen.update(traits[name])
         self._seen = frozenset(seen)
         if not seen:
             return "nvImageCodec decodes no JPEG on this GPU"

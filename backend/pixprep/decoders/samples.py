@@ -27,7 +27,7 @@ _CELL = 12
 _PROGRESSIVE, _MEGAPIXEL = 0xC2, 1_000_000  # CUDA decodes the Huffman codes of larger images on the GPU
 _SAMPLINGS = ("gray", "4:2:0", "4:2:2", "4:4:4")
 
-Kind = tuple[int, bytes, bool, bool, bool] | tuple[int, int]
+Trait = tuple[int, bytes, bool, bool, bool] | tuple[int, int]
 """Half of what decoders may have a way of their own for: (frame, samplings, over a megapixel, restart markers, several
 scans of a sequential frame), or (frame, orientation)."""
 
@@ -53,20 +53,20 @@ def samples() -> Mapping[str, bytes]:
 
 
 @cache
-def sample_kinds() -> Mapping[str, tuple[Kind, Kind]]:
-    """``kinds_of`` each sample."""
+def sample_traits() -> Mapping[str, tuple[Trait, Trait]]:
+    """``traits_of`` each sample."""
     found = {}
     for name, encoded in samples().items():
         (structure,) = structures([np.frombuffer(encoded, np.uint8)])
         assert structure is not None
         header = read_whole_header(memoryview(encoded), structure)
         assert header is not None
-        found[name] = kinds_of(header, structure)
+        found[name] = traits_of(header, structure)
     return found
 
 
-def kinds_of(header: JpegHeader, structure: Structure) -> tuple[Kind, Kind]:
-    """Both kinds of a JPEG: of its data, and of its orientation."""
+def traits_of(header: JpegHeader, structure: Structure) -> tuple[Trait, Trait]:
+    """Both traits of a JPEG: of its data, and of its orientation."""
     is_sequential = header.frame != _PROGRESSIVE
     is_large = is_sequential and header.height * header.width > _MEGAPIXEL
     is_parted = is_sequential and structure.scans > 1

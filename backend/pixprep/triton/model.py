@@ -15,10 +15,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from pixprep.decoders.text import without_base64
-from pixprep.doubts import black_margins, odd_ranges
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.triton import config as model_config
 from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
@@ -108,6 +108,7 @@ class TritonPythonModel:
             limits=options.limits,
             damage=options.damage,
             decoder=options.decoder,
+            odd_range=True,  # said above
         )
         if is_on_gpu:
             pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
