@@ -41,7 +41,7 @@ decoders.clips.pictures decoders.pixels decoders.samples decoders.structure deco
 pipeline decoders.clips.ffmpeg decoders.header
 presets show show.warnings kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
-data data.sources data.wire
+data data.manifest data.sources data.wire
 data.sources.checksum data.sources.storage
 data.sources.coco data.sources.files data.sources.rows data.sources.tar data.sources.tfrecord
 data.sources.voc
@@ -160,7 +160,7 @@ HOMES = {
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
-    "pyarrow": {"ray"},
+    "pyarrow": {"data.manifest", "ray"},
     "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
