@@ -46,7 +46,7 @@ decoders.clips.pictures decoders.pixels decoders.samples decoders.structure deco
 pipeline decoders.clips.ffmpeg decoders.header
 presets show show.warnings kernels.colours
 kernels.surfaces
-data data.sources data.wire
+data data.manifest data.sources data.wire
 data.sources.checksum data.sources.storage
 data.sources.*
 data.sources.voc
@@ -167,7 +167,7 @@ HOMES = {
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
-    "pyarrow": {"ray"},
+    "pyarrow": {"data.manifest", "ray"},
     "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},
