@@ -155,9 +155,10 @@ class Engine:
             inside a packet; with ``strict`` the CPU decodes them.
         odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
             it.
-        decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
-            whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
-            whatever pixels they give. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
+        decoder: what may decode on a GPU. ``consistent``: the hardware engine has baseline JPEGs and CUDA the others,
+            so that an image gets the same pixels whatever the load; CUDA alone where the engine's are too far from
+            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
+            nvImageCodec chooses the engine's way by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
 
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.
@@ -203,6 +204,11 @@ class Engine:
     def lanes(self) -> int:
         """How many threads work at once."""
         return self._device.lanes
+
+    @property
+    def decoders(self) -> str:
+        """What decodes, in words."""
+        return self._decoder.words
 
     @property
     def tensors(self) -> tuple[str, ...]:

@@ -73,6 +73,8 @@ class CpuDecoder:
         SetupError: the limits name a format that nothing installed here decodes.
     """
 
+    words = "libjpeg-turbo and Pillow"
+
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
         if "avif" in limits.formats:
             prepare_avif()
