@@ -186,9 +186,6 @@ def modules():
         yield name or "pixprep", ast.parse(path.read_text(encoding="utf-8"))
 
 
-SOURCES = dict(modules())
-
-
 def imports(tree):
     """(name, whether it is imported on demand) of each import; the name of an f-string ends where its text does."""
     top = set(map(id, tree.body))
@@ -210,6 +207,10 @@ def imports(tree):
             yield name, id(node) not in top
 
 
+SOURCES = {module: list(imports(tree)) for module, tree in modules()}
+"""The imports of each module, by its name."""
+
+
 def inside(name):
     """``pixprep.decoders.cpu.CpuDecoder`` -> ``decoders.cpu``; None for anything that is not ours."""
     if name.split(".")[0] != "pixprep":
@@ -229,7 +230,7 @@ def test_every_module_has_its_row_and_every_row_its_modules():
 
 @pytest.mark.parametrize("module", SOURCES)
 def test_a_module_imports_only_what_stands_before_it(module):
-    for name, is_on_demand in imports(SOURCES[module]):
+    for name, is_on_demand in SOURCES[module]:
         target = inside(name)
         if target in (None, module) or (is_on_demand and (module, target) in ON_DEMAND):
             continue
@@ -239,7 +240,7 @@ def test_a_module_imports_only_what_stands_before_it(module):
 @pytest.mark.parametrize("library", HOMES)
 def test_a_library_is_imported_in_its_homes_only(library):
     found = {
-        module for module, tree in SOURCES.items() if any(name.split(".")[0] == library for name, _ in imports(tree))
+        module for module, names in SOURCES.items() if any(name.split(".")[0] == library for name, _ in names)
     }
     assert found == HOMES[library]
 
