@@ -1028,7 +1028,11 @@ WRONG_STEPS = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG_STEPS)
+SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+FIRST, *OTHERS = WRONG_STEPS
+
+
+@pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_no_engine_changes_levels_as_the_cpu_does_not(gpu, wrong):
     """Every kind of step is compared, whatever the example's numbers ask for."""
     before, _ = WRONG_STEPS[wrong]

@@ -25,7 +25,10 @@ gpu.main()
 """
 
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
-pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
+pytestmark = [
+    pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
+    pytest.mark.slow(reason="a minute; test_gpu_engine.py runs the product's own GPU code over the same fake"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def commands_in(text):
 
 @cache
 def help_of(*command):
-    with redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit, match="^0$"):
+    with redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit, match=r"^0$"):
         main([*command, "--help"])
     return shown.getvalue()
 

@@ -239,9 +239,7 @@ def test_a_module_imports_only_what_stands_before_it(module):
 
 @pytest.mark.parametrize("library", HOMES)
 def test_a_library_is_imported_in_its_homes_only(library):
-    found = {
-        module for module, names in SOURCES.items() if any(name.split(".")[0] == library for name, _ in names)
-    }
+    found = {module for module, names in SOURCES.items() if any(name.split(".")[0] == library for name, _ in names)}
     assert found == HOMES[library]
 
 
