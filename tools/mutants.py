@@ -1880,7 +1880,7 @@ def pytest(folder: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[st
     """Run tests of a copy until one fails."""
     paths = [str(folder / "tests" / test) for test in tests]
     hang = ["-o", f"faulthandler_timeout={HANG_S}"]
-    command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *hang, *paths]
+    command = [sys.executable, "-m", "pytest", "-qx", "-m", "", "-p", "no:cacheprovider", *hang, *paths]
     # Python takes a .pyc for current by the second of its source
     environment = os.environ | {"PYTHONPATH": str(folder / "backend"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

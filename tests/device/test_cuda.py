@@ -30,11 +30,6 @@ def _synthetic():
         yield
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 @needs_nvrtc
 @pytest.mark.parametrize("capability", cuda_builds.EACH)
 def test_the_kernels_compile_for_every_gpu_and_spill_no_register(capability):

@@ -21,11 +21,6 @@ needs_compiler = pytest.mark.skipif(
 needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 def made(folder, plan, batch, placements, *, change=None, **options):
     """The tensors by the kernels, of which ``change`` may have changed the code."""
     code = launch.levels_code()

@@ -39,11 +39,6 @@ PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
 OURS = ("kernels.gpu", "decoders.gpu", "devices.gpu", "data.frameworks.cupy")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 @pytest.fixture
 def gpu(monkeypatch, folder):
     """CuPy and nvImageCodec, played, and pixprep's modules over them."""

@@ -31,11 +31,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 def run(command, **environment):
     return subprocess.run(
         [sys.executable, *map(str, command)],
