@@ -2,7 +2,7 @@
 
     .venv-ray/bin/python benchmarks/ray_batch.py
 
-Photos are JPEGs of 500x375, made of the two of the demo. docs/scale.md has its numbers (tools/scale_tables.py).
+Photos are JPEGs of 500x375, made of the two of the demo. docs/scale.md has its numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
         for index, photo in enumerate(photos):
             (folder / f"{index}.jpg").write_bytes(photo)
         for part in arguments.only:
-            where = measure.surroundings(("pixprep", "numpy", "pyarrow", "ray", "simplejpeg", "llvmlite"))
+            where = measure.surroundings(("pixprep", "numpy", "pyarrow", "ray", "simplejpeg"))
             load = os.getloadavg()[0]
             if part == "memory":
                 found = memory(folder, arguments.rows)

@@ -1,7 +1,7 @@
 """A folder of photos into tensors, on Spark: spark-submit spark_batch.py PHOTOS PIPELINE OUTPUT.
 
 The pipeline file is the one that is served. A photo that fails has its reason in the column `error`, and zeros. Every
-node needs `pip install "pixprep[fast]" pyspark pandas pyarrow`, in the Python that PYSPARK_PYTHON names.
+node needs `pip install pixprep pyspark pandas pyarrow`, in the Python that PYSPARK_PYTHON names.
 """
 
 import sys

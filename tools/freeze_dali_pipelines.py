@@ -68,7 +68,7 @@ def cover(encoded: Any) -> Any:
 
 def gray(encoded: Any) -> Any:
     """One channel, a fast IDCT, both sides given; cast and transposed by operators of their own."""
-    pixels = fn.decoders.image(encoded, output_type=types.GRAY, use_fast_idct=True)
+    pixels = fn.decoders.image(encoded, output_type=types.GRAY, use_fast_idct=True, adjust_orientation=False)
     pixels = fn.resize(pixels, resize_x=29, resize_y=33, subpixel_scale=False)
     return fn.transpose(fn.cast(pixels, dtype=types.FLOAT), perm=[2, 0, 1])
 

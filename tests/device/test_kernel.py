@@ -167,6 +167,7 @@ def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
         for ops in (
             [pp.resize(height=30, width=41, **how)],
             [pp.resize(40, **how), pp.center_crop(33, 36)],
+            [pp.resize(height=30, width=1, **how), pp.crop(7, 0, 20, 1)],  # of PyTorch each row is the first
             [pp.flip(), pp.flip("vertical"), pp.resize(height=140, width=150, **how), pp.crop(70, 3, 20, 140)],
         ):
             ours = run_all(

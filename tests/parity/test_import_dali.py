@@ -13,7 +13,7 @@ import pytest
 
 import pixprep as pp
 from compare import Tolerance, assert_close
-from images import jpeg, noise, photo, scene
+from images import jpeg, noise, photo, scene, with_exif
 from pixprep.importers.dali import from_dali
 
 pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared with frozen outputs only")
@@ -72,6 +72,32 @@ def test_an_imported_pipeline_gives_what_dali_gives(dali, name):
 def test_a_frozen_pipeline_is_what_the_script_writes(dali, name):
     ours = dali.without_traces(dali.make(dali.PIPELINES[name]).serialize())
     assert from_dali(ours).ops == from_dali(FROZEN / f"{name}.dali").ops
+
+
+@pytest.mark.parametrize("is_antialiased", [True, False])
+def test_triangular_is_linear_antialiased_or_not(dali, is_antialiased):
+    def triangular(encoded):
+        pixels = dali.fn.decoders.image(encoded)
+        how = {"interp_type": dali.types.INTERP_TRIANGULAR, "antialias": is_antialiased}
+        return dali.fn.resize(pixels, size=[59, 37], **how)
+
+    encoded = images("classic")
+    pipeline = from_dali(dali.make(triangular).serialize())
+    theirs = dali.run(dali.make(triangular, len(encoded)), encoded)[0]
+    with pp.Engine(pipeline, threads=1) as engine:
+        assert_close(engine.run_batch(encoded)["tensor"], theirs, LEVELS)
+
+
+def test_dali_decodes_images_that_exif_turns_without_the_fast_idct(dali):
+    """So that ``use_fast_idct`` is refused with ``adjust_orientation``."""
+
+    def decoded(orientation, is_fast):
+        encoded = [with_exif(orientation, size=(61, 83))]
+        made = dali.make(lambda data: dali.fn.decoders.image(data, use_fast_idct=is_fast), 1)
+        return dali.run(made, encoded)[0][0]
+
+    same = [np.array_equal(decoded(turn, is_fast=True), decoded(turn, is_fast=False)) for turn in range(1, 9)]
+    assert same == [False] + [True] * 7
 
 
 WRONG = {

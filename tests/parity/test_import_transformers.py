@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from compare import assert_close
-from hub_configs import EXACT, REFUSED, clip, vit
+from hub_configs import EXACT, REFUSED, clip, efficientnet, vit
 from images import noise, others, photo, png, read, scene, with_exif
 from importing import ours, photos, refusal
 from pixprep import Pipeline, letterbox
@@ -127,6 +127,21 @@ def test_an_unusual_configuration_equals_the_processor(case, backend):
         assert "may pad the image" in refusal(from_transformers, config, backend=backend)
         return
     assert_equal(config, backend, large)
+
+
+RAISES = {
+    "a crop without its size": {"image_processor_type": "SegformerImageProcessor", "do_center_crop": True},
+    "no mean": {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True, "image_mean": None},
+    "no std": {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True, "image_std": None},
+    "a second division of levels": efficientnet(224, 289) | {"do_rescale": False, "do_normalize": False},
+}
+
+
+@pytest.mark.parametrize("case", RAISES)
+def test_a_configuration_with_which_the_processor_raises_is_refused(case):
+    with pytest.raises((ValueError, TypeError), match=r"must|should"):
+        theirs(RAISES[case], "torchvision", images()[:1])
+    assert "transformers raises" in refusal(from_transformers, RAISES[case])
 
 
 @pytest.mark.parametrize("filter_", [4, 5])

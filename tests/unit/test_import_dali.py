@@ -135,8 +135,9 @@ def test_the_photos_become_what_dali_made_of_them(name):
         ({"size": 9.0, "interp_type": 2}, {"height": 9, "width": 9, "filter": "bicubic"}),
         ({"size": 9.0, "min_filter": 3, "mag_filter": 3}, {"height": 9, "width": 9, "filter": "lanczos"}),
         ({"size": 9.0, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
-        ({"size": 9.0, "interp_type": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": True}),
-        ({"size": 9.0, "min_filter": 4}, {"height": 9, "width": 9}),  # triangular is linear when it enlarges
+        ({"size": 9.0, "interp_type": 4}, {"height": 9, "width": 9}),  # triangular is linear, antialiased or not
+        ({"size": 9.0, "interp_type": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
+        ({"size": 9.0, "min_filter": 4, "antialias": False}, {"height": 9, "width": 9, "antialias": False}),
         ({"size": 9.0, "subpixel_scale": False, "dtype": UINT8}, {"height": 9, "width": 9}),
         ({"resize_shorter": 9.0, "subpixel_scale": False}, {"size": 9, "subpixel": False}),
     ],
@@ -200,8 +201,8 @@ def test_separate_operators_keep_their_meaning():
         ({"output_type": 2}, {"color": "gray"}),
         ({"device": "mixed"}, {"chroma": "fast"}),
         ({"device": "mixed", "jpeg_fancy_upsampling": True}, {}),
-        ({"use_fast_idct": True}, {"idct": "fast"}),
         ({"adjust_orientation": False}, {"apply_exif_orientation": False}),
+        ({"adjust_orientation": False, "use_fast_idct": True}, {"apply_exif_orientation": False, "idct": "fast"}),
         ({"hw_decoder_load": 0.7, "affine": False, "seed": -1, "_origin_stack_name": ["f"]}, {}),
     ],
 )
@@ -305,6 +306,7 @@ REFUSED_CHAINS = [
     ([("decoders__Image", {"output_type": 3})], '"decoders__Image": "output_type": 3 must be one of 0 (rgb)'),
     ([("decoders__Image", {"dtype": FLOAT})], '"decoders__Image": "dtype": 9 must be 0: images are decoded'),
     ([("decoders__Image", {"use_fast_idct": True, "device": "mixed"})], '"use_fast_idct": True with device "mixed"'),
+    ([("decoders__Image", {"use_fast_idct": True})], '"use_fast_idct": True holds for images that EXIF does not turn'),
     ([("decoders__ImageRandomCrop", {})], '"decoders__ImageRandomCrop": is not understood; understood are'),
     ([RESIZE], '"Resize": its input "t0" is not a decoded image'),
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 
 import pixprep as pp
@@ -90,6 +91,29 @@ def test_a_random_transform_is_not_served():
     )
 
 
+FIXED = {
+    "RandomRotation": ({"degrees": (33.3, 33.3), "expand": False}, "degrees"),
+    "RandomAffine": (
+        {"degrees": (0.1, 0.1), "scale": (1.1, 1.1), "shear": (0.1, 0.1, -9.1, -9.1)},
+        "degrees scale shear",
+    ),
+    "ColorJitter": ({"brightness": (0.3, 0.3), "hue": (-0.1, -0.1)}, "brightness hue"),
+    "GaussianBlur": ({"kernel_size": (3, 3), "sigma": (0.7, 0.7)}, "sigma"),
+    "RandomResizedCrop": (CROPPED | {"scale": (0.3, 0.3)}, "scale"),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_range_of_one_number_is_the_float32_that_is_drawn(name):
+    fields, drawn = FIXED[name]
+    moved = {"interpolation": "bilinear", "fill": 0} if name in ("RandomRotation", "RandomAffine") else {}
+    chain = compose(transform(name, **moved | fields), transform("CenterCrop", size=8), TO_IMAGE)
+    op = from_torchvision(training=chain).ops[1]
+    for field in drawn.split():
+        expected = np.float32(fields[field])
+        assert np.array_equal(np.broadcast_to(getattr(op, field), expected.shape), expected)
+
+
 def test_a_blur_of_one_sigma_may_be_served_and_a_random_one_not():
     fields = {"kernel_size": (3, 5)}
     resize = transform("Resize", size=[8, 8], interpolation="bilinear", antialias=True, max_size=None)
@@ -98,6 +122,15 @@ def test_a_blur_of_one_sigma_may_be_served_and_a_random_one_not():
     chain = compose(resize, transform("GaussianBlur", sigma=(0.1, 2.0), **fields), TO_IMAGE)
     assert '"sigma": (0.1, 2.0) is random, and serving draws nothing' in refusal(from_torchvision, chain)
     assert from_torchvision(training=chain).ops[2] == pp.random_gaussian_blur((3, 5), (0.1, 2.0))
+
+
+def test_a_ratio_that_float32_does_not_hold_is_refused_alone():
+    """Where no window fits, torchvision takes it as it stands."""
+    crop = transform("RandomResizedCrop", **CROPPED | {"ratio": (0.4, 0.4)})
+    assert refusal(from_torchvision, training=compose(crop, TO_IMAGE)) == (
+        'training[0] RandomResizedCrop: "ratio": (0.4, 0.4) must be two numbers, or one that float32 holds: it is '
+        "drawn as 0.400000006, and used as it stands where no window fits"
+    )
 
 
 def test_a_file_that_does_not_run_says_why(tmp_path):

@@ -108,6 +108,8 @@ def test_another_class_is_refused_by_its_name(name):
 
 SIZE = "must be height and width, or shortest_edge, or a number, of 1 to 16384 pixels"
 SIZES = ({"shortest_edge": 224, "longest_edge": 300}, {"longest_edge": 300}, {"height": True, "width": 3}, [1, 2, 3], 0)
+SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop": True}
+MOBILEVIT = {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True}
 WRONG = [
     (CLIP | {"warp": 3}, '"warp": 3 is not understood'),
     (CLIP | {"rescale_offset": True}, '"rescale_offset": True is not understood'),  # of another class
@@ -134,6 +136,10 @@ WRONG = [
     (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 makes a side of 224'),
     (convnext(224, crop_pct=None), '"crop_pct": None must be a finite number'),
     ({"size": 224}, '"image_processor_type" is missing'),
+    (SEGFORMER, '"crop_size": None must be given, or "do_center_crop" be false'),
+    (MOBILEVIT | {"image_mean": None}, '"image_mean": None must be given, or "do_normalize" be false'),
+    (MOBILEVIT | {"image_std": None}, '"image_std": None must be given, or "do_normalize" be false'),
+    (efficientnet(224, 289) | {"do_rescale": False, "do_normalize": False}, '"include_top": True needs "do_rescale"'),
 ]
 
 

@@ -9,7 +9,8 @@ import reference
 from images import noise
 from pixprep.kernels.resample import resample
 from pixprep.profiles import PROFILES
-from pixprep.profiles.windows import IDENTITY_BITS, Resampling, Windows, single
+from pixprep.profiles.profile import Method
+from pixprep.profiles.windows import IDENTITY_BITS, Axis, Resampling, Windows, single
 from pixprep.spec import Like
 from resize_cases import assert_equal, resized, windows
 
@@ -92,6 +93,28 @@ def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_n
         # Each integer is rounded by itself; ``area`` leaves out up to a thousandth of a pixel at either end.
         slack = each.weights.shape[1] if one > 1 else 2e-3 if filter_name == "area" else 1e-5
         assert np.abs(sums - one).max() <= slack
+
+
+ORDERS = [  # filter, antialias, (rows, columns) before and after; whether the float32 values of DALI 2.4 say rows first
+    ("bilinear", True, (141, 121), (25, 7), False),
+    ("bicubic", True, (32, 9), (131, 98), False),
+    ("bicubic", True, (27, 23), (11, 6), True),
+    ("bilinear", False, (9, 13), (36, 118), True),
+    ("lanczos", True, (56, 62), (5, 6), True),
+]
+
+
+@pytest.mark.parametrize(("filter_name", "antialias", "size", "became", "expected"), ORDERS)
+def test_dalis_order_is_the_one_that_it_finds_cheaper(filter_name, antialias, size, became, expected):
+    """Two weights of its costs, each a little more or less, would turn one of these around."""
+    axes = [Axis(before, after, before / after, 0, after) for before, after in zip(size, became, strict=True)]
+    assert PROFILES["dali"].is_vertical_first(Method(filter_name, antialias), *axes) == expected
+
+
+def test_the_span_of_windows_ends_behind_the_last_position():
+    windows = Windows(np.array([-2, 1, 3], np.int32), np.array([3, 4, 2], np.int32), np.ones((3, 4)))
+    assert [windows.span(length) for length in (9, 5, 4)] == [(0, 5), (0, 5), (0, 4)]
+    assert Windows(*(each[1:] for each in (windows.first, windows.count, windows.weights))).span(9) == (1, 5)
 
 
 def test_the_largest_sums_of_lanczos4_fit_into_32_bits():

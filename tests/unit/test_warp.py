@@ -1,4 +1,4 @@
-"""Rotations, affine maps, filters and erasing: exact turns, windows, machine code, boxes, and what is refused."""
+"""Rotations, affine maps, filters and erasing: exact turns, windows, the kernels in C, boxes, and what is refused."""
 
 import json
 import os
@@ -12,15 +12,15 @@ import pytest
 
 import pixprep as pp
 from images import noise, png, scene
-from pixprep.data.boxes import annotated
+from pixprep.boxes import annotated
 from pixprep.draws import erasing
-from pixprep.draws.blurring import weights
+from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.philox import EXAMPLE
 from pixprep.draws.warps import Look, Motion, mapped, rotated
-from pixprep.explain import explain
 from pixprep.kernels import warp
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
+from pixprep.show.words import explain
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Take, Warp, folded
 from pixprep.verify import frozen
@@ -125,7 +125,7 @@ def some_warps(count, seed=0):
             yield step, image
 
 
-def test_machine_code_equals_the_formula():
+def test_the_kernels_equal_the_formula():
     count = 0
     for step, image in some_warps(2000):
         assert np.array_equal(warp.warped(step, image), warp.by_formula(step, image)), (step, image.shape)
@@ -207,26 +207,16 @@ def test_a_window_that_reaches_outside_stays_a_step():
     assert folded((step, beyond)) == (step, beyond)
 
 
-def test_an_engine_makes_its_machine_code_before_the_first_image():
-    code = """
-import sys
-import numpy as np
-import pixprep as pp
-from images import png, scene
-
-ops = [pp.decode(), pp.resize(height=40, width=50), pp.rotate(20, filter="bilinear"), pp.tensor()]
-with pp.Engine(pp.Pipeline(ops)) as engine:
-    from pixprep.kernels.warp_code import function
-    before = function.cache_info().currsize
-    engine.run([png(scene(60, 50))])
-    print(before > 0, function.cache_info().currsize - before)
-"""
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=_paths())
-    assert run.stdout.split() == ["True", "0"]
-
-
 # ----------------------------------------------------------------------------------------------- filters and erasing
+
+
+@pytest.mark.parametrize(("taps", "fits", "fails"), [((5, 3), (3, 2), (2, 9)), ((3, 5), (2, 3), (9, 2))])
+def test_a_blur_reaches_no_further_than_the_mirror_image(taps, fits, fails):
+    """Which has one pixel less than the image: the edge stands once."""
+    blur = Blur(key="", taps=taps, sigma=((1.0, 1.0), (1.0, 1.0)))
+    assert len(blur.steps({}, *fits)) == 1
+    with pytest.raises(pp.ImageError, match=rf"{fails[0]} x {fails[1]} pixels are too few for a blur by"):
+        blur.steps({}, *fails)
 
 
 def test_a_blur_keeps_what_is_of_one_colour_and_mirrors_the_edge():

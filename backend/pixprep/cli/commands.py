@@ -25,12 +25,12 @@ import numpy as np
 from pixprep import presets
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
-from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins
+from pixprep.show.words import explain
 from pixprep.steps import operators
 from pixprep.writing import whole, write
 
@@ -145,7 +145,7 @@ def _photo(image: Path | None) -> tuple[str, bytes]:
 
 
 def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
-    from pixprep.preview import preview
+    from pixprep.show.preview import preview
 
     return preview(pipeline, encoded).lines()
 
@@ -182,7 +182,7 @@ def verify_pipeline(
             certificate = verify(loaded, images=paths, on_progress=progress.to)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
-        from pixprep.verify.picture import worst
+        from pixprep.show.worst import worst
 
         picture = worst(certificate)
         if picture:
@@ -202,7 +202,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.preview import preview, still
+    from pixprep.show.preview import preview, still
 
     name, encoded = _photo(image)
     try:
@@ -212,7 +212,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
         for line in found.lines():
             say(line)
         if output:
-            from pixprep.pictures import stages
+            from pixprep.show.pictures import stages
 
             _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
             say(f"{output}: the picture of its stages", file=sys.stderr)
@@ -232,7 +232,7 @@ def _check_picture(output: Path | None, photos: Sequence[Path]) -> None:
 
 
 def _write_picture(output: Path, picture: Any) -> None:
-    from pixprep.pictures import to_png
+    from pixprep.show.drawing import to_png
 
     with named(output, "cannot be written"):
         write(output, to_png(picture))
@@ -366,8 +366,8 @@ def preview_training(
 
     pixprep preview pipeline.json train --output sheet.png
     """
-    from pixprep.data.contact_sheet import contact_sheet
     from pixprep.data.opening import open_source
+    from pixprep.show.contact_sheet import contact_sheet
 
     _check_picture(output, [])
     if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
@@ -432,8 +432,8 @@ def serve_models(
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.page.process import Page
-    from pixprep.serve.relay import Relay
-    from pixprep.serve.server import CLIP, Server
+    from pixprep.serve.request import CLIP
+    from pixprep.serve.server import Server
 
     if allow_operators:  # Triton's processes have our environment
         names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
@@ -441,22 +441,21 @@ def serve_models(
     as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None
-    relay = Relay() if as_json else None
 
     def say_ready() -> None:
         urls = {"http": server.http_url, "grpc": server.grpc_url, "metrics": server.metrics_url}
         hashes = server.snapshot.hashes
         if shown:
             shown.start(server)
-        if relay:
+        if as_json:
             page_url = {"page": shown.url} if shown else {}
-            _logger.info("ready", extra={**urls, **page_url, "models": hashes})
-            relay.start(server.log_file)
+            log = {"triton_log": str(server.log_file)}
+            _logger.info("ready", extra={**urls, **page_url, **log, "models": hashes})
             return
         models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
-        model_input = server.model_input(model)
+        model_input = server.control.model_input(model)
         file = CLIP if model_input and model_input.frames else photos
         of_model = ["--model", model] if model != "ensemble" else []
         of_model += _example_inputs(model_input)
@@ -470,7 +469,7 @@ def serve_models(
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
         _refuse_problems(model_repository, find_problems)
-        with shown or nullcontext(), relay or nullcontext():
+        with shown or nullcontext():
             supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     except PixprepError as error:
         if not as_json:
@@ -649,21 +648,6 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     if not stay:
         say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
-
-
-def show_capacity(*, as_json: bool, **load: Any) -> int:
-    """Compute how many machines a load needs, from the benchmark, and say what that assumes.
-
-    pixprep plan-capacity --images-per-second 5000 --size 1080x1920 --cores 16
-    """
-    from pixprep.capacity import plan_capacity
-
-    found = plan_capacity(**load)
-    if as_json:
-        say_text(json.dumps(found.as_dict(), indent=2))
-    else:
-        say(*found.lines())
-    return 0
 
 
 def look_for_traps(*, as_json: bool) -> int:

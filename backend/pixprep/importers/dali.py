@@ -39,7 +39,6 @@ _PIPELINE: wire.Message = {5: _OPERATOR, 7: _EDGE}  # op, pipe_outputs
 # DALI's enumerations: DALIImageType, DALIInterpType, DALIDataType; and 0 and 1 for a boolean that can be a tensor.
 _COLORS: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
 _FILTERS: dict[int, Filter] = {0: "nearest", 1: "bilinear", 2: "bicubic", 3: "lanczos", 4: "bilinear"}
-_TRIANGULAR = 4  # always antialiased
 _DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 _FLOAT, _UINT8 = 9, 0
 _NO_YES = {0: False, 1: True}
@@ -264,12 +263,15 @@ def _decode(image: _Image, fields: Fields) -> _Image:
     fields.expect("dtype", _UINT8, why="must be 0: images are decoded to uint8")
     on_cpu = fields.text("device", "cpu") == "cpu"
     is_fancy, is_fast = fields.flag("jpeg_fancy_upsampling"), fields.flag("use_fast_idct")
+    is_upright = fields.flag("adjust_orientation", default=True)
     if is_fast and not on_cpu:
         fields.refuse("use_fast_idct", 'with device "mixed" holds for some images only')
+    if is_fast and is_upright:
+        fields.refuse("use_fast_idct", "holds for images that EXIF does not turn only: set adjust_orientation=False")
     return image.then(
         Decode(
             color=fields.choice("output_type", _COLORS, 0),
-            apply_exif_orientation=fields.flag("adjust_orientation", default=True),
+            apply_exif_orientation=is_upright,
             chroma="fancy" if on_cpu or is_fancy else "fast",
             idct="fast" if is_fast else "accurate",
         )
@@ -293,7 +295,7 @@ def _resize(image: _Image, fields: Fields) -> _Image:
         Resize(
             **target,
             filter=smaller,
-            antialias=antialias or fields.take(names[0]) == _TRIANGULAR,
+            antialias=antialias,
             like="dali",
             subpixel=None if target.get("mode") == "stretch" else is_subpixel,  # whole sides have one scale
         )

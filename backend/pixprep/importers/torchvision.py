@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from math import exp, log
 from pathlib import Path
 from runpy import run_path
 from typing import Any, Literal
+
+import numpy as np
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.assembly import assembled, library_module, resize
@@ -333,8 +336,14 @@ def _image_classification(walk: _Walk, fields: Fields) -> None:
 
 def _random_resized_crop(walk: _Walk, fields: Fields) -> None:
     size = fields.pair("size")
-    scale, ratio = fields.span("scale"), fields.span("ratio")
-    walk.ops.append(RandomResizedCrop(*size, scale=scale, ratio=ratio, **walk.resampled(fields)))
+    ratio, drawn = fields.span("ratio"), _drawn_ratio(fields)
+    if ratio[0] == ratio[1] != drawn[0]:
+        fields.refuse(
+            "ratio",
+            f"must be two numbers, or one that float32 holds: it is drawn as {drawn[0]:.9g}, and "
+            "used as it stands where no window fits",
+        )
+    walk.ops.append(RandomResizedCrop(*size, scale=_drawn(fields, "scale"), ratio=ratio, **walk.resampled(fields)))
     walk.size = size
 
 
@@ -358,7 +367,7 @@ def _random_flip(axis: Literal["horizontal", "vertical"]) -> Take:
 def _color_jitter(walk: _Walk, fields: Fields) -> None:
     how: dict[str, Any] = {"like": walk.levels_like()}
     for name in ("brightness", "contrast", "saturation", "hue"):
-        how[name] = fields.span(name) if fields.has(name) else None
+        how[name] = _drawn(fields, name) if fields.has(name) else None
     walk.ops.append(ColorJitter(**how))
 
 
@@ -370,7 +379,7 @@ def _grayscale(walk: _Walk, fields: Fields) -> None:
 def _gaussian_blur(walk: _Walk, fields: Fields) -> None:
     """Random, unless its sigma is one number."""
     walk.levels_like()
-    size, (least, most) = fields.pair("kernel_size"), fields.span("sigma")
+    size, (least, most) = fields.pair("kernel_size"), _drawn(fields, "sigma")
     if least == most:
         walk.ops.append(GaussianBlur(size, least))
     elif walk.side == "training":
@@ -399,14 +408,17 @@ def _at_times(cls: type[Op], **named: str) -> Take:
 
 
 def _random_rotation(walk: _Walk, fields: Fields) -> None:
-    degrees, expand = fields.span("degrees"), fields.flag("expand")
+    degrees, expand = _drawn(fields, "degrees"), fields.flag("expand")
     walk.ops.append(RandomRotate(degrees, expand, **_turned(walk, fields)))
 
 
 def _random_affine(walk: _Walk, fields: Fields) -> None:
-    translate, scale = (fields.span(name) if fields.has(name) else None for name in ("translate", "scale"))
+    translate = fields.span("translate") if fields.has("translate") else None
+    scale = _drawn(fields, "scale") if fields.has("scale") else None
     shear = finite(fields.take("shear")) if fields.has("shear") else None
-    walk.ops.append(RandomAffine(fields.span("degrees"), translate, scale, shear, **_turned(walk, fields)))
+    if shear:
+        shear = (*_as_drawn(shear[:2]), *_as_drawn(shear[2:]))
+    walk.ops.append(RandomAffine(_drawn(fields, "degrees"), translate, scale, shear, **_turned(walk, fields)))
 
 
 def _turned(walk: _Walk, fields: Fields) -> dict[str, Any]:
@@ -429,7 +441,7 @@ def _random_erasing(walk: _Walk, fields: Fields) -> None:
     if given != "random" and len(value) not in (1, 3):
         fields.refuse("value", 'must be a number, one for each of 3 channels, or "random"')
     walk.normalize(0.0, 1.0)
-    scale, ratio = fields.span("scale"), fields.span("ratio")
+    scale, ratio = _drawn(fields, "scale"), _drawn_ratio(fields)
     walk.ops.append(RandomErasing(fields.number("p"), scale, ratio, reals(value) if value else "random"))
 
 
@@ -450,6 +462,26 @@ def _moved(walk: _Walk, fields: Fields) -> dict[str, Any]:
     """How pixels are looked up that were moved: ``filter``, ``fill`` and ``like`` of an op."""
     fill = _fill(walk, fields) if fields.has("fill") else None
     return {"filter": fields.choice("interpolation", MOVED), "fill": fill, "like": walk.levels_like()}
+
+
+def _drawn(fields: Fields, name: str) -> tuple[float, float]:
+    """From and to of what is drawn; one number alone is the float32 that PyTorch draws."""
+    first, last = _as_drawn(fields.span(name))
+    return first, last
+
+
+def _as_drawn(ends: tuple[float, ...]) -> tuple[float, ...]:
+    rounded = tuple(float(np.float32(end)) for end in ends)
+    return rounded if len({*rounded}) == 1 else ends
+
+
+def _drawn_ratio(fields: Fields) -> tuple[float, float]:
+    """The same of a ratio, of which PyTorch draws the logarithm."""
+    first, last = _drawn(fields, "ratio")
+    if first != last or first <= 0:
+        return first, last
+    drawn = float(np.float32(exp(np.float32(log(first)))))
+    return drawn, drawn
 
 
 def _fill(walk: _Walk, fields: Fields) -> Levels:

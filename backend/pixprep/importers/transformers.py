@@ -103,6 +103,9 @@ UNUSED = {
 }
 """Fields that a class accepts and does not look at."""
 
+NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_std": "do_normalize"}
+"""Fields that a flag asks for, also of a class that looks at neither: transformers raises without them."""
+
 COMMON = ("data_format", "do_pad", "pad_size")
 """Fields of every class that are off by default."""
 
@@ -162,6 +165,10 @@ def from_transformers(
         raise PipelineError(f"{where}: a {processor} has no backend pil")
     if frames is not None and not is_video:
         raise PipelineError(f"{where}: the option frames is for clips, and this is a {processor}")
+    given = Fields(defaults | dict(values), where)
+    for field, flag in NEEDED.items():
+        if field in unused and given.flag(flag) and not given.has(field):
+            given.refuse(field, f'must be given, or "{flag}" be false: transformers raises otherwise')
     with reading(defaults | {key: values[key] for key in values if key not in unused}, where) as fields:
         fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # here: a field of another class would be read below
@@ -331,6 +338,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     is_rescaled, is_normalized = fields.flag("do_rescale"), fields.flag("do_normalize")
     has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
     has_top = fields.flag("include_top")
+    if has_top and not is_rescaled and not is_normalized and backend == "torchvision":
+        fields.refuse("include_top", 'needs "do_rescale" or "do_normalize": transformers raises without both')
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or has_top else 1.0

@@ -21,10 +21,10 @@ from pixprep.decoders import Encoded
 from pixprep.engine import Engine
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
-from pixprep.preview import is_clip, preview
 from pixprep.repository.labels import read_labels
 from pixprep.repository.pbtxt import LABELS_FILE, Names
 from pixprep.repository.ports import Classifier, connect, read_onnx
+from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 from pixprep.triton.config import PIPELINE_FILE, read_pipeline
 
@@ -101,7 +101,7 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
 
 def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
     is_still = not is_clip(pipeline, encoded)
-    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1) as engine:
+    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]

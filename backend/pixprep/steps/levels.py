@@ -286,7 +286,7 @@ def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
 
 
 def posterize(bits: int) -> Curve:
-    """The upper ``bits`` of each level, 0 to 8."""
+    """The upper ``bits`` of each level, 1 to 8."""
     return _curve(lambda levels: levels & (0xFF << (8 - bits) & 0xFF))
 
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from pixprep.decoders.text import without_base64
-from pixprep.doubts import black_margins, odd_ranges
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.triton import config as model_config
 from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
@@ -137,6 +137,7 @@ class TritonPythonModel:
             limits=options.limits,
             damage=options.damage,
             decoder=options.decoder,
+            odd_range=True,  # said above
         )
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"

@@ -1,0 +1,150 @@
+"""A contact sheet: what a training sees of a few samples, with their boxes, and what was drawn for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.boxes import convert
+from pixprep.data.loader import Loader
+from pixprep.data.sources import Source
+from pixprep.engine import Batch
+from pixprep.pipeline import Pipeline
+from pixprep.plan.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
+from pixprep.show.drawing import FAINT, INK, U8, Panel, Picture, Sheet, fitted, true_colours, with_arrows, with_boxes
+
+_ROW = 3
+_EVERY = 16
+_MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
+
+
+def contact_sheet(
+    source: Source, pipeline: Pipeline, *, count: int = 12, seed: int = 0, epoch: int = 0, title: str = ""
+) -> Picture:
+    """The first samples of an epoch, as the Loader gives them: the first tensor, in its true colours.
+
+    Args:
+        source: from ``pixprep.read``.
+        pipeline: the training side, or any other.
+        count: of samples.
+        seed: as the Loader's, with ``shuffle=True``.
+        epoch: as the Loader's.
+        title: of the picture.
+
+    Returns:
+        A picture about 1,700 pixels wide, RGB.
+
+    Raises:
+        DataError: most of the samples that were tried are broken.
+    """
+    size = min(count, len(source))
+    options: dict[str, Any] = {"shuffle": True, "seed": seed, "shard": (0, 1)}
+    with Loader(source, pipeline, batch_size=size, on_error="replace", max_errors=_MOST_SHARE, **options) as loader:
+        loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+        epoch_ = iter(loader)
+        batch = next(epoch_)
+        epoch_.close()
+        broken = loader.errors
+    sheet = Sheet()
+    sheet.heading(title or "what training sees", f"seed {seed}, epoch {epoch}: {size} of {len(source):,} samples")
+    shown = panels(pipeline, batch, getattr(source, "classes", ()))
+    for start in range(0, size, _ROW):
+        sheet.panels(shown[start : start + _ROW])
+        sheet.gap(16)
+    if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline)):
+        sheet.text("note: the samples have boxes, and the pipeline has no op boxes: training gets none", 16, INK)
+    for each in broken:
+        sheet.text(f"broken: {each.error}", 16, FAINT)
+    return sheet.image()
+
+
+def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
+    """Each sample of a batch: its first tensor with its boxes, its name and label, and its draws."""
+    return [_panel(pipeline, batch, row, classes) for row in range(len(batch))]
+
+
+def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...]) -> Panel:
+    name, plan = next((name, each) for name, each in pipeline.plan.outputs.items() if isinstance(each, TensorPlan))
+    placed = batch.placed[row]
+    assert placed is not None
+    tensor = batch[name][row]
+    if plan.spec.layout is not None and "t" in plan.spec.layout:
+        flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
+        pixels = _film(plan, tensor, flows[0] if flows else None)
+    else:
+        pixels = fitted(true_colours(plan, np.asarray(tensor)))
+    factor = pixels.shape[1] / placed.placements[name].size[1]
+    for boxes_name, boxes_plan in _boxes_plans(pipeline):
+        boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
+        labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
+        pixels = with_boxes(pixels, boxes * factor, [_class(label, classes) for label in labels])
+    words = [f"{key}: {_said(drawn)}" for key, drawn in placed.draws.items()]
+    label = f"label {_class(batch['label'][row], classes)}, " if "label" in batch.fields else ""
+    title = batch["name"][row] if "name" in batch.fields else f"sample {batch['index'][row]}"
+    line = f"{label}{placed.height} x {placed.width}, sample {int(batch['index'][row]):,}"
+    return Panel(title, line, pixels, words)
+
+
+def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> U8:
+    """Four frames of a clip, from its first to its last, and how pixels move from each to the next, every 16 pixels."""
+    layout = plan.spec.layout
+    frames = np.moveaxis(np.asarray(clip), 1, 0) if layout == "cthw" else np.asarray(clip)
+    shown = [index * (len(frames) - 1) // 3 for index in range(4)]
+    pictures = []
+    for index in shown:
+        pixels = true_colours(plan.frame, frames[index])
+        pixels = np.repeat(pixels, 3 // pixels.shape[2], axis=2)
+        if flow is not None and index < len(flow) and flow.shape[2:] == pixels.shape[:2]:
+            pixels = with_arrows(pixels, flow[index], _EVERY)
+        pictures.append(pixels)
+    rows = [np.concatenate(pictures[start : start + 2], axis=1) for start in (0, 2)]
+    return fitted(np.concatenate(rows))
+
+
+def _boxes_plans(pipeline: Pipeline) -> Iterator[tuple[str, BoxesPlan]]:
+    for name, each in pipeline.plan.annotations.items():
+        if isinstance(each, BoxesPlan):
+            yield name, each
+
+
+def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: str) -> npt.NDArray[np.float64]:
+    """Boxes as the op gave them, which may stand before a resize, in pixels of the tensor: (n, 4) xyxy."""
+    found = np.asarray(boxes, np.float64).reshape(-1, 4)
+    if plan.pad is not None:
+        found = found[(found != -1).any(axis=1)]
+    here, there = placed.placements[name], placed.placements[tensor]
+    if plan.is_normalized:
+        found = found * (*here.size[::-1], *here.size[::-1])
+    those: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
+    if here.matrix == there.matrix:
+        return those
+    (a, b, c), (d, e, f), _ = np.array([there.matrix[:3], there.matrix[3:], (0, 0, 1)]) @ np.linalg.inv(
+        [here.matrix[:3], here.matrix[3:], (0, 0, 1)]
+    )
+    x, y = those[:, [0, 2, 2, 0]], those[:, [1, 1, 3, 3]]
+    corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2)
+    around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    return around
+
+
+def _class(label: Any, classes: tuple[str, ...]) -> str:
+    if label is None:
+        return ""
+    number = int(label)
+    return classes[number] if 0 <= number < len(classes) else str(number)
+
+
+def _said(words: Mapping[str, Any]) -> str:
+    """``top 3, left 9``, or ``ops [ShearX -0.09, Equalize]``."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in words.items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, Mapping):
+        return " ".join(map(_shown, value.values()))
+    return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,319 @@
+"""Drawing, by Pillow alone: pixels in a square, panels, boxes and arrows on them, histograms, and the page of all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from pixprep.errors import printable
+from pixprep.plan.plan import TensorPlan
+
+Array = npt.NDArray[Any]
+U8 = npt.NDArray[np.uint8]
+Box = tuple[int, int, int, int]
+Picture = Image.Image
+
+SIDE = 512
+"""Of the square that a picture is fitted into: 224 and 256 are shown with 2 x 2 pixels for each, larger ones as they
+are, or reduced."""
+MARGIN = 40
+WIDTH = 3 * SIDE + 4 * MARGIN
+
+_PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
+CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
+_BAR = 4  # about the width of a bar
+_PLOT = 170  # height of a histogram
+
+
+def to_png(image: Picture | U8) -> bytes:
+    """The bytes of a PNG file, of a picture or of uint8 (height, width, 3)."""
+    if isinstance(image, np.ndarray):
+        image = Image.fromarray(np.ascontiguousarray(image))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def levels_of(values: Array, low: float, high: float) -> U8:
+    """Values as levels that can be shown: ``low`` is black, ``high`` white; all mid-gray where these are equal.
+
+    What is no number is black.
+    """
+    if high <= low:
+        return np.full(values.shape, 128, np.uint8)
+    scaled = (values.astype(np.float32) - np.float32(low)) * np.float32(255 / (high - low))
+    levels: U8 = np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
+    return levels
+
+
+def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8:
+    """A tensor as it was before the arithmetic: uint8 (height, width, 1 or 3), RGB.
+
+    Args:
+        plan: of the tensor.
+        tensor: of one image, (channel, height, width) or (height, width, channel), as the plan says.
+        side: of what is over four times as large only every second, third ... pixel is looked at; None: all are.
+    """
+    pixels = np.moveaxis(tensor, 0, -1) if plan.spec.layout == "chw" else tensor
+    step = 1 if side is None else max(1, max(pixels.shape[:2]) // (4 * side))
+    ends = plan.table.astype(np.float64)[:, [0, -1]]
+    channels = [levels_of(pixels[::step, ::step, index], low, high) for index, (low, high) in enumerate(ends)]
+    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
+
+
+def shown_as(values: Array, low: float, high: float, side: int = SIDE) -> U8:
+    """Values (height, width, 1 or 3) as a picture in a square of ``side``: ``levels_of`` them, ``fitted``.
+
+    Of what is over four times as large only every second, third ... pixel is looked at: a tensor may have gigabytes.
+    """
+    step = max(1, max(values.shape[:2]) // (4 * side))
+    return fitted(levels_of(values[::step, ::step], low, high), side)
+
+
+def fitted(pixels: U8, side: int = SIDE) -> U8:
+    """Pixels in a square of ``side``: enlarged by a whole factor, as they are, or reduced by averaging.
+
+    Args:
+        pixels: uint8 (height, width, 1 or 3).
+        side: in pixels.
+
+    Returns:
+        uint8 (height, width, 3).
+    """
+    pixels = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
+    height, width = fitted_size(pixels.shape, side)
+    if height >= pixels.shape[0] and width >= pixels.shape[1]:
+        return pixels.repeat(height // pixels.shape[0], axis=0).repeat(width // pixels.shape[1], axis=1)
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    return np.asarray(image.resize((width, height), Image.Resampling.BOX))
+
+
+def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
+    """The (height, width) that ``fitted`` gives."""
+    longer = max(shape[:2])
+    scale = side // longer if longer <= side else side / longer
+    return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
+
+
+def with_boxes(pixels: U8, boxes: npt.NDArray[np.float64], words: Sequence[str]) -> U8:
+    """Pixels (height, width, 3) with frames (n, 4) of xyxy, each with its words in the corner."""
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    draw = ImageDraw.Draw(picture)
+    for (left, top, right, bottom), word in zip(boxes.tolist(), words, strict=False):
+        draw.rectangle((left, top, max(right - 1, left), max(bottom - 1, top)), outline=CROP, width=2)
+        if word:
+            text = printable(word)[:30]
+            corner = (max(left, 0) + 4, max(top, 0) + 3)
+            draw.rectangle(draw.textbbox(corner, text), fill=CROP)
+            draw.text(corner, text, "#000000")
+    return np.asarray(picture)
+
+
+def with_arrows(pixels: U8, flow: Array, every: int) -> U8:
+    """Pixels (height, width, 3) with an arrow every ``every`` pixels; ``flow`` (2, height, width): right and down."""
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    draw = ImageDraw.Draw(picture)
+    for y in range(every // 2, picture.height, every):
+        for x in range(every // 2, picture.width, every):
+            right, down = (float(step) for step in flow[:, y, x])
+            draw.line((x, y, x + right, y + down), fill=CROP)
+            draw.ellipse((x + right - 1, y + down - 1, x + right + 1, y + down + 1), fill=CROP)
+    return np.asarray(picture)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture with its words: a title, a line below it, and what the picture shows, below the picture.
+
+    Attributes:
+        frame: (top, left, bottom, right) of what is framed in the picture; the frame lies around it.
+        thickness: of the frame.
+    """
+
+    title: str
+    line: str
+    pixels: U8
+    words: Sequence[str]
+    frame: Box | None = None
+    thickness: int = 3
+
+
+# A histogram
+
+
+class Plot:
+    """One histogram: an axis of ``SIDE`` pixels."""
+
+    height = 30 + _PLOT + 28 + 3 * 22 + 10
+
+    def __init__(self, draw: ImageDraw.ImageDraw, y: int, x: int, axis: tuple[float, float]) -> None:
+        self._draw, self._x, self._axis = draw, x, axis
+        self._y, self._top, self._bottom = y, y + 30, y + 30 + _PLOT
+
+    def _at(self, value: float) -> int:
+        low, high = self._axis
+        return self._x + round((value - low) / (high - low) * (SIDE - 1))
+
+    def caption(self, text: str) -> None:
+        """What stands above."""
+        self._draw.text((self._x, self._y), text, INK, _font(16))
+
+    def span(self, low: float, high: float) -> None:
+        """What the pipeline can give: from black to white, or the other way round."""
+        self._draw.rectangle((self._at(low), self._top, self._at(high), self._bottom), fill="#f3f5f7")
+
+    def bars(self, values: npt.NDArray[np.float64], ends: Sequence[float], colour: str) -> None:
+        """How often each value comes; the highest bar fills the plot.
+
+        A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more
+        than others, and the plot looks like a comb.
+        """
+        low, high = self._axis
+        level = (ends[1] - ends[0]) / 255 or (high - low) / SIDE
+        width = level * max(1, round(_BAR * (high - low) / SIDE / level))
+        edges = np.arange(ends[0] - level / 2, ends[1] + width, width)
+        counts, _ = np.histogram(values, edges)
+        for count, first, last in zip(counts, edges[:-1], edges[1:], strict=True):
+            if count:
+                top = self._bottom - max(2, round(float(count / counts.max()) * _PLOT))
+                left, right = self._at(first), self._at(last)
+                self._draw.rectangle((left, top, max(right - 1, left), self._bottom), colour)
+
+    def ticks(self) -> None:
+        """The axis and its numbers."""
+        self._draw.line((self._x, self._bottom, self._x + SIDE - 1, self._bottom), FAINT)
+        for tick in _ticks(*self._axis):
+            x = self._at(tick)
+            self._draw.line((x, self._bottom, x, self._bottom + 4), FAINT)
+            self._draw.text((x, self._bottom + 6), f"{tick:g}", FAINT, _font(14), anchor="ma")
+
+    def usual(self, ranges: Sequence[tuple[float, float, str]]) -> None:
+        """The ranges that models are trained on, each a bar with its name in it, or beside it."""
+        y = self._bottom + 32
+        for low, high, name in ranges:
+            left, right = self._at(low), self._at(high)
+            self._draw.rectangle((left, y, right, y + 18), fill="#e3e7eb")
+            is_inside = _font(13).getlength(name) < right - left - 4
+            place, anchor = ((left + right) // 2, "mm") if is_inside else (right + 6, "lm")
+            self._draw.text((place, y + 10), name, FAINT, _font(13), anchor=anchor)
+            y += 22
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """About six round numbers from ``low`` to ``high``."""
+    raw = (high - low) / 6
+    unit = 10.0 ** np.floor(np.log10(raw))
+    step = next(float(unit * factor) for factor in (1, 2, 5, 10) if unit * factor >= raw)
+    return [float(step * count) + 0.0 for count in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
+
+
+# The sheet
+
+
+class Sheet:
+    """A page that grows downwards."""
+
+    def __init__(self) -> None:
+        self._image = Image.new("RGB", (WIDTH, 64), _PAPER)
+        self.draw = ImageDraw.Draw(self._image)
+        self.y = MARGIN
+
+    def image(self) -> Picture:
+        """What was drawn."""
+        self._grow(self.y + MARGIN // 2)
+        return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
+
+    def gap(self, height: int) -> None:
+        """Leave room."""
+        self.y += height
+        self._grow(self.y)
+
+    def _grow(self, height: int) -> None:
+        if height > self._image.height:
+            page = Image.new("RGB", (WIDTH, height + 1024), _PAPER)
+            page.paste(self._image)
+            self._image, self.draw = page, ImageDraw.Draw(page)
+
+    def heading(self, title: str, line: str) -> None:
+        """The first words of the page."""
+        self.text(_shortened(title, 34, WIDTH - 2 * MARGIN), 34, INK)
+        self.text(_shortened(line, 18, WIDTH - 2 * MARGIN), 18, FAINT)
+        self.gap(4)
+        self.draw.line((MARGIN, self.y, WIDTH - MARGIN, self.y), _LINE, 2)
+        self.gap(20)
+
+    def text(self, text: str, size: int, colour: str = INK) -> None:
+        """A paragraph of the whole width."""
+        for line in _wrapped(text, size, WIDTH - 2 * MARGIN):
+            self._grow(self.y + 2 * size)
+            self.draw.text((MARGIN, self.y), line, colour, _font(size))
+            self.gap(round(1.45 * size))
+
+    def warning(self, text: str) -> None:
+        """A paragraph that nobody overlooks."""
+        lines = _wrapped(text, 20, WIDTH - 4 * MARGIN)
+        height = 30 * len(lines) + 24
+        self._grow(self.y + height + MARGIN)
+        self.draw.rectangle((MARGIN, self.y, WIDTH - MARGIN, self.y + height), _WRONG_PAPER)
+        self.draw.rectangle((MARGIN, self.y, MARGIN + 6, self.y + height), _WRONG)
+        for index, line in enumerate(lines):
+            self.draw.text((2 * MARGIN, self.y + 14 + 30 * index), line, _WRONG, _font(20))
+        self.gap(height + 16)
+
+    def panels(self, panels: Sequence[Panel]) -> None:
+        """Pictures side by side, with equal heights for what stands above and below them."""
+        self._grow(self.y + SIDE + 400)
+        top = self.y + 62
+        ends = []
+        for index, panel in enumerate(panels):
+            x = MARGIN + index * (SIDE + MARGIN)
+            self.draw.text((x, self.y), _shortened(panel.title, 22, SIDE), INK, _font(22))
+            self.draw.text((x, self.y + 31), _shortened(panel.line, 15, SIDE), FAINT, _font(15))
+            self._image.paste(Image.fromarray(np.ascontiguousarray(panel.pixels)), (x, top))
+            if panel.frame is not None:
+                edges = [edge + start for edge, start in zip(panel.frame, (top, x) * 2, strict=True)]
+                thick = panel.thickness
+                corners = (edges[1] - thick, edges[0] - thick, edges[3] + thick - 1, edges[2] + thick - 1)
+                self.draw.rectangle(corners, outline=CROP, width=thick)
+            y = top + panel.pixels.shape[0] + 14
+            for words in panel.words:
+                for line in _wrapped(words, 16, SIDE):
+                    self.draw.text((x, y), line, INK, _font(16))
+                    y += 23
+            ends.append(y)
+        self.gap(max(ends) - self.y)
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+def _wrapped(text: str, size: int, width: int) -> list[str]:
+    """Lines that fit; a word that does not is cut."""
+    font = _font(size)
+    lines, line = [], ""
+    for word in printable(text).split(" "):
+        if line and font.getlength(f"{line} {word}") > width:
+            lines.append(line)
+            line = ""
+        line = _shortened(f"{line} {word}" if line else word, size, width)
+    return [*lines, line]
+
+
+def _shortened(text: str, size: int, width: int) -> str:
+    """A line that fits: where it is too long, its middle is left out."""
+    text, font = printable(text), _font(size)
+    if font.getlength(text[: 4 * width]) <= width:
+        return text
+    kept = len(text)
+    while font.getlength(short := f"{text[: kept // 2]}...{text[len(text) - kept // 2 :]}") > width and kept:
+        kept = min(kept - 1, round(kept * 0.9))
+    return short

@@ -1,0 +1,103 @@
+"""A pipeline, a batch and a certificate as a notebook shows them: HTML in which the words of files are escaped."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import numpy.typing as npt
+
+from pixprep.engine import Batch
+from pixprep.errors import printable
+from pixprep.ops import OutputOp, op_name
+from pixprep.pipeline import Pipeline
+from pixprep.plan.plan import TensorPlan
+from pixprep.show.drawing import fitted, to_png, true_colours
+from pixprep.show.words import op_words
+from pixprep.show.worst import worst
+from pixprep.verify.report import Certificate
+
+THUMBNAILS = 8
+ERRORS = 20
+_SIDE = 128
+_LEFT = 'style="text-align: left"'
+
+
+def pipeline_html(pipeline: Pipeline) -> str:
+    """A table of the ops: what each does, and the image or the output after it."""
+    rows = []
+    for op, image, words in zip(pipeline.ops, pipeline.images, op_words(pipeline), strict=True):
+        name = op.name or op_name(op)
+        after = pipeline.outputs[name].spec if isinstance(op, OutputOp) else image
+        shown = op_name(op) if name == op_name(op) else f'{op_name(op)} "{name}"'
+        taken = f', from "{op.from_}"' if op.from_ else ""
+        rows.append((shown, f"{words}{taken}", after))
+    origin = pipeline.origin
+    source = f" of {origin.name}, {origin.library} {origin.version}" if origin else ""
+    side = f", in {pipeline.side}: {pipeline.left_out or 'there is no other side'}" if pipeline.has_sides else ""
+    return paragraph(f"Pipeline{source}{side}") + table(("op", "what it does", "after it"), rows)
+
+
+def batch_html(batch: Batch) -> str:
+    """For each output its shape and range, and the first tensors in their true colours; the errors in words."""
+    count, failed = len(batch.errors), sum(error is not None for error in batch.errors)
+    whole = [index for index, error in enumerate(batch.errors) if error is None]
+    parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
+    arrays = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
+    rows = [(name, array.dtype, list(array.shape), _range(array, whole)) for name, array in arrays.items()]
+    parts.append(table(("output", "dtype", "shape", "range"), rows))
+    for name, plan in batch.plans.items():
+        if isinstance(plan, TensorPlan) and name in arrays and arrays[name].ndim == 4:  # a clip has one more
+            parts += [_thumbnail(plan, arrays[name][index], index) for index in whole[:THUMBNAILS]]
+    errors = [(index, error) for index, error in enumerate(batch.errors) if error is not None]
+    if errors:
+        parts.append(table(("image", "error"), errors[:ERRORS]))
+        parts.append(paragraph(f"and {len(errors) - ERRORS} more") if len(errors) > ERRORS else "")
+    return "".join(parts)
+
+
+def certificate_html(certificate: Certificate) -> str:
+    """Its table, what was left out, and the worst image."""
+    head, *rows = certificate.table()
+    image = worst(certificate)
+    parts = [paragraph(certificate.summary), table(head, rows)]
+    parts += [paragraph(omission) for omission in (*certificate.absent, *certificate.refused)]
+    return "".join([*parts, picture(to_png(image), "the worst image") if image else ""])
+
+
+def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
+    """Of the images that did not fail."""
+    if not whole or not array.size:
+        return "-"
+    rows = [array[index] for index in whole]
+    return f"{min(float(row.min()) for row in rows):.4g} to {max(float(row.max()) for row in rows):.4g}"
+
+
+def _thumbnail(plan: TensorPlan, tensor: npt.NDArray[Any], index: int) -> str:
+    return picture(to_png(fitted(true_colours(plan, tensor, _SIDE), _SIDE)), f"image {index}")
+
+
+# HTML
+
+
+def paragraph(text: object) -> str:
+    """A line of text."""
+    return f"<p>{_escaped(text)}</p>"
+
+
+def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    """A table of texts."""
+    body = "".join(f"<tr>{''.join(f'<td {_LEFT}>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{''.join(f'<th {_LEFT}>{_escaped(cell)}</th>' for cell in head)}</tr>{body}</table>"
+
+
+def picture(png: bytes, title: str) -> str:
+    """A picture that needs no file beside the page."""
+    data = b64encode(png).decode()
+    return f'<img src="data:image/png;base64,{data}" title="{_escaped(title)}" style="margin: 2px; display: inline">'
+
+
+def _escaped(text: object) -> str:
+    return escape(printable(text))

@@ -1,0 +1,293 @@
+"""What one photo becomes: its tensors, the levels they are made of, and what is odd about the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.decoders import Damage, Encoded, Limits
+from pixprep.decoders.header import sniff
+from pixprep.engine import Engine
+from pixprep.errors import SetupError
+from pixprep.kernels.levels import done
+from pixprep.ops import Normalize, Op, OriginalSize, Tensor
+from pixprep.pipeline import Pipeline
+from pixprep.plan.placement import Placement
+from pixprep.plan.plan import TensorPlan
+from pixprep.show.drawing import to_png
+from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
+from pixprep.walk import Output
+
+Array = npt.NDArray[Any]
+
+_COLORS = ("red", "green", "blue")
+_DECODED = "decoded"
+_CLIPPED = 0.4
+"""Of a photo of a dark flower 27 % of one channel is at level 0; a clipped one has more."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One tensor of one photo.
+
+    Attributes:
+        name: of the output.
+        plan: of the tensor.
+        placement: of the photo in it.
+        tensor: (height, width, channels), whatever the layout, as the engine gave it.
+        levels: the same pixels before the arithmetic: uint8, or float32 where the resize does not round.
+    """
+
+    name: str
+    plan: TensorPlan
+    placement: Placement
+    tensor: Array
+    levels: Array
+
+    @property
+    def channels(self) -> list[str]:
+        """What each channel of the tensor is called."""
+        return ["gray"] if len(self.plan.channels) == 1 else [_COLORS[channel] for channel in self.plan.channels]
+
+    @property
+    def window(self) -> tuple[int, int, int, int]:
+        """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing.
+
+        What is done to the levels may move it: see ``is_moved``.
+        """
+        (top, left), region = self.placement.at, self.placement.region
+        bottom, right = top + region[2] - region[0], left + region[3] - region[1]
+        if any(self.placement.margins):  # the region reaches as far as the filter does, the photo less far
+            scales, offsets, box = self.placement.transform[:2], self.placement.transform[2:], self.placement.box
+            ends = [sorted(round(edge * scales[i] + offsets[i]) for edge in box[i::2]) for i in (0, 1)]
+            top, bottom = (min(max(end, top), bottom) for end in ends[0])
+            left, right = (min(max(end, left), right) for end in ends[1])
+        return top, left, bottom, right
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the tensor is more than the canvas with other levels: turned, sheared, or a part of it."""
+        return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the photo is seen."""
+        top, left, bottom, right = self.window
+        return top == bottom or left == right or not (self._mask is None or self._mask.any())
+
+    @property
+    def margin(self) -> float:
+        """The share of the tensor that is not photo."""
+        if self._mask is not None:
+            return 1 - float(self._mask.mean())
+        top, left, bottom, right = self.window
+        height, width = self.placement.canvas
+        return 1 - (bottom - top) * (right - left) / (height * width)
+
+    @cached_property
+    def _mask(self) -> npt.NDArray[np.bool_] | None:
+        """Where photo is, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
+        if not self.is_moved:
+            return None
+        top, left, bottom, right = self.window
+        canvas = np.zeros((*self.placement.canvas, 1), np.uint8)
+        canvas[top:bottom, left:right] = 255
+        moving = [step._replace(fill=(0,)) for step in self.placement.levels if isinstance(step, Warp | Take)]
+        return done(moving, canvas)[:, :, 0] >= 128
+
+    @property
+    def source(self) -> tuple[float, float, float, float]:
+        """(top, left, bottom, right) of what is seen, in the pixels of the decoded photo."""
+        *scales, y, x = self.placement.transform
+        top, left, bottom, right = self._window_of_tensor
+        if any(self.placement.margins):  # the photo may end within a pixel
+            top, left, (bottom, right) = 0, 0, self.placement.canvas
+        rows, columns = (
+            sorted((edge - offset) / scale for edge in edges)
+            for edges, scale, offset in zip(((top, bottom), (left, right)), scales, (y, x), strict=True)
+        )
+        if any(self.placement.margins):
+            first, last = self.placement.box[:2], self.placement.box[2:]
+            rows, columns = (
+                [min(max(edge, first[i]), last[i]) for edge in edges] for i, edges in enumerate((rows, columns))
+            )
+        return rows[0], columns[0], rows[1], columns[1]
+
+    @property
+    def _window_of_tensor(self) -> tuple[float, float, float, float]:
+        """What of ``window`` the tensor shows, as (top, left, bottom, right) of the canvas around it."""
+        top, left, bottom, right = map(float, self.window)
+        if self._mask is not None and not self.is_empty:
+            whole: Matrix = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+            for motion, _ in motions(self.placement.levels, *self.placement.canvas):
+                whole = joined(whole, motion)
+            (a, b, c), (d, e, f), _ = np.linalg.inv([whole[:3], whole[3:], (0, 0, 1)]).tolist()
+            rows, columns = np.nonzero(self._mask)
+            x, y = np.array([columns.min(), columns.max() + 1]), np.array([rows.min(), rows.max() + 1])
+            xs, ys = a * x + b * y[:, None] + c, d * x + e * y[:, None] + f
+            top, left = max(top, ys.min()), max(left, xs.min())
+            bottom, right = min(bottom, ys.max()), min(right, xs.max())
+        return top, left, bottom, right
+
+    def of_photo(self, pixels: Array) -> Array:
+        """What of ``tensor`` or ``levels`` is photo, and no margin; all of it where nothing of the photo is seen.
+
+        Where it is no rectangle, its pixels stand one below the other.
+        """
+        if self.is_empty:
+            return pixels
+        top, left, bottom, right = self.window
+        return pixels[top:bottom, left:right] if self._mask is None else pixels[self._mask][:, None]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A photo in every tensor of a pipeline.
+
+    Attributes:
+        height, width: of the photo as decoded.
+        tensors: in the order of the pipeline.
+    """
+
+    height: int
+    width: int
+    tensors: tuple[Shown, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For each tensor a line with its range and its means; for each thing that is odd about it another."""
+        for shown in self.tensors:
+            means = [f"{name} {_short(mean)}" for name, mean in zip(shown.channels, _means(shown.tensor), strict=True)]
+            ends = f"{_short(shown.tensor.min())} to {_short(shown.tensor.max())}"
+            yield f'"{shown.name}": {ends}; mean {", ".join(means)}'
+            for note in notes(shown):
+                yield f'"{shown.name}": {note}'
+
+
+def preview(
+    pipeline: Pipeline, encoded: Encoded, *, limits: Limits | None = None, damage: Damage | None = None
+) -> Preview:
+    """Run a pipeline on one photo, on the CPU, and keep the levels of each tensor beside it.
+
+    For a pipeline that takes pixels the photo is decoded first, upright; of one that takes clips, it is a frame.
+
+    Args:
+        pipeline: what to run; one with inputs, on ``Pipeline.example_inputs``.
+        encoded: the photo; see ``still``.
+        limits: what is refused; default: the engine's.
+        damage: what becomes of a damaged JPEG; default: the engine's.
+
+    Raises:
+        ImageError: it cannot be decoded, or does not fit.
+    """
+    encoded = still(pipeline, encoded, limits)
+    pipeline = pipeline.for_photos()
+    decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
+    ops: list[Op] = [decode, OriginalSize(name="size")]
+    tensors = [output for output in pipeline.outputs.values() if isinstance(output.chain[-1], Tensor)]
+    for index, output in enumerate(tensors):
+        plan = pipeline.plan.outputs[output.name]
+        assert isinstance(plan, TensorPlan)
+        levels = Tensor(dtype="float32" if plan.is_real else "uint8", layout="hwc", name=f"levels_{index}")
+        ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
+        ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
+    own = Pipeline(ops, operators=pipeline.operators)
+    with Engine(own, threads=1, limits=limits, damage=damage, odd_range=True) as engine:
+        batch = engine.run_batch([encoded], inputs=own.example_inputs())
+    if batch.errors[0] is not None:
+        raise batch.errors[0]
+    height, width = map(int, batch.outputs["size"][0])
+    assert batch.placed[0] is not None
+    placements = batch.placed[0].placements
+    return Preview(
+        height,
+        width,
+        tuple(
+            _shown(
+                pipeline,
+                output,
+                placements[f"tensor_{index}"],
+                batch.outputs[f"tensor_{index}"][0],
+                batch.outputs[f"levels_{index}"][0],
+            )
+            for index, output in enumerate(tensors)
+        ),
+    )
+
+
+def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) -> Encoded:
+    """What a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
+
+    Raises:
+        ImageError: the clip cannot be decoded.
+        SetupError: PyAV is not installed.
+    """
+    reader = pipeline.plan.clip
+    if reader is None or not is_clip(pipeline, encoded):
+        return encoded
+    try:
+        from pixprep.decoders.clips.ffmpeg import decode  # noqa: PLC0415  (FFmpeg, for clips only)
+    except ImportError:
+        raise SetupError('decode_video needs PyAV: pip install "pixprep[video]"') from None
+    clip = decode(
+        encoded,
+        lambda frames: [len(frames.times) // 2],
+        limits or Limits(),
+        apply_rotation=reader.apply_rotation,
+    )
+    return to_png(clip.frames[0])
+
+
+def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
+    """Whether a file is a clip that the pipeline takes, and no photo in the place of a frame."""
+    return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
+
+
+def _branch(chain: Sequence[Op], end: Op) -> list[Op]:
+    """Ops from the decoded image to an output."""
+    bare = [msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain]
+    ops = [*bare, msgspec.structs.replace(end, from_=None, only=None)]
+    return [msgspec.structs.replace(ops[0], from_=_DECODED), *ops[1:]]
+
+
+def _shown(pipeline: Pipeline, output: Output, placement: Placement, tensor: Array, levels: Array) -> Shown:
+    plan = pipeline.plan.outputs[output.name]
+    assert isinstance(plan, TensorPlan)
+    if output.spec.layout == "chw":
+        tensor = tensor.transpose(1, 2, 0)
+    return Shown(output.name, plan, placement, tensor, levels)
+
+
+def notes(shown: Shown) -> Iterator[str]:
+    """What is odd about the values of one tensor of one photo."""
+    if shown.is_empty:
+        yield "nothing of the photo is seen"
+        return
+    if shown.margin:
+        yield f"{shown.margin:.0%} of it is margin, not photo"
+    levels = shown.of_photo(shown.levels)
+    ends = [(channel.min(), channel.max()) for channel in np.moveaxis(levels, 2, 0)]
+    for index, (name, (low, high)) in enumerate(zip(shown.channels, ends, strict=True)):
+        channel = levels[:, :, index]
+        if low == high and channel.size > 1:
+            yield f"{name} is constant, level {low:.4g} of 0 to 255"
+            continue
+        for level, word in ((0, "lowest"), (255, "highest")):
+            share = float(np.mean(channel == level))
+            if share > _CLIPPED:
+                yield f"{share:.0%} of {name} is at its {word} value: very dark or light parts, or a clipped photo"
+    if levels.shape[2] == 3 and (levels == levels[:, :, :1]).all():
+        yield "its channels are equal: a gray photo, which does not show whether their order is right"
+
+
+def _means(tensor: Array) -> list[float]:
+    return [float(mean) for mean in tensor.mean(axis=(0, 1), dtype=np.float64)]
+
+
+def _short(value: float) -> str:
+    return f"{float(value):.4g}"

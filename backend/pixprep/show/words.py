@@ -1,0 +1,239 @@
+"""A pipeline, its plan and every shape, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pixprep.errors import ImageError
+from pixprep.file import settings
+from pixprep.ops import (
+    Boxes,
+    Decode,
+    DecodeVideo,
+    Extern,
+    FirstOp,
+    ImageOp,
+    Normalize,
+    OpticalFlow,
+    OriginalSize,
+    Pixels,
+    Points,
+    Tensor,
+    Transform,
+    op_name,
+)
+from pixprep.pipeline import Pipeline
+from pixprep.plan.placement import Geometry
+from pixprep.plan.plan import (
+    Affine,
+    AnnotationPlan,
+    ArithmeticStep,
+    BoxesPlan,
+    Float32,
+    OutputPlan,
+    Plan,
+    SizePlan,
+    TensorPlan,
+    TransformPlan,
+)
+from pixprep.spec import Color, InputSpec
+from pixprep.steps.operators import find
+
+_SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
+
+
+def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
+    """What a pipeline does, for a reader; the numbers are worked out for one image of ``height`` x ``width``."""
+    if pipeline.has_sides:
+        sides = [_explain(pipeline.at(side), height, width, f" in {side}") for side in pipeline.sides]
+        return "\n".join(sides)
+    return _explain(pipeline, height, width)
+
+
+def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> str:
+    plan = pipeline.plan
+    lines = [f"pipeline{where}"]
+    for index, op, image in ((node.index, node.op, node.image) for node in pipeline.nodes):
+        specs = [output.spec for output in pipeline.outputs.values() if output.chain[-1] is op]
+        result = f"output {specs[0]}" if specs else str(image)
+        fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
+        lines.append(f"  {index:>2}  {op_name(op):<14} {result}" + (f"    ({fields})" if fields else ""))
+    if pipeline.inputs:
+        lines += ["", f"inputs{where}, beside each image"]
+        lines += [f"  {name}: {spec}{_rows(spec, plan)}" for name, spec in pipeline.inputs.items()]
+    upright = "turned upright by its EXIF orientation" if plan.apply_exif_orientation else "as it is stored"
+    decode = f"decode to {'gray' if plan.is_gray else 'RGB'}, {upright}"
+    lines += ["", f"plan{where}", f"  {decode if plan.takes is None else _taken(plan.takes)}"]
+    if plan.reduced:
+        lines.append("  on the CPU a JPEG to 1/2, 1/4 or 1/8, where each resized pixel still has two on both axes")
+        lines.append("  the values are then near the library's, not equal")
+        lines.append(f"  e.g. {height} x {width}: to 1/{_denominator(plan, height, width)}")
+    for name, output in plan.outputs.items():
+        spec = pipeline.outputs[name].spec
+        lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes an image"]
+        lines += [f"    {line}" for line in _output(output, height, width)]
+    for name, annotation in plan.annotations.items():
+        lines += ["", f"  {name}: {_annotation(annotation)}"]
+        lines += [f"    {line}" for line in _geometry(annotation.geometry)]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(spec: InputSpec, plan: Plan) -> str:
+    """How many rows an image has of an input."""
+    if spec.kind == "box":
+        return " in pixels of the decoded image; each gives a tensor"
+    return ", a row for each box" if plan.takes_boxes else ", a row for each image"
+
+
+def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
+    if isinstance(output, SizePlan):
+        yield "height and width of the decoded image"
+        return
+    yield from _geometry(output.geometry)
+    yield from _example(output.geometry, height, width)
+    if isinstance(output, TransformPlan):
+        yield "scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset"
+    if isinstance(output, TensorPlan):
+        for index, channel in enumerate(output.channels):
+            name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
+            yield f"{name}: {_formula(output.arithmetic, index)}"
+        for call in output.calls:
+            yield str(call)
+
+
+def _annotation(plan: AnnotationPlan) -> str:
+    rows = "one array an image" if plan.pad is None else f"{plan.pad} rows an image, -1 where there is none"
+    kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
+    return f"{kind} in {'parts of the sides' if plan.is_normalized else 'pixels'} of the image here, {rows}"
+
+
+def _denominator(plan: Plan, height: int, width: int) -> int:
+    try:
+        return plan.place(height, width).denominator
+    except ImageError:  # the example of the output says why
+        return 1
+
+
+def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
+    """What becomes of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    text, is_sum = "level", False
+    for step in arithmetic:
+        if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
+            text = f"({text})"
+        if isinstance(step, Affine):
+            text += f"{_times(step.scale[channel])}{_plus(step.offset[channel])}"
+        else:
+            text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
+        is_sum = isinstance(step, Affine) or step.operation == "subtract"
+    return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
+
+
+def _times(scale: float) -> str:
+    return "" if scale == 1 else f" * {scale:.6g}"
+
+
+def _plus(offset: float) -> str:
+    return "" if offset == 0 else f" {'+' if offset > 0 else '-'} {abs(offset):.6g}"
+
+
+def op_words(pipeline: Pipeline) -> list[str]:
+    """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    first = pipeline.ops[0]
+    assert isinstance(first, FirstOp)
+    before = first.lower(pipeline.operators)
+    words = []
+    for op, image in zip(pipeline.ops, pipeline.images, strict=True):
+        match op:
+            case Decode():
+                upright = "turned upright by its EXIF orientation" if op.apply_exif_orientation else "as it is stored"
+                words.append(f"decode to {op.color if op.color == 'gray' else op.color.upper()}, {upright}")
+            case DecodeVideo():
+                color = op.color if op.color == "gray" else op.color.upper()
+                turned = ", turned as the container says" if op.apply_rotation else ""
+                words.append(f"decode {op.sampling} to {color}{turned}")
+            case Pixels():
+                words.append(_taken(op.order))
+            case Tensor():
+                words.append(f"give the image as {op.dtype} {op.layout}")
+            case OriginalSize():
+                words.append("give the height and width of the decoded image")
+            case Transform():
+                words.append("give where the image came from: here = decoded * scale + offset")
+            case OpticalFlow():
+                words.append(f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})")
+            case Boxes():
+                words.append("give the boxes of the image here")
+            case Points():
+                words.append("give the points of the image here")
+            case Extern():
+                words.append(str(find(op.operator, op.version, pipeline.operators).use(op.fields)))
+            case Normalize():
+                steps = op.lower(before, image, "").arithmetic
+                formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
+                words.append("; ".join(formulas))
+            case ImageOp():
+                words.append(", ".join(_geometry(op.lower(before, image, "").geometry)))
+            case _:
+                raise AssertionError(f"no words for {op!r}")
+    return words
+
+
+def _taken(order: Color) -> str:
+    channels = "1], gray" if order == "gray" else f"3], {order.upper()}"
+    return f"take pixels as they are: uint8 [height, width, {channels}"
+
+
+def geometry_words(geometry: Geometry) -> list[str]:
+    """Each step of a geometry, such as ``take the middle 224 x 224``."""
+    return list(_geometry(geometry))
+
+
+def _geometry(geometry: Geometry) -> Iterator[str]:
+    yield from map(str, geometry.before)
+    if geometry.resize is not None:
+        yield str(geometry.resize)
+    yield from map(str, (*geometry.after, *geometry.levels))
+    if geometry.fill is not None:
+        yield f'margins of the colour that "{geometry.fill.input}" says'
+    yield from map(str, geometry.erasures)
+
+
+def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
+    try:  # of inputs that say: all of it, not mirrored
+        placement = geometry.place(height, width)
+    except ImageError as error:
+        yield f"e.g. an image of {height} x {width} is refused: {error}"
+        return
+    box, region = placement.box, placement.region
+    steps = []
+    if _size(box) != (height, width):
+        steps.append(_window(box))
+    if placement.laid != _size(box):
+        steps.append(
+            f"laid on {placement.laid[0]} x {placement.laid[1]} at row {placement.margins[0]}, "
+            f"column {placement.margins[1]}"
+        )
+    if placement.resized != placement.laid:
+        steps.append(f"resized to {placement.resized[0]} x {placement.resized[1]}")
+    is_whole = any(placement.margins) and placement.canvas == placement.resized  # a part is margin, which is known
+    if 0 in _size(region):
+        steps.append("of which nothing is seen")
+    elif _size(region) != placement.resized and not is_whole:
+        steps.append(f"of which only {_window(region)} are needed")
+    if placement.canvas != _size(region) and 0 not in _size(region) and not is_whole:
+        steps.append(f"laid at row {placement.at[0]}, column {placement.at[1]}")
+    yield f"e.g. {height} x {width}: {', '.join(steps) or 'as it is'}"
+
+
+def _size(box: tuple[int, int, int, int]) -> tuple[int, int]:
+    return box[2] - box[0], box[3] - box[1]
+
+
+def _window(box: tuple[int, int, int, int]) -> str:
+    return f"rows {box[0]}..{box[2] - 1}, columns {box[1]}..{box[3] - 1}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

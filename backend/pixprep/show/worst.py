@@ -1,0 +1,106 @@
+"""The worst image of a certificate: pixprep's values, the original's, where they differ, and the worst pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.show.drawing import SIDE, Box, Panel, Picture, Sheet, fitted_size, shown_as
+from pixprep.verify.report import Certificate, Row
+
+Array = npt.NDArray[Any]
+NEAR = 8
+"""How many pixels are shown on each side of the worst one."""
+
+
+def worst_row(certificate: Certificate) -> Row | None:
+    """The row that is drawn: the first one beyond its tolerance, or else the first one that differs; None if none."""
+    differing = [row for row in certificate.rows if row.pair is not None]
+    return next((row for row in differing if not row.holds), differing[0] if differing else None)
+
+
+def worst(certificate: Certificate) -> Picture | None:
+    """The worst image of the row that ``worst_row`` names; None where nothing differs."""
+    row = worst_row(certificate)
+    if row is None or row.pair is None:
+        return None
+    ours, theirs = row.pair
+    sheet = Sheet()
+    where = f'{row.stage} of "{row.output}"' if row.output else row.stage
+    sheet.heading(f"{where}: {row.worst}", f"pixprep beside {row.original}")
+    if ours.shape != theirs.shape:
+        sheet.warning(f"pixprep gives {list(ours.shape)}, {row.original} gives {list(theirs.shape)}")
+        return sheet.image()
+    difference = _difference(ours, theirs)
+    y, x, channel = (int(place) for place in np.unravel_index(int(difference.argmax()), difference.shape))
+    finite = theirs[np.isfinite(theirs)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    most = float(difference[y, x, channel])
+    amplified = difference.max(axis=2, keepdims=True)
+    pooled, step = _pooled(amplified)
+    marked = _around(ours.shape, y, x)
+    share = float(np.mean(difference.max(axis=2) > 0))
+    sheet.panels(
+        [
+            Panel("pixprep", _size(ours), shown_as(ours, low, high), [], marked),
+            Panel(row.original, _size(theirs), shown_as(theirs, low, high), [], marked),
+            Panel(
+                "the difference",
+                f"white is {most:.4g}, black is none",
+                shown_as(pooled, 0, most),
+                [f"{share:.2%} of the pixels differ."],
+                _around(pooled.shape, y // step, x // step),
+            ),
+        ]
+    )
+    sheet.gap(24)
+    size = f"from row {max(0, y - NEAR)}, column {max(0, x - NEAR)}"
+    rows, columns = slice(max(0, y - NEAR), y + NEAR + 1), slice(max(0, x - NEAR), x + NEAR + 1)
+    near = _around(ours[rows, columns].shape, y - rows.start, x - columns.start)
+    sheet.panels(
+        [
+            Panel("around the worst pixel: pixprep", size, shown_as(ours[rows, columns], low, high), [], near),
+            Panel(f"the same: {row.original}", size, shown_as(theirs[rows, columns], low, high), [], near),
+            Panel("the difference", "as above", shown_as(amplified[rows, columns], 0, most), [], near),
+        ]
+    )
+    sheet.gap(16)
+    values = f"pixprep {ours[y, x, channel]:.8g}, the original {theirs[y, x, channel]:.8g}"
+    words = f"row {y}, column {x}, channel {channel}: {values}, difference {most:.4g} (allowed: {row.tolerance})"
+    if row.holds:
+        sheet.text(f"The worst pixel is at {words}.", 20)
+    else:
+        sheet.warning(f"The worst pixel is at {words}.")
+    return sheet.image()
+
+
+def _difference(ours: Array, theirs: Array) -> Array:
+    """float64 of the same shape; what is no number differs most."""
+    difference = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+    finite = difference[np.isfinite(difference)]
+    most = 2 * float(finite.max(initial=0.5))
+    return np.asarray(np.nan_to_num(difference, nan=most, posinf=most))
+
+
+def _pooled(difference: Array) -> tuple[Array, int]:
+    """The largest of each square of pixels, and the side of the squares: an average would hide a single pixel."""
+    step = -(-max(difference.shape[:2]) // SIDE)
+    height, width = (-(-length // step) for length in difference.shape[:2])
+    whole = np.zeros((height * step, width * step, 1))
+    whole[: difference.shape[0], : difference.shape[1]] = difference
+    return whole.reshape(height, step, width, step, 1).max(axis=(1, 3)), step
+
+
+def _size(values: Array) -> str:
+    colours = ", channel 0 shown as red" if values.shape[2] == 3 else ""
+    return f"{values.shape[0]} x {values.shape[1]}, {values.dtype}{colours}"
+
+
+def _around(shape: tuple[int, ...], y: int, x: int) -> Box:
+    """The frame around one pixel of values that are shown ``fitted``; with some room where the pixel is small."""
+    scale = fitted_size(shape)[0] / shape[0], fitted_size(shape)[1] / shape[1]
+    room = 0 if min(scale) > 8 else 6
+    top, left, bottom, right = y * scale[0], x * scale[1], (y + 1) * scale[0], (x + 1) * scale[1]
+    return round(top) - room, round(left) - room, round(bottom) + room, round(right) + room
