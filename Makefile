@@ -2,7 +2,7 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
-#   make test-slow                          those that make test leaves out: every GPU's build, sanitizers (5 minutes)
+#   make test-slow                          those that make test leaves out: every GPU's build, long waits (10 minutes)
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
@@ -158,7 +158,7 @@ train: .venv-training/.done .venv/.demo
 
 # One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.
 scale: .venv-scale/.done scale-ray
-	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -o faulthandler_timeout=1800 \
+	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -m "" -o faulthandler_timeout=1800 \
 	    tests/scale tests/server/test_proxy.py
 
 scale-ray: .venv-ray/.done
