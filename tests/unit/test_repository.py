@@ -570,6 +570,46 @@ def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
     assert str(caught.value) == 'name: "../x" is not up to 64 letters, digits, _ and -'
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("", "classifier", 'classifier: belongs to the ensemble "ensemble" too: say another --name'),
+        ("", "preprocess", 'preprocess: belongs to the ensemble "ensemble" too: say another --name'),
+        ("a", "a_classifier", 'a_classifier: belongs to the ensemble "a" too: say another --name'),
+        ("", "ensemble", "ensemble: is the ensemble of preprocess, classifier: say another --name"),
+    ],
+)
+def test_a_name_that_another_ensemble_uses_is_refused_and_nothing_is_written(model, tmp_path, first, second, message):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, name=first)
+    before = files(out)
+    for force in (False, True):
+        with pytest.raises(SetupError) as caught:
+            build(out, pipeline=PIPELINE, onnx=model, name=second, force=force)
+        assert str(caught.value) == f"{out}/{message}"
+    assert files(out) == before
+
+
+def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=2, on_error="zero")
+    built = build(out, preprocess="preprocess", onnx=model, name="dogs")
+    assert sorted({path.relative_to(out).parts[0] for path in built.paths}) == ["dogs", "dogs_classifier"]
+    assert built.notes == ()
+    config = (out / "dogs" / "config.pbtxt").read_text()
+    assert re.findall('model_name: "(.*)"', config) == ["preprocess", "dogs_classifier"]
+    assert "max_batch_size: 2" in config
+    assert check(out) == []
+    build(out, pipeline=PIPELINE, onnx=model)  # which changes nothing for the other
+    with pytest.raises(SetupError, match='preprocess: belongs to the ensemble "dogs" too'):
+        build(out, pipeline=PIPELINE, onnx=model, max_batch_size=3)
+    with pytest.raises(PipelineError) as caught:
+        build(out, preprocess="preproces", onnx=model, name="dogs")
+    assert str(caught.value) == f'--preprocess: {out} has no such model "preproces"; did you mean "preprocess"?'
+    with pytest.raises(PipelineError, match="leave --pipeline, --preset, --input, --on-error"):
+        build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")
+
+
 # Labels
 
 

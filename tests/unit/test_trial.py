@@ -158,3 +158,11 @@ def test_shares_are_the_scores_themselves_where_these_are_probabilities():
     assert shares(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
     assert shares(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
     assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
+
+
+def test_a_shared_preprocess_feeds_each_of_its_classifiers(built, tmp_path):
+    repository = built("rose", "leaf", "sea")
+    build(repository, preprocess="preprocess", onnx=color_model(tmp_path / "other.onnx", bias=(0, 9, 0)), name="other")
+    assert [line.split()[1] for line in classes(repository)] == ["rose", "class"]
+    (line,) = classes(repository, name="other")
+    assert line.startswith('"scores": class 1')

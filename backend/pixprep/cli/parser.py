@@ -218,6 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     either = build.add_mutually_exclusive_group()
     either.add_argument("--pipeline", **_FILE, help="a pipeline file")
     either.add_argument("--preset", choices=commands.PRESETS, help="a pipeline that pixprep brings along")
+    shared = "a model of DIR that another build wrote: its pipeline and options, for both ensembles"
+    either.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
     build.add_argument("--onnx", **_FILE, help="your classifier as ONNX")
     build.add_argument("--plan", **_FILE, help="your classifier as a TensorRT plan")
     runtimes = ("onnxruntime", "onnxruntime-gpu", "tensorrt")

@@ -28,7 +28,7 @@ from pixprep.repository.averaging import averaged
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
-from pixprep.repository.models import Tensor
+from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names, Runtime
 from pixprep.repository.ports import Classifier, connect, parse_io, read_onnx
 from pixprep.triton import config as model_config
@@ -47,6 +47,10 @@ _INPUTS: dict[str, list[model_config.Config]] = {
 _GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
+)
+_SHARED = (
+    "--preprocess takes a model with its pipeline and options: leave --pipeline, --preset, --input, --on-error, "
+    "--max-batch-size and --parameter out"
 )
 _OTHER_PIPELINE = (
     "the demo classifier learned from --preset efficientnet_lite0: after another pipeline its labels are less sure"
@@ -70,6 +74,7 @@ def build(
     output: Path,
     *,
     pipeline: Pipeline | None = None,
+    preprocess: str = "",
     onnx: Path | None = None,
     plan: Path | None = None,
     classifier: Runtime = "onnxruntime",
@@ -92,6 +97,8 @@ def build(
     Args:
         output: the repository; made if it is missing.
         pipeline: default: the demo's.
+        preprocess: a model of ``output`` that another build wrote: its pipeline and its options are taken as they are,
+            and the ensembles share it.
         onnx: the classifier; default: the demo's EfficientNet-lite0.
         plan: the same classifier as TensorRT made it on the machine that will serve it.
         classifier: what runs it. The models' names, inputs and outputs are the same for each.
@@ -122,7 +129,9 @@ def build(
             "--average-frames is done to the ONNX file, which a plan no longer is: leave --plan out, and make the plan "
             "of the file that is written"
         )
-    if (onnx or plan) and not pipeline:
+    if preprocess and (pipeline or input_ or on_error or max_batch_size or parameters is not None):
+        raise PipelineError(_SHARED)
+    if (onnx or plan) and not pipeline and not preprocess:
         raise PipelineError("a classifier of your own needs its --pipeline: what its images went through in training")
     if bool(classifier_io) != bool(plan and not onnx):
         raise PipelineError(_GIVE_IO)
@@ -134,12 +143,16 @@ def build(
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output}: is a file: --output takes a folder")
     names = Names.of(name)
+    if preprocess:
+        names = names._replace(preprocess=preprocess)
+        pipeline = _shared(output, preprocess)
     given = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
     chosen = {key: value for key, value in (given | {"odd_range": odd_range or None}).items() if value is not None}
-    earlier = {} if force else _earlier(output, names)
+    earlier = {} if force and not preprocess else _earlier(output, names)
     repeated = {key: value for key, value in earlier.items() if key not in chosen}
     chosen |= repeated
-    notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if repeated else []
+    is_repeated = repeated and not preprocess
+    notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if is_repeated else []
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = (pipeline or demo_pipeline).for_serving()
     notes += [pipeline.left_out] if pipeline.left_out else []
@@ -218,6 +231,9 @@ def build(
                 files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
             if plan:
                 files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()
+            if preprocess:
+                files = {file: content for file, content in files.items() if not file.startswith(f"{preprocess}/")}
+            _refuse_taken(output, names, files)
             if not force:
                 _refuse_foreign(output, names, files)
             _replace(output, files, work)
@@ -261,6 +277,21 @@ def _earlier(output: Path, names: Names) -> dict[str, Any]:
     """The choices of the build that is there."""
     path = output / names.preprocess / _CONFIG
     return pbtxt.choices(_text(path)) if path.is_file() else {}
+
+
+def _shared(output: Path, preprocess: str) -> Pipeline:
+    """The pipeline of a model that another build wrote.
+
+    Raises:
+        PipelineError: there is no such model.
+    """
+    file = output / preprocess / "1" / model_config.PIPELINE_FILE
+    if Path(preprocess).name != preprocess or not file.is_file():
+        found = sorted(path.parents[1].name for path in output.glob(f"*/1/{model_config.PIPELINE_FILE}"))
+        raise PipelineError(
+            f"--preprocess: {output} has no such model {quoted(preprocess)}; {suggest(preprocess, found)}"
+        )
+    return model_config.read_pipeline(file)
 
 
 def _text(config: Path) -> str:
@@ -326,6 +357,27 @@ def _trtexec(folder: Path, model: Classifier, inputs: Sequence[model_config.Conf
             shapes = [f"{entry['name']}:{'x'.join(map(str, [batch, *entry['dims']]))}" for entry in inputs]
             command.append(f"--{end}Shapes={','.join(shapes)}")
     return shlex.join(command)
+
+
+def _refuse_taken(output: Path, names: Names, files: Mapping[str, str | Path]) -> None:
+    """Refuse to write a model that belongs to another ensemble, unless it stays what it is; ``--force`` or not.
+
+    Raises:
+        SetupError: it names the first such model.
+    """
+    ensembles = pbtxt.ensembles(output)
+    ours = ensembles.pop(names.ensemble, [])
+    if ours and names.classifier not in ours:
+        raise SetupError(f"{output / names.ensemble}: is the ensemble of {', '.join(ours)}: say another --name")
+    for model in sorted({file.partition("/")[0] for file in files}):
+        texts = {output / file: text for file, text in files.items() if file.startswith(f"{model}/")}
+        takers = [ensemble for ensemble, models in ensembles.items() if model in models]
+        if takers and not all(isinstance(text, str) and _is_text(path, text) for path, text in texts.items()):
+            raise SetupError(f"{output / model}: belongs to the ensemble {quoted(takers[0])} too: say another --name")
+
+
+def _is_text(path: Path, text: str) -> bool:
+    return path.is_file() and read_bytes(path, most=_MAX_CONFIG_BYTES) == text.encode()
 
 
 def _refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:

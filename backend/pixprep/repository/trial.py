@@ -23,7 +23,7 @@ from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
 from pixprep.preview import is_clip, preview
 from pixprep.repository.labels import read_labels
-from pixprep.repository.pbtxt import LABELS_FILE, Names
+from pixprep.repository.pbtxt import LABELS_FILE, Names, ensembles
 from pixprep.repository.ports import Classifier, connect, read_onnx
 from pixprep.spec import TensorSpec
 from pixprep.triton.config import PIPELINE_FILE, read_pipeline
@@ -51,17 +51,22 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
     """
     found = [path for path in repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdecimal()]
     newest = {path.parents[1].name: path for path in sorted(found, key=lambda path: int(path.parent.name))}
+    wired = ensembles(repository)
+    if name is not None:
+        own = Names.of(name).ensemble
+        wired = {own: wired.get(own, [])}
     for model, path in sorted(newest.items()):
-        names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
-        if name is not None and model != Names.of(name).preprocess:
+        takers = [taker for models in wired.values() if model in models for taker in models if taker != model]
+        if name is not None and not takers:
             continue
         pipeline = read_pipeline(path).for_serving()
         yield from preview(pipeline, encoded).lines()
-        onnx = repository / names.classifier / path.parent.name / "model.onnx"
-        if model == names.preprocess and onnx.is_file():
-            labels = repository / names.classifier / LABELS_FILE
-            words = read_labels(labels) if labels.is_file() else []
-            yield from _classes(onnx, words, pipeline, encoded, limit_s)
+        for taker in dict.fromkeys(takers):
+            onnx = repository / taker / path.parent.name / "model.onnx"
+            if onnx.is_file():
+                labels = repository / taker / LABELS_FILE
+                words = read_labels(labels) if labels.is_file() else []
+                yield from _classes(onnx, words, pipeline, encoded, limit_s)
 
 
 def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
