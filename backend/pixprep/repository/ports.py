@@ -232,7 +232,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int, *, of_fram
             export = 'set tensor layout to "tchw"'
         raise PipelineError(
             f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(shape[1:])}{each}: '
-            f"{_mend_dims(output, wanted) or export}"
+            f"{mend_dims(output, wanted) or export}"
         )
 
 
@@ -266,7 +266,7 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
         )
 
 
-def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
+def mend_dims(output: Output, wanted: Sequence[int]) -> str:
     """What to change in the pipeline for other dims; ``""`` if no pipeline gives them."""
     layout = output.spec.layout
     if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
