@@ -634,6 +634,40 @@ def test_labels_are_read_as_people_have_them(model, tmp_path, text):
     assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
 
 
+def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
+    out, labels = tmp_path / "out", tmp_path / "labels.txt"
+    labels.write_text("cat\ndog\nfish\nbird\n")
+    build(out, pipeline=PIPELINE, onnx=model, labels=labels)
+    other = save_onnx(tmp_path / "other.onnx", outputs=[("scores", "FLOAT", ("batch", 4))])
+    (note,) = build(out, pipeline=PIPELINE, onnx=other).notes
+    kept = f"{out}/classifier/labels.txt"
+    assert note == f"{kept}: removed: it named the classes of another model; --labels names those of this"
+    assert not Path(kept).exists()
+    assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
+    words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
+    for content, is_kept in ((b"one", True), (b"one", True), (b"two", False)):
+        plan.write_bytes(content)
+        given = labels if not Path(kept).exists() else None
+        build(out, pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt", labels=given)
+        assert Path(kept).exists() is is_kept
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("labels", '["cat", "dog", "fish", "bird"]'),
+        ("labels", "cat\ndog\nfish\nbird"),
+        ("character", "cat\ndog\nfish\nbird\n"),
+    ],
+)
+def test_names_in_the_metadata_of_a_model_become_its_labels(model, tmp_path, key, text):
+    file = onnx.load(model)
+    onnx.helper.set_model_props(file, {"names": "of nothing:", key: text})
+    onnx.save(file, model)
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=model)
+    assert (tmp_path / "out" / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+
+
 FORMS = (
     "no labels: a name a line; or JSON: a list, or numbers and names, alone or as `id2label` of Hugging Face's "
     "config.json"

@@ -231,7 +231,9 @@ def _parser() -> argparse.ArgumentParser:
         help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
     )
     labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
-    build.add_argument("--labels", **_FILE, help=f"{labels}; default: what the ONNX file holds")
+    build.add_argument(
+        "--labels", **_FILE, help=f"{labels}; default: what the ONNX file holds, or the last build's of the same file"
+    )
     build.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
     how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
     build.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")

@@ -15,6 +15,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from filecmp import cmp
 from pathlib import Path
 from typing import Any, Literal
 
@@ -204,8 +205,15 @@ def build(
             outputs = [_declared(port, (port.shape or ())[1:]) for port in model.outputs]
             kept = output / names.classifier / LABELS_FILE
             if not words and not model.labels and not force and kept.is_file():
-                words = read_labels(kept)
-                notes.append(f"{kept}: kept from the last build; --labels gives others")
+                if _is_there(
+                    output / names.classifier / "1", served, plan, *(_data_files(onnx, model) if onnx else ())
+                ):
+                    words = read_labels(kept)
+                    notes.append(f"{kept}: kept from the last build; --labels gives others")
+                else:
+                    notes.append(
+                        f"{kept}: removed: it named the classes of another model; --labels names those of this"
+                    )
             named = _labelled(model, words)
             runs = pbtxt.classifier(
                 classifier,
@@ -322,6 +330,12 @@ def _labelled(model: Classifier, words: Sequence[str]) -> tuple[str, Sequence[st
         return (labelled(model.outputs, model.labels), model.labels) if model.labels else ("", ())
     except PipelineError:  # boxes, say
         return "", ()
+
+
+def _is_there(folder: Path, model: Path | None, plan: Path | None, *data: Path) -> bool:
+    """Whether the last build had the same classifier; of an ONNX file any plan is another form."""
+    pairs = [(model or plan, ONNX_FILE if model else PLAN_FILE), *((path, path.name) for path in data)]
+    return all(path and (folder / name).is_file() and cmp(path, folder / name, shallow=False) for path, name in pairs)
 
 
 def _with_rows(outputs: Sequence[model_config.Config], pipeline: Pipeline) -> list[model_config.Config]:

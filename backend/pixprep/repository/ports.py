@@ -44,7 +44,7 @@ class Classifier:
     Attributes:
         source: how messages call it: the name of its file.
         data_files: names of the files beside an ONNX file that hold weights of it.
-        labels: names of its classes, where an ONNX file has them as Ultralytics writes them.
+        labels: names of its classes, where the metadata of an ONNX file has them.
     """
 
     source: str
@@ -127,7 +127,7 @@ def read_onnx(path: Path) -> Classifier:
         tuple(_from_onnx(value, names) for value in graph.input if value.name not in weights),
         tuple(_from_onnx(value, names) for value in graph.output),
         tuple(sorted(places)),
-        tuple(label for entry in model.metadata_props if entry.key == "names" for label in from_metadata(entry.value)),
+        from_metadata({entry.key: entry.value for entry in model.metadata_props}),
     )
 
 
