@@ -7,17 +7,17 @@
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
 #   make soak                               15,000 requests and every disturbance (15 minutes)
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
-#   make mutants                            named mistakes in the product, each caught by a named test (4 minutes)
+#   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
-#   make scale RESULTS=benchmarks/results/balancing.json    and what it counted, for docs/scale.md
+#   make scale RESULTS=benchmarks/results/balancing.json    and what it counted
 #   make scale-ray                          batches on a real Ray and a real Spark, in an environment with NumPy 2 (5 minutes)
 #   make dashboard                          write docs/dashboard.png anew, out of a real Prometheus (3 minutes)
-#   make docs                               write docs/operators.md, docs/explain.png and the tables of docs/scale.md anew
+#   make docs                               write docs/operators.md and docs/explain.png anew
 #   make page                               write docs/page.png anew, the picture of that page (needs Chromium)
 #   make clients                            the clients of docs/clients.md, of PyPI and npm, against a live server
 #   make benchmark                          every contender side by side, on a quiet machine (20 minutes)
@@ -90,7 +90,6 @@ benchmark: .venv/.dev
 # The peers are in the environments of parity and parity-tensorflow.
 benchmark-training: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	$(VENV)/python benchmarks/train.py
-	$(VENV)/python benchmarks/draws.py
 	$(VENV)/python benchmarks/memory.py
 	$(VENV)/python benchmarks/train_report.py
 
@@ -102,7 +101,7 @@ soak: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/soak.py
 
 mutants: .venv/.dev
-	$(VENV)/python tools/mutants.py
+	$(VENV)/python tools/mutants.py $(MODULES) $(if $(COUNT),--count $(COUNT)) $(if $(TESTS),--tests $(TESTS))
 
 fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
@@ -199,7 +198,6 @@ lint: .venv/.dev
 docs: .venv/.dev
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
-	$(VENV)/python tools/scale_tables.py
 
 page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py

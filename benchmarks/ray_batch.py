@@ -2,7 +2,7 @@
 
     .venv-ray/bin/python benchmarks/ray_batch.py
 
-Photos are JPEGs of 500x375, made of the two of the demo. docs/scale.md has its numbers (tools/scale_tables.py).
+Photos are JPEGs of 500x375, made of the two of the demo. docs/scale.md has its numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/performance.md, its charts and the README's table, made of one result of ``run.py`` and of nothing else.
+"""docs/performance.md, its charts, and the tables of the README and docs/scale.md, of one result of ``run.py``.
 
 python benchmarks/report.py                       of the newest full result
 python benchmarks/report.py results/cpu-….json    of this one
@@ -11,15 +11,14 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import measure
-import simulation
-from workloads import EQUAL, MIXED, SIZES
+from workloads import MIXED, SIZES
 
 RESULTS = Path(__file__).parent / "results"
 WHAT = {
@@ -38,10 +37,10 @@ MODELS = {"preprocess": "pixprep", "peer_dali": "DALI", "peer_torchvision": "tor
 FILTERS = ("bilinear", "bicubic", "lanczos")
 THREADS = {1: "one thread", 2: "two threads"}
 OURS = "preprocess"
-PLAYED = "stand-ins"
 LINE = 120
 CHART = "performance-{}.svg"
 MARKS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
+MARKED = ("README.md", "docs/scale.md")
 
 Result = dict[str, Any]
 
@@ -76,12 +75,6 @@ def _paragraphs(result: Result) -> Iterator[str]:
         if cells:
             yield f"## Other photos, {words}"
             yield from (speeds(cells[at : at + 3]) for at in range(0, len(cells), 3))
-    if pairs := side_by_side(result):
-        yield f"## {MIXED}"
-        yield "Megapixels/s with 300 photos of 300 sizes, in proportion to those with 300 photos of 500x375."
-        both = _present([*pairs.values()])
-        rows = [[text, *(f"{ratios[name]:.2f}" for ratios in pairs.values())] for name, text in both]
-        yield table(["", *(THREADS[threads] for threads in pairs)], rows)
     if cells := contender_cells(result, "bilinear", 1):
         yield "## Cost and pixels"
         yield fill(
@@ -111,13 +104,6 @@ def _paragraphs(result: Result) -> Iterator[str]:
         yield "\n".join(f"- {WHAT.get(name, name)}: {reason}" for name, reason in sorted(missing.items()))
     if path := newest("host-2*.json"):
         yield from host_ceiling(json.loads(path.read_text(encoding="utf-8")))
-    yield "## On a GPU: a simulation, nothing measured"
-    yield simulation.text()
-    yield f"![A simulation]({simulation.NAME})"
-    yield "## The photos"
-    keys = ("count", "batch", "subsampling", "progressive", "mean_bytes", "bits_per_pixel", "made_of")
-    rows = [[name, *(str(facts[key]) for key in keys)] for name, facts in result["photos"].items()]
-    yield table(["", *(key.replace("_", " ") for key in keys)], rows)
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -204,18 +190,6 @@ def _rate(numbers: Result) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
-def side_by_side(result: Result) -> dict[int, dict[str, float]]:
-    """By threads, for each contender: its megapixels/s with many sizes in proportion to those with one size."""
-    cells = {(cell["workload"], cell["threads"]): cell["contenders"] for cell in result["cells"]}
-    found = {}
-    for threads in THREADS:
-        mixed, equal = cells.get((MIXED, threads)), cells.get((EQUAL, threads))
-        if mixed and equal:
-            larger = result["photos"][MIXED]["megapixels"] / result["photos"][EQUAL]["megapixels"]
-            found[threads] = {name: larger * measure.ratio(mixed[name], equal[name]) for name in mixed if name in equal}
-    return found
-
-
 def costs(cells: Sequence[Result]) -> str:
     """CPU time and pixels of each size; memory at the largest; the time to import."""
 
@@ -274,11 +248,10 @@ def host_ceiling(result: Result) -> Iterator[str]:
     """What Python could hand to a GPU that takes no time: heading, text and tables."""
     yield "## The host's ceiling"
     yield fill(
-        "No GPU was there, and none is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return "
-        "at once. What is left is the engine and the Triton backend, one photo a request. An image takes so much time "
-        "of the interpreter, which one thread at a time can have; beside it runs the machine code of the windows. The "
-        "ceiling is 1 s over the first column; measured is what all of it did, in the best round of the best column, "
-        "with what is played. With two lanes, what is played is taken off as it costs with one. Least of "
+        "No GPU is measured: nvImageCodec's decoder, CuPy and the kernels are played, and return at once. What is left "
+        "is the engine and the Triton backend, one photo a request: the time of the interpreter, which one thread at "
+        "a time can have, and beside it the machine code of the windows. The ceiling is 1 s over the first column; "
+        "measured is the best round of the best column, with what is played. Least of "
         f"{result['rounds']} rounds; decoder `{result['decoder']}`; {result['date']}, commit `{result['commit']}`, "
         f"{result['processor']}, load average {result['load_average']:.1f}: other programs ran.",
         LINE,
@@ -287,21 +260,15 @@ def host_ceiling(result: Result) -> Iterator[str]:
     for cell in result["cells"]:
         cells.setdefault((cell["sizes"], cell["batch"]), {})[cell["cores"], cell["lanes"]] = cell
     ways = {(1, 1): "1 core, 1 lane", (1, 2): "1 core, 2 lanes", (2, 1): "2 cores, 1 lane", (2, 2): "2 cores, 2 lanes"}
-    rows, parts = [], []
+    rows = []
     for (sizes, batch), found in cells.items():
         alone = found[1, 1]
         words = [f"{found[way]['interpreter_us']:.0f}" for way in ways]
         measured = max(cell["measured_images_per_s"] for cell in found.values())
         rate = f"{alone['ceiling_images_per_s']:,}"
         rows.append([sizes, str(batch), *words, f"{alone['machine_code_us']:.0f}", rate, f"{measured:,}"])
-        parts.append(
-            [sizes, str(batch), *(f"{max(us, 0):.1f}" for name, us in alone["parts_us"].items() if name != PLAYED)]
-        )
     head = ["sizes", "batch", *ways.values(), "machine code", "ceiling, images/s", "measured, images/s"]
     yield table([f"{head[0]}; us an image", *head[1:]], rows)
-    yield "Where it goes, by samples: us an image on one core, with one lane."
-    names = [name for name in result["cells"][0]["parts_us"] if name != PLAYED]
-    yield table(["sizes", "batch", *names], parts)
 
 
 def newest(pattern: str = "cpu-*-full.json") -> Path | None:
@@ -309,10 +276,27 @@ def newest(pattern: str = "cpu-*-full.json") -> Path | None:
     return max(RESULTS.glob(pattern), default=None)
 
 
-def texts(result: Result, readme_text: str) -> dict[str, str]:
-    """The Markdown that this program writes, by its path from the repository's root."""
-    table_text = MARKS.sub(lambda found: found[1] + readme(result) + found[2], readme_text)
-    return {"docs/performance.md": page(result), "README.md": table_text}
+def scale(result: Result) -> str:
+    """The table of docs/scale.md: milliseconds of one core for a photo, and the bytes of its file."""
+    spent = poisson(result["serving"], OURS)[0]["cpu_ms_per_image"]
+    serving_ms = spent["triton"] + spent["models"] - result["serving"]["engine_cpu_ms_per_image"]
+    rows = []
+    for cell in contender_cells(result, "bilinear", 1):
+        name = cell["workload"]
+        full, reduced = (cell["contenders"][who]["cpu_s_per_1000"] for who in ("pixprep_full", "pixprep_reduced"))
+        size = f"{result['photos'][name]['mean_bytes'] / 1000:,.0f} kB"
+        rows.append([name, size, *(f"{ms:.1f} ms" for ms in (full, reduced, full + serving_ms))])
+    return table(["photo", "file", "engine", "engine, `reduced`", "engine and Triton"], rows) + "\n"
+
+
+def texts(result: Result, marked: Mapping[str, str]) -> dict[str, str]:
+    """The Markdown that this program writes, by its path from the repository's root; ``marked``: the pages as now."""
+    tables = {"README.md": readme(result), "docs/scale.md": scale(result)}
+    pages = {
+        name: MARKS.sub(lambda found, new=tables[name]: found[1] + new + found[2], text)
+        for name, text in marked.items()
+    }
+    return {"docs/performance.md": page(result), **pages}
 
 
 def main() -> None:
@@ -328,7 +312,7 @@ def main() -> None:
     except ImportError:
         sys.exit("report: NO MATPLOTLIB, which draws the charts: pip install 'matplotlib>=3.9'")
     result = json.loads(arguments.result.read_text(encoding="utf-8"))
-    files = texts(result, (measure.ROOT / "README.md").read_text(encoding="utf-8"))
+    files = texts(result, {name: (measure.ROOT / name).read_text(encoding="utf-8") for name in MARKED})
     files |= {f"docs/{name}": text for name, text in plots.draw(result, arguments.result.name).items()}
     for name, text in files.items():
         path = arguments.out / name

@@ -1,4 +1,4 @@
-"""docs/performance-training.md, made of the newest results of ``train``, ``draws`` and ``memory`` alone."""
+"""docs/performance-training.md, made of the newest results of ``train`` and ``memory`` alone."""
 
 from __future__ import annotations
 
@@ -30,90 +30,15 @@ WHAT = {
     "colour_dali": "DALI, `image_random_crop`, `color_twist`",
     "colour_torch_pil": "DataLoader, torchvision v2 on Pillow, `ColorJitter`",
 }
-GOALS = {
-    "dali_region": 1.35,
-    "dali_crop": 1.35,
-    "torch_pil": 2.0,
-    "torch_tensor": 2.0,
-    "tf_antialiased": 1.9,
-    "tf_default": 1.3,
-    "webdataset": 2.0,
-    "pixprep_engine": 0.95,
-    "colour_dali": 1.35,
-    "colour_torch_pil": 2.0,
-}
-"""How many times as fast as these the Loader is to be."""
-CACHED = 2.5
-"""How many times as fast as the first epoch the second one is to be, from the cache."""
-SHARE = 0.04
-"""Of an image's time draws, placement and windows are to take at most."""
-_WINDOW = (
-    "it decodes the window of a photo alone. We decode all of it, in 0.7 of our time: libjpeg-turbo makes the same "
-    "pixels of these windows in 0.7 of that, but no package offers it ([decisions.md](decisions.md#reduced-decoding))"
-)
-WHY = {
-    "dali_region": _WINDOW,
-    "tf_default": f"{_WINDOW}. It also reads four pixels for each that it makes, where an antialiased resize reads all",
-}
 LINE = 120
 
 
-def page(result: dict[str, Any], memory: dict[str, Any] | None = None, draws: dict[str, Any] | None = None) -> str:
+def page(result: dict[str, Any], memory: dict[str, Any] | None = None) -> str:
     """The text of the page; without what was not measured."""
-    paragraphs = [*_paragraphs(result), _goals(result)]
-    if draws:
-        paragraphs.append(_draws(draws))
+    paragraphs = [*_paragraphs(result)]
     if memory:
         paragraphs.append(_memory(memory))
     return "\n\n".join(paragraphs) + "\n"
-
-
-def _goals(result: dict[str, Any]) -> str:
-    """Which goals were missed, and why."""
-    missed: dict[str, list[str]] = {}
-    for cell in result["cells"]:
-        contenders = cell["contenders"]
-        ours = _ours(contenders)
-        for name, goal in (*GOALS.items(), ("pixprep_cached", CACHED)):
-            if name not in contenders:
-                continue
-            pair = ours, contenders[name]
-            found = measure.ratio(*(pair[::-1] if name == "pixprep_cached" else pair))
-            if round(found, 2) < goal:
-                missed.setdefault(name, []).append(f"{found:.2f} ({cell['workload']}, {cell['threads']})")
-    goals = "; ".join(f"{goal:g} x {WHAT[name]}" for name, goal in GOALS.items())
-    lines = [fill(f"The Loader was to be at least this fast: {goals}; and {CACHED:g} x itself from the cache.", LINE)]
-    if not missed:
-        return f"## Goals\n\n{lines[0]} It is."
-    lines.append("Missed, with the workload and the number of threads:")
-    items = []
-    for name, found in missed.items():
-        why = f": {WHY[name]}" if name in WHY else ""
-        goal = CACHED if name == "pixprep_cached" else GOALS[name]
-        items.append(fill(f"- {WHAT[name]}, {goal:g}: {', '.join(found)}{why}.", LINE, subsequent_indent="  "))
-    return "## Goals\n\n" + "\n\n".join([*lines, "\n".join(items)])
-
-
-def _draws(draws: dict[str, Any]) -> str:
-    """What an image's random numbers, placement and windows take."""
-    chains = draws["chains"]
-    parts = []
-    for name, found in chains.items():
-        us = found["us"]
-        those = f"{us['draw']:.0f}, {us['place']:.0f} and {us['windows']:.0f} of {us['image']:,.0f} us"
-        parts.append(f"{found['share']:.1%} ({those}) in the chain of {name}")
-    text = f"Draws, placement and windows take {', and '.join(parts)}, by CPU time in one thread ({draws['date']})."
-    if draws["load_average"] >= measure.QUIET:
-        text += f" The machine was not quiet: load average {draws['load_average']:.2f}."
-    over = [name for name, found in chains.items() if found["share"] > SHARE]
-    if over:
-        text += f" They were to take {SHARE:.0%}."
-    if "SSD" in over:
-        text += (
-            " In the chain of SSD it is mostly `random_iou_crop`: its trials are tried one after the other, and one "
-            "image in 17 needs numbers that were not made with the batch's."
-        )
-    return fill(text, LINE)
 
 
 def _memory(memory: dict[str, Any]) -> str:
@@ -183,4 +108,4 @@ def newest(what: str = "train") -> dict[str, Any] | None:
 if __name__ == "__main__":
     newest_of_all = newest()
     assert newest_of_all, "run train.py first"
-    PAGE.write_text(page(newest_of_all, newest("memory"), newest("draws")), encoding="utf-8")
+    PAGE.write_text(page(newest_of_all, newest("memory")), encoding="utf-8")

@@ -13,10 +13,7 @@ from video import ALONE, OURS
 
 PAGE = measure.ROOT / "docs" / "video.md"
 WHAT = {"pixprep": "pixprep", "torchcodec": "torchcodec", "decord": "decord", "opencv": "OpenCV"}
-GOALS = {"torchcodec": 1.0, "decord": 1.0, "opencv": 1.5}
-"""How many times as fast as these it is to be, with the first clip, by one thread and by two."""
-THREADS = 1.8
-"""How many clips two threads are to do in the time that one takes for one."""
+PEERS = tuple(WHAT)[1:]
 _MARKS = re.compile(r"(?<=<!-- speed -->\n).*?(?=<!-- /speed -->)", re.DOTALL)
 
 
@@ -47,8 +44,7 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
             [("its first frame" if cell["frames"] == 1 else "its 16 frames", cell) for cell in single],
             digits=0,
         )
-    yield fill(" ".join((_goals(result), _faster(result), _cpu(result))), LINE)
-    yield fill(_settings(result), LINE)
+    yield fill(f"{_scaling(result)}{_faster(result)} {_cpu(result)}", LINE)
     if result["absent"]:
         reasons = (f"{WHAT[name]}: {why.partition('. ')[0]}" for name, why in result["absent"].items())
         yield fill(f"Not measured: {'; '.join(reasons)}.", LINE)
@@ -77,24 +73,10 @@ def _ratio(cell: dict[str, Any], name: str) -> float:
     return measure.ratio(cell["contenders"][OURS], cell["contenders"][name])
 
 
-def _goals(result: dict[str, Any]) -> str:
-    """What was to be reached with the first clip, and what was missed."""
-    first = result["cells"][0]["clip"]
-    cells = [cell for cell in result["cells"] if cell["clip"] == first and cell["clips"] > 1]
-    missed = []
-    for cell in cells:
-        for name, goal in GOALS.items():
-            if name in cell["contenders"] and round(_ratio(cell, name), 2) < goal:
-                missed.append(f"{_ratio(cell, name):.2f} x {WHAT[name]} ({_title(result, cell)})")
-        if ALONE in cell["contenders"] and round(_ratio(cell, ALONE), 2) < THREADS:
-            missed.append(f"{_ratio(cell, ALONE):.2f} x one thread")
-    scaling = [f"{_ratio(cell, ALONE):.2f} x" for cell in cells if ALONE in cell["contenders"]]
-    goals = ", ".join(f"{goal:g} x {WHAT[name]}" for name, goal in GOALS.items())
-    parts = [f"With the first clip pixprep was to be at least {goals}, and with two threads {THREADS:g} x one."]
-    parts.append(f"Missed: {'; '.join(missed)}." if missed else "It is.")
-    if scaling:
-        parts.append(f"Two threads do {', '.join(scaling)} the clips of one.")
-    return " ".join(parts)
+def _scaling(result: dict[str, Any]) -> str:
+    """How many times the clips of one thread two threads do."""
+    ratios = [_ratio(cell, ALONE) for cell in result["cells"] if cell["clips"] > 1 and ALONE in cell["contenders"]]
+    return f"Two threads do {', '.join(f'{ratio:.2f} x' for ratio in ratios)} the clips of one. " if ratios else ""
 
 
 def _faster(result: dict[str, Any]) -> str:
@@ -104,7 +86,7 @@ def _faster(result: dict[str, Any]) -> str:
         rest = "" if cell["clips"] > 1 else ", one clip alone, " + ("1 frame" if cell["frames"] == 1 else "16 frames")
         ahead += [
             f"{WHAT[name]} ({_title(result, cell)}{rest}: {1 / _ratio(cell, name):.2f} x)"
-            for name in GOALS
+            for name in PEERS
             if name in cell["contenders"] and round(_ratio(cell, name), 2) < 1
         ]
     return f"Faster than pixprep: {'; '.join(ahead)}." if ahead else "No peer is faster in any row."
@@ -116,26 +98,6 @@ def _cpu(result: dict[str, Any]) -> str:
         f"{WHAT[name]} {found['cpu_ms_per_clip']:.0f}" for name, found in cell["contenders"].items() if name in WHAT
     )
     return f"CPU time of a clip in the first row, in ms: {', '.join(times)}."
-
-
-def _settings(result: dict[str, Any]) -> str:
-    """The best settings of each peer, and in how many rows."""
-    parts = []
-    for name in GOALS:
-        counts: dict[str, int] = {}
-        for cell in result["cells"]:
-            if name in cell["contenders"]:
-                found = cell["contenders"][name]
-                threads = found["ffmpeg_threads"]
-                best = f"{found['setting']}, {threads} FFmpeg {'thread' if threads == 1 else 'threads'}"
-                counts[best] = counts.get(best, 0) + 1
-        if counts:
-            parts.append(f"{WHAT[name]}: {'; '.join(f'{best} ({count})' for best, count in counts.items())}")
-    return (
-        "The best settings, and in how many rows. torchcodec's are its search, and who resizes (torchvision v2 or "
-        "FFmpeg); OpenCV's, whether all frames are read, all are grabbed and the wanted ones converted, or each is "
-        f"sought. {'. '.join(parts)}."
-    )
 
 
 if __name__ == "__main__":

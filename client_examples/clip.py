@@ -2,8 +2,7 @@
 
 python clip.py clip.mp4 --url localhost:8000
 
-The server has an ensemble that `pixprep build --pipeline clips.json --average-frames` wrote; docs/video.md has the
-pipeline.
+The server has an ensemble of a pipeline and a classifier of clips; docs/video.md has the lines that make both.
 """
 
 import argparse

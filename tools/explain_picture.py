@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 import pixprep as pp
-from pixprep.pictures import stages
+from pixprep.show.pictures import stages
 
 ROOT = Path(__file__).parent.parent
 PHOTO = ROOT / "client_examples" / "images" / "china.jpg"

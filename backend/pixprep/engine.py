@@ -109,7 +109,7 @@ class Batch:
         return handed_over(self, names, library, **options)
 
     def _repr_html_(self) -> str:
-        from pixprep.notebook import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
+        from pixprep.show.html import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
 
         return batch_html(self)
 

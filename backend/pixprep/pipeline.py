@@ -307,7 +307,7 @@ class Pipeline:
         return f"Pipeline([{', '.join(map(repr, self.definition))}]{origin}){training}"
 
     def _repr_html_(self) -> str:
-        from pixprep.notebook import pipeline_html  # noqa: PLC0415  (for a notebook only)
+        from pixprep.show.html import pipeline_html  # noqa: PLC0415  (for a notebook only)
 
         return pipeline_html(self)
 

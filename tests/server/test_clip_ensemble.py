@@ -39,6 +39,7 @@ pytestmark = pytest.mark.server
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "video.md").read_text(encoding="utf-8")
 PIPELINE = next(block for block in re.findall(r"```json\n(.*?)```", DOC, re.DOTALL) if "bicubic" in block)
+AVERAGING = next(block for block in re.findall(r"```python\n(.*?)```", DOC, re.DOTALL) if "compose" in block)
 EXAMPLE = ROOT / "client_examples" / "clip.py"
 FRAMES, DAISY = 16, 985
 CORPORA = os.environ.get("PIXPREP_CORPORA") == "1"
@@ -67,7 +68,13 @@ def clips():
 def repository(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clips")
     (folder / "clips.json").write_text(PIPELINE)
-    words = ["build", "--pipeline", str(folder / "clips.json"), "--average-frames", "--output", str(folder / "models")]
+    given = folder / "model_repository" / "classifier"
+    (given / "1").mkdir(parents=True)
+    lite0.export(lite0.find_checkpoint(), given / "1" / "model.onnx")
+    (given / "labels.txt").write_text("".join(f"{label}\n" for label in lite0.labels()))
+    subprocess.run([sys.executable, "-c", AVERAGING], cwd=folder, check=True)
+    files = ["--onnx", str(folder / "clips.onnx"), "--labels", str(given / "labels.txt")]
+    words = ["build", "--pipeline", str(folder / "clips.json"), *files, "--output", str(folder / "models")]
     assert main(words) == 0
     assert check(folder / "models") == []
     return folder / "models"

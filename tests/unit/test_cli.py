@@ -22,12 +22,13 @@ from PIL import Image, features
 import pixprep as pp
 from images import photo, stills
 from pixprep.cli.parser import main
-from pixprep.explain import explain
-from pixprep.pictures import WIDTH, stages
+from pixprep.show.drawing import WIDTH
+from pixprep.show.pictures import stages
+from pixprep.show.words import explain
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch", "serve"),
-    *("send", "health", "bench", "plan-capacity", "doctor", "install-backend"),
+    *("send", "health", "bench", "doctor", "install-backend"),
 )
 # Ctrl-C is ignored in what a shell starts in the background, tests included.
 PROGRAM = """\

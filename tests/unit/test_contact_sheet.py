@@ -7,8 +7,8 @@ from PIL import Image
 import pixprep as pp
 from broken_data import make
 from pixprep.cli.parser import main
-from pixprep.data.contact_sheet import contact_sheet, panels
-from pixprep.pictures import CROP
+from pixprep.show.contact_sheet import contact_sheet, panels
+from pixprep.show.drawing import CROP
 from records import coco_annotations, write_coco, write_folder
 
 ORANGE = tuple(int(CROP[at : at + 2], 16) for at in (1, 3, 5))

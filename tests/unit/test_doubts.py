@@ -5,10 +5,10 @@ import pytest
 import pixprep as pp
 from hub_configs import EXACT
 from pixprep.cli.parser import main
-from pixprep.doubts import black_margins, odd_ranges
 from pixprep.errors import PipelineError
 from pixprep.importers.transformers import from_transformers
 from pixprep.repository import build, check, check_pipeline
+from pixprep.show.warnings import black_margins, odd_ranges
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LEVEL_MEAN, LEVEL_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]

@@ -3,7 +3,7 @@
 import pytest
 
 import pixprep as pp
-from pixprep.explain import explain
+from pixprep.show.words import explain
 
 EXPLAINED = """\
 pipeline

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors capacity
+errors
 coordinates spec writing
 profiles.windows
 profiles.formula
@@ -39,7 +39,7 @@ compiler data.boxes decoders decoders.clips decoders.clips.bitstreams decoders.f
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
 pipeline decoders.clips.ffmpeg decoders.header
-presets doubts kernels kernels.colours kernels.lanes kernels.structs
+presets show show.warnings kernels kernels.colours kernels.lanes kernels.structs
 kernels.surfaces
 data data.sources data.wire
 data.sources.checksum data.sources.storage
@@ -65,15 +65,15 @@ data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.t
 data.making
 data.loader
 data.check
-explain files preview pixprep
-pictures
-data.contact_sheet
-notebook
+files pixprep show.drawing show.words
+show.preview
+show.pictures show.contact_sheet
 importers.fields
 importers importers.assembly
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
-verify.picture
+show.worst
+show.html
 verify.frozen verify.origins verify.stages
 verify.colours
 verify.originals
@@ -86,7 +86,6 @@ triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
 repository.labels
 repository.lookahead repository.ports
-repository.averaging
 repository.wiring
 repository.check
 repository.build repository.trial
@@ -116,9 +115,9 @@ ON_DEMAND = {
     ("devices", "devices.gpu"): "and so is CuPy",
     ("decoders.structure", "decoders.structure_code"): "LLVM makes machine code for the first GPU decoder",
     ("kernels.resampling", "kernels.compiled"): "LLVM makes machine code for the first resize",
-    ("pipeline", "notebook"): "what a notebook shows is made when it asks",
-    ("engine", "notebook"): "the same",
-    ("verify.report", "verify.picture"): "the same",
+    ("pipeline", "show.html"): "what a notebook shows is made when it asks",
+    ("engine", "show.html"): "the same",
+    ("verify.report", "show.html"): "the same",
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.loader", "cli.output"): "a progress bar, on request",
@@ -142,23 +141,21 @@ HOMES = {
         "ops.extern",
         "ops.op",
         "file",
-        "preview",
+        "show.preview",
         "verify.report",
         "verify.stages",
     },
     "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
-    "onnx": {"repository.averaging", "repository.lite0", "repository.lookahead", "repository.ports"},
+    "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
         *(
-            "data.contact_sheet",
             "decoders.cpu",
             "decoders.heic",
             "decoders.pillow",
             "decoders.samples",
             "kernels.cpu",
-            "pictures",
-            "preview",
+            "show.drawing",
         ),
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },

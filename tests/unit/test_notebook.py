@@ -11,7 +11,7 @@ from PIL import Image
 
 import pixprep as pp
 from images import jpeg, noise, photo, png
-from pixprep.notebook import ERRORS, THUMBNAILS
+from pixprep.show.html import ERRORS, THUMBNAILS
 from pixprep.verify import verify
 
 

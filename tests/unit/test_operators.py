@@ -11,8 +11,8 @@ import pytest
 import pixprep as pp
 from images import jpeg, scene
 from pixprep.errors import REASONS
-from pixprep.explain import explain, op_words
-from pixprep.preview import preview
+from pixprep.show.preview import preview
+from pixprep.show.words import explain, op_words
 from pixprep.steps.operators import find
 from pixprep.verify import verify
 

@@ -8,20 +8,9 @@ from PIL import Image, ImageOps
 
 import pixprep as pp
 from images import jpeg, noise, photo, png, read, scene, with_exif
-from pixprep.pictures import (
-    MARGIN,
-    SIDE,
-    WIDTH,
-    fitted,
-    fitted_size,
-    levels_of,
-    panels,
-    photo_of,
-    shown_as,
-    stages,
-    to_png,
-)
-from pixprep.preview import preview
+from pixprep.show.drawing import MARGIN, SIDE, WIDTH, fitted, fitted_size, levels_of, shown_as, to_png
+from pixprep.show.pictures import panels, photo_of, stages
+from pixprep.show.preview import preview
 
 CROP, WRONG = (0xFF, 0x7A, 0x00), (0xB4, 0x23, 0x18)
 SQUARE = pp.resize(height=64, width=64)

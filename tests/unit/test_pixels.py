@@ -13,7 +13,7 @@ from pixprep.cli.parser import main
 from pixprep.decoders import Limits
 from pixprep.decoders.cpu import pixels_of
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
-from pixprep.explain import op_words
+from pixprep.show.words import op_words
 from pixprep.verify import verify
 
 TAIL = [pp.normalize(mean=(0.4, 0.5, 0.6), std=0.25), pp.tensor()]

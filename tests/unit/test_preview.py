@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from images import jpeg, noise, photo, png, scene
-from pixprep.preview import notes, preview
+from pixprep.show.preview import notes, preview
 
 
 def previewed(*ops, encoded=None, color="rgb"):

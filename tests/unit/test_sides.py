@@ -9,8 +9,8 @@ import pytest
 import pixprep as pp
 from images import photo, png, scene
 from pixprep.cli.parser import main
-from pixprep.explain import explain
 from pixprep.repository import build
+from pixprep.show.words import explain
 
 SERVED = [pp.resize(256, only="serving"), pp.center_crop(224, only="serving")]
 TRAINED = [pp.random_resized_crop(176, scale=(0.35, 1.0)), pp.random_flip()]

@@ -3,8 +3,8 @@
 import numpy as np
 
 from images import noise, scene
-from pixprep.pictures import MARGIN, SIDE
-from pixprep.verify.picture import worst, worst_row
+from pixprep.show.drawing import MARGIN, SIDE
+from pixprep.show.worst import worst, worst_row
 from pixprep.verify.report import Certificate, Row, Tolerance
 
 CROP = (0xFF, 0x7A, 0x00)

@@ -14,8 +14,8 @@ from clips import clip, number, pixels
 from pixprep.cli.parser import main
 from pixprep.decoders.clips.decoder import ClipDecoder
 from pixprep.errors import ImageError, PipelineError
-from pixprep.explain import op_words
 from pixprep.plan.clip_frames import Sampling
+from pixprep.show.words import op_words
 
 av = pytest.importorskip("av")
 made = cache(clip)

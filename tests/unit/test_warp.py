@@ -17,10 +17,10 @@ from pixprep.draws import erasing
 from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.philox import EXAMPLE
 from pixprep.draws.warps import Look, Motion, mapped, rotated
-from pixprep.explain import explain
 from pixprep.kernels import warp
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
+from pixprep.show.words import explain
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, Filter, Take, Warp, folded
 from pixprep.verify import frozen

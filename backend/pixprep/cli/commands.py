@@ -25,12 +25,12 @@ import numpy as np
 from pixprep import presets
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
-from pixprep.doubts import black_margins
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.explain import explain
 from pixprep.files import expand, named, npy_stems, of_file, read, skipped
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins
+from pixprep.show.words import explain
 from pixprep.steps import operators
 from pixprep.writing import whole, write
 
@@ -145,7 +145,7 @@ def _photo(image: Path | None) -> tuple[str, bytes]:
 
 
 def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
-    from pixprep.preview import preview
+    from pixprep.show.preview import preview
 
     return preview(pipeline, encoded).lines()
 
@@ -186,7 +186,7 @@ def verify_pipeline(
             certificate = verify(loaded, images=paths, on_progress=progress.to)
     say_text(certificate.to_json() if as_json else str(certificate))
     if output:
-        from pixprep.verify.picture import worst
+        from pixprep.show.worst import worst
 
         picture = worst(certificate)
         if picture:
@@ -206,7 +206,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     if not image and not output:
         say_text(explain(loaded, height=size[0], width=size[1]))
         return 0
-    from pixprep.preview import preview, still
+    from pixprep.show.preview import preview, still
 
     name, encoded = _photo(image)
     try:
@@ -216,7 +216,7 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
         for line in found.lines():
             say(line)
         if output:
-            from pixprep.pictures import stages
+            from pixprep.show.pictures import stages
 
             _write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
             say(f"{output}: the picture of its stages", file=sys.stderr)
@@ -236,7 +236,7 @@ def _check_picture(output: Path | None, photos: Sequence[Path]) -> None:
 
 
 def _write_picture(output: Path, picture: Any) -> None:
-    from pixprep.pictures import to_png
+    from pixprep.show.drawing import to_png
 
     with named(output, "cannot be written"):
         write(output, to_png(picture))
@@ -370,8 +370,8 @@ def preview_training(
 
     pixprep preview pipeline.json train --output sheet.png
     """
-    from pixprep.data.contact_sheet import contact_sheet
     from pixprep.data.opening import open_source
+    from pixprep.show.contact_sheet import contact_sheet
 
     _check_picture(output, [])
     if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
@@ -653,21 +653,6 @@ def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, st
     if not stay:
         say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
     return max(codes)
-
-
-def show_capacity(*, as_json: bool, **load: Any) -> int:
-    """Compute how many machines a load needs, from the benchmark, and say what that assumes.
-
-    pixprep plan-capacity --images-per-second 5000 --size 1080x1920 --cores 16
-    """
-    from pixprep.capacity import plan_capacity
-
-    found = plan_capacity(**load)
-    if as_json:
-        say_text(json.dumps(found.as_dict(), indent=2))
-    else:
-        say(*found.lines())
-    return 0
 
 
 def look_for_traps(*, as_json: bool) -> int:

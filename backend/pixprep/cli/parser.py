@@ -118,13 +118,6 @@ def _collector(text: str) -> str:
     return text
 
 
-def _share(text: str) -> float:
-    share = _positive(text)
-    if share > 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share of 1, such as 0.6")
-    return share
-
-
 def _positive(text: str) -> float:
     try:
         number = float(text)
@@ -244,8 +237,6 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "--parameter", type=_parameter, action="append", dest="parameters", metavar="NAME=VALUE", help=parameter
     )
-    each = "the classifier takes images and the pipeline gives clips: run it on each frame, average what it gives"
-    build.add_argument("--average-frames", action="store_true", help=each)
     build.add_argument("--image", **_PHOTO)
     build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)
@@ -404,23 +395,6 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--csv-file", **_FILE, help="write the table as CSV too")
     bench.add_argument("--json-file", **_FILE, help="write the table as JSON too")
 
-    plan = command("plan-capacity", commands.show_capacity)
-    plan.add_argument("--images-per-second", type=_positive, required=True, metavar="R", help="at the peak")
-    plan.add_argument("--size", type=_size, required=True, metavar="HxW", help="height x width of the images")
-    plan.add_argument("--cores", **_COUNT, default=16, help=f"of a machine; {_DEFAULT}")
-    plan.add_argument("--progressive", action="store_true", help="the images are progressive JPEGs")
-    plan.add_argument("--reduced", action="store_true", help="the pipeline decodes reduced")
-    plan.add_argument("--offline", action="store_true", help="a batch job: without Triton")
-    its_own = "of a core for an image, if the classifier runs on the same machines"
-    plan.add_argument("--classifier-ms", type=_positive, default=0.0, metavar="MS", help=its_own)
-    share = f"of the cores that computes at the peak; {_DEFAULT}"
-    plan.add_argument("--utilisation", type=_share, default=0.6, metavar="SHARE", help=share)
-    plan.add_argument(
-        "--spare", type=_whole(0), default=1, metavar="N", help=f"machines that may be missing; {_DEFAULT}"
-    )
-    plan.add_argument("--images", **_COUNT, help="of the whole job")
-    plan.add_argument("--price", type=_positive, metavar="P", help="of a machine for an hour, in your currency")
-    plan.add_argument("--json", **_json("an object"))
     command("doctor", commands.look_for_traps).add_argument(
         "--json", **_json("a list of objects: name, ok, found, remedy")
     )

@@ -51,8 +51,8 @@ _JPEG = b"\xff\xd8\xff"
 _CHUNKS, _CHECKED_CHUNKS = 2, 4
 """Of a large batch: one for each lane; more where the cores of the host read every image's data first."""
 _LEAST = 8
-"""Images of a chunk: a call takes its time, however few they are. In a simulation (benchmarks/simulation.py) 16 gave a
-sixth less for a batch of 16, and more chunks gave nothing."""
+"""Images of a chunk: a call takes its time, however few they are. In a simulation 16 gave a sixth less for a
+batch of 16, and more chunks gave nothing."""
 MOST = 128
 """Images of a chunk. The hardware engine decodes as many images of a call as there were in the first call (rounded up
 to what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who

@@ -20,18 +20,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pixprep import presets
-from pixprep.doubts import black_margins, odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
 from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
-from pixprep.repository.averaging import averaged
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names, Runtime
 from pixprep.repository.ports import Classifier, connect, parse_io, read_onnx
+from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
 from pixprep.triton import config as model_config
 from pixprep.writing import whole, write
 
@@ -86,7 +85,6 @@ def build(
     on_error: Literal["fail", "zero"] | None = None,
     max_batch_size: int | None = None,
     parameters: Mapping[str, str] | None = None,
-    average_frames: bool = False,
     odd_range: bool = False,
     force: bool = False,
 ) -> Built:
@@ -112,8 +110,6 @@ def build(
         max_batch_size: of all three models; default: 64, or as many clips as have 64 frames. Of a pipeline that takes
             boxes it is the classifier's, and so bounds the boxes of a photo.
         parameters: of the preprocess model, such as ``{"threads": "2"}``.
-        average_frames: the classifier takes images, and the pipeline gives clips: each frame goes through it, and what
-            it gives is averaged over the frames. See ``averaged``.
         odd_range: values are meant that no usual classifier takes.
         force: replace models that pixprep did not write, or that were changed since, and files that were put beside
             those it did; repeat nothing.
@@ -125,11 +121,6 @@ def build(
     """
     if plan and classifier != "tensorrt":
         raise PipelineError("a plan runs in TensorRT only: --classifier tensorrt")
-    if plan and average_frames:
-        raise PipelineError(
-            "--average-frames is done to the ONNX file, which a plan no longer is: leave --plan out, and make the plan "
-            "of the file that is written"
-        )
     if preprocess and (pipeline or input_ or on_error or max_batch_size or parameters is not None):
         raise PipelineError(_SHARED)
     if (onnx or plan) and not pipeline and not preprocess:
@@ -184,19 +175,12 @@ def build(
                 notes += [_OTHER_PIPELINE] * (pipeline.for_photos() != demo_pipeline)
             model = read_onnx(onnx) if onnx else parse_io(classifier_io or (), source=f"{plan}")
             try:
-                pairs = connect(model, pipeline, max_batch_size=batch, of_frames=average_frames)
+                pairs = connect(model, pipeline, max_batch_size=batch)
             except PipelineError as error:
                 if onnx != work / ONNX_FILE:
                     raise
                 what = str(error).removeprefix(f"{ONNX_FILE}: ")
                 raise PipelineError(f"the demo's classifier: {what}; --onnx takes one of your own") from None
-            served = onnx
-            if onnx and average_frames:
-                served = work / "averaged" / onnx.name
-                served.parent.mkdir()
-                clips = {name: pipeline.outputs[output].spec.shape for name, output in pairs.items()}
-                served.write_bytes(averaged(onnx, model, clips))
-                model = read_onnx(served)
             # where the classifier's file leaves a length free, the pipeline knows it
             specs = {port.name: pipeline.outputs[pairs[port.name]].spec for port in model.inputs}
             inputs = [
@@ -205,9 +189,7 @@ def build(
             outputs = [_declared(port, (port.shape or ())[1:]) for port in model.outputs]
             kept = output / names.classifier / LABELS_FILE
             if not words and not model.labels and not force and kept.is_file():
-                if _is_there(
-                    output / names.classifier / "1", served, plan, *(_data_files(onnx, model) if onnx else ())
-                ):
+                if _is_there(output / names.classifier / "1", onnx, plan, *(_data_files(onnx, model) if onnx else ())):
                     words = read_labels(kept)
                     notes.append(f"{kept}: kept from the last build; --labels gives others")
                 else:
@@ -233,9 +215,9 @@ def build(
                 files[f"{names.classifier}/{LABELS_FILE}"] = "".join(f"{label}\n" for label in named[1])
             if classifier != "tensorrt":
                 files[f"{names.classifier}/1/model.py"] = ONNX_CLASSIFIER
-            if onnx and served:
-                notes += look_ahead(served, pipeline, pairs)
-                files[f"{names.classifier}/1/{ONNX_FILE}"] = served.resolve()
+            if onnx:
+                notes += look_ahead(onnx, pipeline, pairs)
+                files[f"{names.classifier}/1/{ONNX_FILE}"] = onnx.resolve()
                 files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
             if plan:
                 files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()

@@ -9,13 +9,13 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
-from pixprep.doubts import odd_ranges, unlike_sides
 from pixprep.errors import PipelineError, SetupError
 from pixprep.file import read_bytes
 from pixprep.pipeline import Pipeline
 from pixprep.repository.models import CONFIG_FILE, Model, Problem, Tensor, suggest
 from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble
+from pixprep.show.warnings import odd_ranges, unlike_sides
 from pixprep.triton import config as model_config
 
 ODD_RANGE = "--odd-range if it is meant"

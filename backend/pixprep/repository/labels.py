@@ -54,11 +54,8 @@ def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
     for key in ("names", "labels", "character"):
         text = entries.get(key, "")[:_MAX_BYTES]
         try:
-            found = (
-                ast.literal_eval(text)
-                if text.lstrip()[:1] in ("{", "[")
-                else text.splitlines()[1:] and text.splitlines()
-            )
+            lines = text.splitlines()
+            found = ast.literal_eval(text) if text.lstrip()[:1] in ("{", "[") else lines if len(lines) > 1 else None
             if names := _in_order(found):
                 return tuple(names)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):

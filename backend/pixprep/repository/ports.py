@@ -153,9 +153,7 @@ def _from_onnx(value: Any, type_name: Any) -> Tensor:
     return Tensor(value.name, data_type, shape if tensor.HasField("shape") else None)
 
 
-def connect(
-    classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int, of_frames: bool = False
-) -> dict[str, str]:
+def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
     """Find for each input of the classifier the output of the pipeline that it takes.
 
     Names need not be equal where one tensor meets one input; the ensemble translates.
@@ -164,7 +162,6 @@ def connect(
         classifier: what takes the tensors.
         pipeline: what gives them.
         max_batch_size: images, or clips, in a batch.
-        of_frames: the classifier takes images, and the pipeline gives clips: of these each frame is to fit.
 
     Returns:
         The name of an input: the name of an output.
@@ -175,10 +172,10 @@ def connect(
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
-            _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size, of_frames=of_frames)
+            _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
         for tensor in classifier.outputs:
             taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
-            _check_output(tensor, taken, 0 if of_frames else max_batch_size)
+            _check_output(tensor, taken, max_batch_size)
     except PipelineError as error:
         raise PipelineError(f"{classifier.source}: {error}") from None
     return pairs
@@ -201,7 +198,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
     )
 
 
-def _check_input(tensor: Tensor, output: Output, max_batch_size: int, *, of_frames: bool) -> None:
+def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     dtype, spec = _DTYPES.get(tensor.data_type), output.spec
     if spec.dtype != dtype:
         wants = dtype or tensor.data_type.removeprefix("TYPE_") or "no tensor"
@@ -209,29 +206,19 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int, *, of_fram
         remedy = f"set tensor dtype to {dtype}" if able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
     is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
-    export = f"export the model with [batch, {', '.join(map(str, spec.shape[of_frames:]))}]"
-    if of_frames and not is_of_clips:
-        raise PipelineError(f'--average-frames: "{output.name}" is no tensor of a clip: begin with decode_video')
-    if of_frames and shape is not None and len(shape) == len(spec.shape) + 1:
-        raise PipelineError(f'input "{tensor.name}" takes clips itself, {list(shape)}: leave --average-frames out')
-    if is_of_clips and not of_frames and shape is not None and _takes_images(shape, output):
+    export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
+    if is_of_clips and shape is not None and _takes_images(shape, output):
         raise PipelineError(
             f'the pipeline gives clips, {list(spec.shape)}, and the model\'s "{tensor.name}" takes images, '
-            f"{list(shape[1:])}: --average-frames runs it on each frame and averages what it gives; or {export}"
+            f"{list(shape[1:])}: average what it gives over the frames, by the lines of docs/video.md; or {export}"
         )
-    if shape is None or len(shape) == len(spec.shape) - of_frames:
+    if shape is None or len(shape) == len(spec.shape):
         raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
-    # to such a model frames are a batch, so one of 1 will not do
-    _check_batch("input", tensor, 0 if of_frames else max_batch_size)
+    _check_batch("input", tensor, max_batch_size)
     wanted = shape[1:]
-    if of_frames:
-        wanted = (_lengths(spec.shape, spec.layout or "tchw")["t"], *wanted)
-    if not compatible(spec.shape, wanted) or (of_frames and spec.layout == "cthw"):
-        each = " for each frame" * of_frames
-        if of_frames and spec.layout == "cthw":
-            export = 'set tensor layout to "tchw"'
+    if not compatible(spec.shape, wanted):
         raise PipelineError(
-            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(shape[1:])}{each}: '
+            f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
             f"{mend_dims(output, wanted) or export}"
         )
 

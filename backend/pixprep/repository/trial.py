@@ -23,11 +23,11 @@ from pixprep.engine import Engine
 from pixprep.errors import PipelineError
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
-from pixprep.preview import is_clip, preview
 from pixprep.repository.labels import read_labels
 from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, Names, ensembles
 from pixprep.repository.ports import Classifier, connect, mend_dims, read_onnx
+from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 from pixprep.triton.config import PIPELINE_FILE, read_pipeline
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from pixprep.decoders.text import without_base64
-from pixprep.doubts import black_margins, odd_ranges
 from pixprep.engine import Batch, Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins, odd_ranges
 from pixprep.triton import config as model_config
 from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics

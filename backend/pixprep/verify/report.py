@@ -213,9 +213,9 @@ class Certificate:
         return table
 
     def _repr_html_(self) -> str:
-        from pixprep.verify.picture import to_html  # noqa: PLC0415  (Pillow, for a notebook only)
+        from pixprep.show.html import certificate_html  # noqa: PLC0415  (Pillow, for a notebook only)
 
-        return to_html(self)
+        return certificate_html(self)
 
     def __str__(self) -> str:
         table = self.table()

@@ -17,14 +17,15 @@ import numpy.typing as npt
 from pixprep.cli.output import summary
 from pixprep.engine import Engine
 from pixprep.errors import PixprepError, SetupError
-from pixprep.pictures import MOST, Panel, panels, photo_of, to_png
 from pixprep.pipeline import Pipeline
-from pixprep.preview import Shown, notes, preview
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
 from pixprep.serve.client import Spent, Triton
 from pixprep.serve.request import ModelInput
 from pixprep.serve.server import curl_line
+from pixprep.show.drawing import Panel, to_png
+from pixprep.show.pictures import MOST, panels, photo_of
+from pixprep.show.preview import Shown, notes, preview
 from pixprep.triton.config import PIPELINE_FILE, Options, options, read_pipeline
 
 Array = npt.NDArray[Any]

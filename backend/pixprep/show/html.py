@@ -1,4 +1,4 @@
-"""How a notebook shows a pipeline and a batch: HTML in which whatever comes out of files is escaped."""
+"""A pipeline, a batch and a certificate as a notebook shows them: HTML in which the words of files are escaped."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from pixprep.engine import Batch
 from pixprep.errors import printable
-from pixprep.explain import op_words
 from pixprep.ops import OutputOp, op_name
-from pixprep.pictures import shown_as, to_png
 from pixprep.pipeline import Pipeline
+from pixprep.show.drawing import shown_as, to_png
+from pixprep.show.words import op_words
+from pixprep.show.worst import worst
+from pixprep.verify.report import Certificate
 
 THUMBNAILS = 8
 ERRORS = 20
@@ -51,6 +53,15 @@ def batch_html(batch: Batch) -> str:
         parts.append(table(("image", "error"), errors[:ERRORS]))
         parts.append(paragraph(f"and {len(errors) - ERRORS} more") if len(errors) > ERRORS else "")
     return "".join(parts)
+
+
+def certificate_html(certificate: Certificate) -> str:
+    """Its table, what was left out, and the worst image."""
+    head, *rows = certificate.table()
+    image = worst(certificate)
+    parts = [paragraph(certificate.summary), table(head, rows)]
+    parts += [paragraph(omission) for omission in (*certificate.absent, *certificate.refused)]
+    return "".join([*parts, picture(to_png(image), "the worst image") if image else ""])
 
 
 def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:

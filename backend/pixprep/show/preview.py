@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.decoders.header import sniff
@@ -22,6 +20,7 @@ from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
 from pixprep.pipeline import Output, Pipeline
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
+from pixprep.show.drawing import to_png
 from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
 
 Array = npt.NDArray[Any]
@@ -240,9 +239,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
         limits or Limits(),
         apply_rotation=reader.apply_rotation,
     )
-    file = io.BytesIO()
-    Image.fromarray(clip.frames[0]).save(file, "PNG", compress_level=1)
-    return file.getvalue()
+    return to_png(clip.frames[0])
 
 
 def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:

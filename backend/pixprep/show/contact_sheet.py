@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw
 
 from pixprep.coordinates import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
 from pixprep.engine import Batch
-from pixprep.errors import printable
-from pixprep.pictures import CROP, FAINT, INK, Panel, Picture, Sheet, fitted, levels_of
 from pixprep.pipeline import Pipeline
 from pixprep.plan.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
+from pixprep.show.drawing import FAINT, INK, U8, Panel, Picture, Sheet, fitted, levels_of, with_arrows, with_boxes
 
-U8 = npt.NDArray[np.uint8]
 _ROW = 3
 _EVERY = 16
 _MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
@@ -76,43 +73,35 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
     tensor = batch[name][row]
     if plan.spec.layout is not None and "t" in plan.spec.layout:
         flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
-        picture = _film(plan, tensor, flows[0] if flows else None)
+        pixels = _film(plan, tensor, flows[0] if flows else None)
     else:
-        picture = Image.fromarray(np.ascontiguousarray(fitted(_levels(plan, tensor))))
-    factor = picture.width / placed.placements[name].size[1]
+        pixels = fitted(_levels(plan, tensor))
+    factor = pixels.shape[1] / placed.placements[name].size[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
         labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
-        _draw_boxes(picture, boxes * factor, [_class(label, classes) for label in labels])
+        pixels = with_boxes(pixels, boxes * factor, [_class(label, classes) for label in labels])
     words = [f"{key}: {_said(drawn)}" for key, drawn in placed.draws.items()]
     label = f"label {_class(batch['label'][row], classes)}, " if "label" in batch.fields else ""
     title = batch["name"][row] if "name" in batch.fields else f"sample {batch['index'][row]}"
     line = f"{label}{placed.height} x {placed.width}, sample {int(batch['index'][row]):,}"
-    return Panel(title, line, np.asarray(picture), words)
+    return Panel(title, line, pixels, words)
 
 
-def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> Picture:
+def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> U8:
     """Four frames of a clip, from its first to its last, and how pixels move from each to the next, every 16 pixels."""
     layout = plan.spec.layout
     frames = np.moveaxis(np.asarray(clip), 1, 0) if layout == "cthw" else np.asarray(clip)
     shown = [index * (len(frames) - 1) // 3 for index in range(4)]
     pictures = []
     for index in shown:
-        picture = Image.fromarray(np.ascontiguousarray(_levels(plan.frame, frames[index]))).convert("RGB")
-        if flow is not None and index < len(flow) and flow.shape[2:] == (picture.height, picture.width):
-            _draw_arrows(picture, flow[index])
-        pictures.append(np.asarray(picture))
+        pixels = _levels(plan.frame, frames[index])
+        pixels = np.repeat(pixels, 3 // pixels.shape[2], axis=2)
+        if flow is not None and index < len(flow) and flow.shape[2:] == pixels.shape[:2]:
+            pixels = with_arrows(pixels, flow[index], _EVERY)
+        pictures.append(pixels)
     rows = [np.concatenate(pictures[start : start + 2], axis=1) for start in (0, 2)]
-    return Image.fromarray(np.ascontiguousarray(fitted(np.concatenate(rows))))
-
-
-def _draw_arrows(picture: Picture, flow: Any) -> None:
-    draw = ImageDraw.Draw(picture)
-    for y in range(_EVERY // 2, picture.height, _EVERY):
-        for x in range(_EVERY // 2, picture.width, _EVERY):
-            right, down = (float(step) for step in flow[:, y, x])
-            draw.line((x, y, x + right, y + down), fill=CROP)
-            draw.ellipse((x + right - 1, y + down - 1, x + right + 1, y + down + 1), fill=CROP)
+    return fitted(np.concatenate(rows))
 
 
 def _levels(plan: TensorPlan, tensor: Any) -> U8:
@@ -148,18 +137,6 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2)
     around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     return around
-
-
-def _draw_boxes(picture: Picture, boxes: npt.NDArray[np.float64], words: list[str]) -> None:
-    """Frames with their class in the corner."""
-    draw = ImageDraw.Draw(picture)
-    for (left, top, right, bottom), word in zip(boxes.tolist(), words, strict=False):
-        draw.rectangle((left, top, max(right - 1, left), max(bottom - 1, top)), outline=CROP, width=2)
-        if word:
-            text = printable(word)[:30]
-            place = (max(left, 0) + 4, max(top, 0) + 3)
-            draw.rectangle(draw.textbbox(place, text), fill=CROP)
-            draw.text(place, text, "#000000")
 
 
 def _class(label: Any, classes: tuple[str, ...]) -> str:

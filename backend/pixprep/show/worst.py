@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.notebook import paragraph, picture, table
-from pixprep.pictures import SIDE, Box, Panel, Picture, Sheet, fitted_size, shown_as, to_png
+from pixprep.show.drawing import SIDE, Box, Panel, Picture, Sheet, fitted_size, shown_as
 from pixprep.verify.report import Certificate, Row
 
 Array = npt.NDArray[Any]
@@ -75,15 +74,6 @@ def worst(certificate: Certificate) -> Picture | None:
     else:
         sheet.warning(f"The worst pixel is at {words}.")
     return sheet.image()
-
-
-def to_html(certificate: Certificate) -> str:
-    """The certificate as a notebook shows it: its table, what was left out, and the worst image."""
-    head, *rows = certificate.table()
-    image = worst(certificate)
-    parts = [paragraph(certificate.summary), table(head, rows)]
-    parts += [paragraph(omission) for omission in (*certificate.absent, *certificate.refused)]
-    return "".join([*parts, picture(to_png(image), "the worst image") if image else ""])
 
 
 def _difference(ours: Array, theirs: Array) -> Array:

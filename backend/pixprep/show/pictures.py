@@ -1,0 +1,249 @@
+"""Pictures of a photo in a pipeline: each stage, with the crop, the padding, and the values as histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.decoders import Damage, Encoded, Limits
+from pixprep.engine import Engine
+from pixprep.ops import Decode, Letterbox, Tensor
+from pixprep.pipeline import Pipeline
+from pixprep.plan.plan import SizePlan, TransformPlan
+from pixprep.show.drawing import FAINT, INK, MARGIN, SIDE, U8, Box, Panel, Picture, Plot, Sheet, fitted, shown_as
+from pixprep.show.preview import Preview, Shown, notes, preview
+from pixprep.show.warnings import black_margins, odd_ranges
+from pixprep.show.words import geometry_words
+
+Array = npt.NDArray[Any]
+
+MOST = 4
+"""Of the tensors of one pipeline that are drawn."""
+
+_CHANNELS = {"red": "#e5484d", "green": "#30a46c", "blue": "#3e63dd", "gray": "#6e7781"}
+_DIMMED = 0.3
+_SAMPLES = 1 << 20
+_SMALL = ((0.0, 1.0, "0 to 1"), (-1.0, 1.0, "-1 to 1"), (-2.12, 2.64, "ImageNet's mean and std"))
+_LARGE = ((0.0, 255.0, "0 to 255"), (-124.0, 152.0, "0 to 255 less a mean"))
+_FAR = 20.0
+
+
+def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str = "") -> Picture:
+    """One photo through a pipeline: decoded, with what the model sees of it; cropped and resized; its values.
+
+    Args:
+        pipeline: what to show; of its tensors at most the first four.
+        encoded: the photo.
+        title: of the picture, such as the name of the pipeline's file.
+        name: of the photo.
+
+    Returns:
+        A picture about 1,700 pixels wide, RGB; a notebook shows it as it is.
+
+    Raises:
+        ImageError: the photo cannot be decoded, or does not fit.
+    """
+    found = preview(pipeline, encoded)
+    photo = photo_of(pipeline, encoded, found)
+    sheet = Sheet()
+    sheet.heading(title or "pipeline", f"{name or 'photo'}, {found.height} x {found.width} pixels")
+    for shown in found.tensors[:MOST]:
+        _tensor(sheet, pipeline, found, photo, shown)
+    if len(found.tensors) > MOST:
+        sheet.text(f"{len(found.tensors) - MOST} more tensors are not shown", 18, FAINT)
+    for text in _other_outputs(pipeline, found):
+        sheet.text(text, 16, INK)
+    for text in (*odd_ranges(pipeline), *black_margins(pipeline)):
+        sheet.warning(text)
+    return sheet.image()
+
+
+def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
+    """What the outputs that are no pictures are for this photo."""
+    for name, output in pipeline.plan.outputs.items():
+        if isinstance(output, SizePlan):
+            yield f'output "{name}": height {found.height}, width {found.width}'
+        elif isinstance(output, TransformPlan):
+            names = ("scale_y", "scale_x", "offset_y", "offset_x")
+            transform = output.geometry.place(found.height, found.width).transform
+            numbers = zip(names, transform, strict=True)
+            yield f'output "{name}": {", ".join(f"{word} {number:.4g}" for word, number in numbers)}'
+
+
+# The stages of one tensor
+
+
+def _tensor(sheet: Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> None:
+    spec = shown.plan.spec
+    if len(found.tensors) > 1:
+        sheet.text(f'tensor "{shown.name}"', 26, INK)
+    sheet.panels(panels(pipeline, found, photo, shown))
+    sheet.gap(8)
+    sheet.text("4  the values of the tensor", 22, INK)
+    range_ = f"{spec.low:.4g} to {spec.high:.4g}"
+    without = ", without the margin" if 0 < shown.margin < 1 else ""
+    sheet.text(
+        f"of the photo{without}; the pipeline can give {range_}; the bars below the axis are usual ranges",
+        15,
+        FAINT,
+    )
+    sheet.gap(8)
+    _histograms(sheet, shown)
+    for note in notes(shown):
+        sheet.text(f"note: {note}", 16, INK)
+    sheet.gap(16)
+
+
+def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[Panel]:
+    """The photo, the levels of one tensor, and the tensor; ``photo`` is what ``photo_of`` gives."""
+    return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
+
+
+def photo_of(
+    pipeline: Pipeline,
+    encoded: Encoded,
+    found: Preview,
+    *,
+    limits: Limits | None = None,
+    damage: Damage | None = None,
+) -> U8:
+    """The decoded photo, fitted into the square by the engine: (height, width, 1 or 3), RGB."""
+    decode = pipeline.for_photos().ops[0]
+    assert isinstance(decode, Decode)
+    whole = Decode(
+        color="gray" if pipeline.plan.is_gray else "rgb",
+        apply_exif_orientation=decode.apply_exif_orientation,
+        chroma=decode.chroma,
+        idct=decode.idct,
+        alpha=decode.alpha,
+    )
+    box = Letterbox(height=SIDE, width=SIDE, anchor="top_left", enlarge=False)
+    shrink = Pipeline([whole, box, Tensor(dtype="uint8", layout="hwc")])
+    with Engine(shrink, threads=1, limits=limits, damage=damage) as engine:
+        (pixels,) = engine.run([encoded])
+        if isinstance(pixels, Exception):
+            raise pixels
+        height, width = engine.plan.place(found.height, found.width).placements["tensor"].resized
+    shown: U8 = pixels[:height, :width]
+    return shown
+
+
+def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Panel:
+    """The photo, dark where the model does not look, with a frame around where it does."""
+    pixels = fitted(photo)
+    box = source_box(found, shown, pixels.shape[:2])
+    top, left, bottom, right = box
+    dimmed = (pixels * _DIMMED).astype(np.uint8)
+    dimmed[top:bottom, left:right] = pixels[top:bottom, left:right]
+    color = "gray" if pipeline.plan.is_gray else "RGB"
+    turned = "applied" if pipeline.for_photos().plan.apply_exif_orientation else "ignored"
+    if shown.is_empty:
+        words = ["The model sees nothing of it."]
+    elif _is_whole(found, shown):
+        words = ["The model sees all of it."]
+    else:
+        edges = source_box(found, shown, (found.height, found.width))
+        words = [f"The model sees rows {edges[0]} to {edges[2]}, columns {edges[1]} to {edges[3]}: the frame."]
+    return Panel(
+        "1  the photo, decoded",
+        f"{found.height} x {found.width}, {color}, EXIF orientation {turned}",
+        dimmed,
+        words,
+        None if shown.is_empty else box,
+    )
+
+
+def source_box(found: Preview, shown: Shown, size: tuple[int, ...]) -> Box:
+    """(top, left, bottom, right) of what the model sees, in a picture of the whole photo that has ``size``."""
+    if shown.is_empty:
+        return (0, 0, 0, 0)
+    scales = (size[0] / found.height, size[1] / found.width) * 2
+    limits = (size[0], size[1]) * 2
+    edges = (min(max(round(edge * s), 0), limit) for edge, s, limit in zip(shown.source, scales, limits, strict=True))
+    top, left, bottom, right = edges
+    return top, left, max(bottom, top + 1), max(right, left + 1)
+
+
+def _placed(found: Preview, shown: Shown) -> Panel:
+    """The levels of the tensor in their true colours, with a line around the photo where there is a margin."""
+    height, width = shown.placement.size
+    pixels = shown_as(shown.levels[:, :, np.argsort(shown.plan.channels)], 0, 255)
+    words = [f"{text[0].upper()}{text[1:]}." for text in geometry_words(shown.plan.geometry)] or ["As it is."]
+
+    frame = None
+    if shown.margin and not shown.is_empty and not shown.is_moved:
+        scales = (pixels.shape[0] / height, pixels.shape[1] / width) * 2
+        top, left, bottom, right = (round(edge * scale) for edge, scale in zip(shown.window, scales, strict=True))
+        frame = (top, left, bottom, right)
+    if shown.margin and not shown.is_moved:
+        fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
+        words.append(f"The margin has level {', '.join(map(str, fill))}.")
+    return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)
+
+
+def _done(found: Preview, shown: Shown) -> str:
+    """What the geometry does to the photo, whatever the order."""
+    place = shown.placement
+    steps = {
+        "cropped": not _is_whole(found, shown),
+        "resized": place.resized != place.laid,
+        "mirrored": place.mirrors != place.flips,
+        "padded": shown.margin > 0,
+        "changed": bool(place.levels),
+    }
+    return ", ".join(word for word, is_done in steps.items() if is_done) or "as it is"
+
+
+def _is_whole(found: Preview, shown: Shown) -> bool:
+    """Whether all of the photo is seen, to the nearest pixel."""
+    top, left, bottom, right = (round(edge) for edge in shown.source)
+    return max(top, left) <= 0 and bottom >= found.height and right >= found.width
+
+
+def _as_model_sees(shown: Shown) -> Panel:
+    """The tensor, its first channel shown as red, from its smallest value to its largest."""
+    spec = shown.plan.spec
+    low, high = float(shown.tensor.min()), float(shown.tensor.max())
+    words = [f"Black is {low:.4g}, white is {high:.4g}: its own smallest and largest value."]
+    if shown.channels == ["blue", "green", "red"]:
+        words.insert(0, "Blue comes first (BGR), and is shown as red: right only if the model was trained on BGR.")
+    line = f"{spec.dtype} {list(spec.shape)} {spec.layout}"
+    first = "" if len(shown.channels) == 1 else ", channel 0 shown as red"
+    return Panel("3  the tensor, as the model sees it", line + first, shown_as(shown.tensor, low, high), words)
+
+
+# The values
+
+
+def _histograms(sheet: Sheet, shown: Shown) -> None:
+    """For each channel where its values lie, on one axis, above the ranges that are usual."""
+    spec = shown.plan.spec
+    is_small = max(-spec.low, spec.high) <= _FAR
+    usual = _SMALL if is_small else _LARGE
+    low, high = min(spec.low, usual[-1][0]), max(spec.high, *(end for _, end, _ in usual))
+    pad = 0.03 * (high - low)
+    axis = (low - pad, high + pad)
+    tensor = shown.of_photo(shown.tensor)
+    ends = shown.plan.values(np.tile(np.array([0, 255], np.float32), (len(shown.channels), 1))).astype(np.float64)
+    top = sheet.y
+    sheet.gap(Plot.height)
+    for index, name in enumerate(shown.channels):
+        values = _sampled(tensor[:, :, index])
+        plot = Plot(sheet.draw, top, MARGIN + index * (SIDE + MARGIN), axis)
+        label = name if len(shown.channels) == 1 else f"channel {index}: {name}"
+        mean, std = tensor[:, :, index].mean(dtype=np.float64), tensor[:, :, index].std(dtype=np.float64)
+        plot.caption(f"{label}, {values.min():.4g} to {values.max():.4g}, mean {mean:.3g}, std {std:.3g}")
+        plot.span(*sorted(ends[index]))
+        plot.bars(values, sorted(ends[index]), _CHANNELS[name])
+        plot.ticks()
+        plot.usual(usual)
+
+
+def _sampled(values: Array) -> npt.NDArray[np.float64]:
+    """At most about a million of the values, evenly taken, with the smallest and the largest."""
+    step = max(1, int(np.sqrt(values.size / _SAMPLES)))
+    some = values[::step, ::step].ravel()
+    return np.append(some, [values.min(), values.max()]).astype(np.float64)
