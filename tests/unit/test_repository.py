@@ -15,7 +15,7 @@ import pixprep as pp
 from limits import memory_for
 from pixprep.cli import main
 from pixprep.errors import PipelineError, SetupError
-from pixprep.repository import Problem, build, check, check_pipeline
+from pixprep.repository import Problem, build, check, check_pipeline, side_notes
 from pixprep.repository.ports import parse_io, read_onnx
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
@@ -608,6 +608,15 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
     assert str(caught.value) == f'--preprocess: {out} has no such model "preproces"; did you mean "preprocess"?'
     with pytest.raises(PipelineError, match="leave --pipeline, --preset, --input, --on-error"):
         build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")
+
+
+def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(model, tmp_path):
+    pipeline = pp.Pipeline([pp.decode(), pp.letterbox(224, 224, fill="paint"), pp.normalize(), pp.tensor()])
+    asks = 'asks its clients for "paint" uint8 [n, 3] (a level for each channel) with each image'
+    assert build(tmp_path / "out", pipeline=pipeline, onnx=model).notes[0] == asks
+    assert side_notes(tmp_path / "out") == [f"{tmp_path}/out/preprocess/1/pipeline.json: {asks}"]
+    pipeline.save(tmp_path / "p.json")
+    assert side_notes(tmp_path / "p.json") == [f"{tmp_path}/p.json: {asks}"]
 
 
 # Labels

@@ -107,14 +107,23 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
+def asked(pipeline: Pipeline) -> list[str]:
+    """The numbers that clients are to send with each image, if any."""
+    such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
+    return [f"asks its clients for {such} with each image"] if such else []
+
+
 def side_notes(path: Path) -> list[str]:
-    """Of each pipeline of a repository, or of a pipeline file: what serving leaves out, and what it does otherwise."""
+    """Notes on each pipeline of a repository, or on a pipeline file.
+
+    They are: what serving leaves out, what it does otherwise, what it asks of clients.
+    """
     notes = []
     for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
             pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
-            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline)) if each]
+            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline), *asked(pipeline)) if each]
     return notes
 
 
