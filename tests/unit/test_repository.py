@@ -619,6 +619,35 @@ def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(mo
     assert side_notes(tmp_path / "p.json") == [f"{tmp_path}/p.json: {asks}"]
 
 
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("dets", ("m", 5)),
+        ("pred_boxes", ("a", "b")),
+        ("output0", (84, 1029)),
+        ("output", (1029, 85)),
+        ("out", (3087, 85)),
+    ],
+)
+def test_boxes_that_no_client_could_place_are_noted(tmp_path, name, dims):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
+    shown = [-1 if isinstance(length, str) else length for length in dims]
+    remedy = "Put original_size behind decode and transform before tensor: docs/detection.md"
+    looks = f'my.onnx: "{name}" {shown} looks like boxes, and no client could tell where in the photo they are.'
+    cut = f"{looks} center_crop cuts off what the detector then cannot find. {remedy}"
+    assert cut in build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes
+    head, tail = [pp.decode(), pp.original_size(), pp.letterbox(224, 224)], [pp.normalize(), pp.tensor()]
+    assert f"{looks} {remedy}" in build(tmp_path / "out", pipeline=pp.Pipeline([*head, *tail]), onnx=path).notes
+    whole = pp.Pipeline([*head, pp.transform(), *tail])
+    assert not any("boxes" in note for note in build(tmp_path / "out", pipeline=whole, onnx=path).notes)
+
+
+@pytest.mark.parametrize("dims", [(1000,), (197, 768), (40, 97), (25, 6625), (21, 224, 224)])
+def test_scores_features_and_masks_do_not_look_like_boxes(tmp_path, dims):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[("output", "FLOAT", ("n", *dims))])
+    assert build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes == ()
+
+
 # Labels
 
 
