@@ -210,7 +210,7 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
         max_batch_size=1,
     )
     shapes = "small:1x3x16x16,large:1x3x64x32"
-    assert built.notes[0].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
+    assert built.notes[-1].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
     ensemble = (tmp_path / "out" / "ensemble" / "config.pbtxt").read_text()
     assert re.findall("input_map.*", ensemble) == [
         'input_map { key: "image" value: "image" }',
