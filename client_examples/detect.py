@@ -1,9 +1,10 @@
 """What a detector finds in a photo, in the photo's own pixels; and a picture of it.
 
+pip install "pixprep[client,flow]"
 python detect.py photo.jpg --url localhost:8000 --labels names.txt --output detected.png
 
-The model is one that Ultralytics exported, or of that form, behind an ensemble of `pixprep build`. It needs pixprep and
-opencv-python-headless beside tritonclient.
+The model is one that Ultralytics exported, or of that form, behind an ensemble of `pixprep build`. The extra
+flow brings an OpenCV that leaves NumPy as `pixprep serve` needs it; the newest one replaces it.
 """
 
 import argparse
