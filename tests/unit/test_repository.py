@@ -648,6 +648,17 @@ def test_scores_features_and_masks_do_not_look_like_boxes(tmp_path, dims):
     assert build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes == ()
 
 
+def test_formats_that_this_machine_cannot_decode_are_said(model, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "pixprep.decoders.heic", raising=False)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    lacks = (
+        'this machine would not serve it: the formats name heic, which pillow-heif decodes: pip install "pixprep[heic]"'
+    )
+    out = tmp_path / "out"
+    assert build(out, pipeline=PIPELINE, onnx=model, parameters={"formats": "jpeg heic"}).notes == (lacks,)
+    assert (check(out), side_notes(out)) == ([], [f"{out}/preprocess: {lacks}"])
+
+
 # Labels
 
 

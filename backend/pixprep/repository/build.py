@@ -20,7 +20,7 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
@@ -148,6 +148,7 @@ def build(
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
     config = _config(pipeline, chosen)
+    notes += lacking(config)
     batch = config["max_batch_size"] or model_config.options(config).limits.max_boxes
     try:
         parent = output.resolve().parent
