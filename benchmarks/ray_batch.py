@@ -44,7 +44,7 @@ def main() -> None:
         for index, photo in enumerate(photos):
             (folder / f"{index}.jpg").write_bytes(photo)
         for part in arguments.only:
-            where = measure.surroundings(("pixprep", "numpy", "pyarrow", "ray", "simplejpeg", "llvmlite"))
+            where = measure.surroundings(("pixprep", "numpy", "pyarrow", "ray", "simplejpeg"))
             load = os.getloadavg()[0]
             if part == "memory":
                 found = memory(folder, arguments.rows)

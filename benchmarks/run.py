@@ -42,7 +42,7 @@ CONTENDERS = sorted(path.stem for path in (FOLDER / "contenders").glob("[!_]*.py
 SIDE_BY_SIDE = ("pixprep_full", "dali", "dali_region", "torchvision", "pillow", "opencv")  # twelve processes at once
 CHECKED = 2  # photos
 LAYERS = ("kernel", "engine", "serving")
-PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "llvmlite", "nvidia-pytriton", "tritonclient")
+PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "nvidia-pytriton", "tritonclient")
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Cell = tuple[str, str, int]

@@ -27,7 +27,7 @@ from pixprep import repository
 from pixprep.serve import perf
 from pixprep.serve.client import Triton
 from pixprep.serve.server import Server
-from pixprep.serve.supervisor import stubs
+from pixprep.serve.stubs import stubs
 from pixprep.triton.pool import IMAGES_IN_FLIGHT
 
 Classifier = Literal["onnxruntime", "onnxruntime-gpu"]

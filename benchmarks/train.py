@@ -207,7 +207,7 @@ def main() -> None:
         else:
             names[name] = python
     results: dict[str, Any] = {
-        **measure.surroundings(("pixprep", "numpy", "simplejpeg", "llvmlite")),
+        **measure.surroundings(("pixprep", "numpy", "simplejpeg")),
         "date": arguments.date,
         "load_average": load,
         "rounds": 3 if arguments.quick else 5,

@@ -218,7 +218,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rounds = 1 if arguments.quick else ROUNDS
     results: dict[str, Any] = {
-        **measure.surroundings(("pixprep", "numpy", "av", "llvmlite")),
+        **measure.surroundings(("pixprep", "numpy", "av")),
         "date": arguments.date,
         "load_average": os.getloadavg()[0],
         "rounds": rounds,

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageOps
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
-from pixprep.coordinates import convert
+from pixprep.boxes import convert
 
 
 def candidates(output: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

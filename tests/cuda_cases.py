@@ -132,6 +132,7 @@ def _windows(method, passes, axis):  # noqa: ARG001
 
 SYNTHETIC = Profile(
     title="synthetic",
+    original=PROFILES["pillow"].original,  # nobody asks
     filters=PASSES,  # a filter names its passes
     antialiased=PASSES,
     antialias=True,

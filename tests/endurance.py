@@ -140,8 +140,8 @@ class Endurance:
         with self.clients.load(4):
             for _ in range(times):
                 start = time.monotonic()
-                assert self.server.control("models/preprocess/unload")[0] == 200
-                assert self.server.control("models/preprocess/load")[0] == 200
+                assert self.server.control.repository("models/preprocess/unload")[0] == 200
+                assert self.server.control.repository("models/preprocess/load")[0] == 200
                 slowest = max(slowest, time.monotonic() - start)
                 self.more_right(4)
         return slowest

@@ -6,6 +6,7 @@ One file is for every Python that the package supports; markers say what differs
 """
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -41,7 +42,7 @@ def entries(text: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Write both files."""
+    """Write the files."""
     (checkpoint,) = (
         line.partition("= ")[2]
         for line in (ROOT / "Makefile").read_text().splitlines()
@@ -50,6 +51,9 @@ def main() -> int:
     demo = resolved(BUILD, "pyproject.toml", "--extra=demo")
     weights = resolved(checkpoint, "--no-deps")
     FOLDER.mkdir(exist_ok=True)
+    (zig,) = re.findall(r'^ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"), re.MULTILINE)
+    what = "what compiles the kernels, unless PIXPREP_CC names another compiler"
+    (FOLDER / "zig.txt").write_text(HEAD.format(what=what) + resolved(zig))
     path = FOLDER / "demo.txt"
     path.write_text(HEAD.format(what="for `make demo`, and all that `make test` shares with it") + demo + weights)
     dev = entries(resolved(BUILD, "pyproject.toml", "--extra=dev", f"--constraints={path}"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple
@@ -13,33 +11,29 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep import file
-from pixprep.compiler import Lowered, lower, output_plan
-from pixprep.data.boxes import read_field
+from pixprep.boxes import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
 from pixprep.draws.philox import Numbers
 from pixprep.errors import ImageError, PipelineError
 from pixprep.ops import (
-    AnyOp,
-    Boxes,
-    Decode,
-    DecodeVideo,
+    AnnotationOp,
     Extern,
+    FirstOp,
     Op,
     OutputOp,
     Pixels,
-    Points,
     RandomIouCrop,
     Tensor,
     Transform,
-    op_name,
 )
 from pixprep.pipeline import extern
-from pixprep.plan.plan import Plan, TensorPlan, TransformPlan
+from pixprep.plan.plan import Plan, TransformPlan
 from pixprep.spec import Color, ImageSpec
 from pixprep.steps import levels
 from pixprep.steps.operators import Extern as Use
 from pixprep.steps.operators import Operator, OperatorCall, find, listed
+from pixprep.walk import at, nodes
 
 Array = npt.NDArray[Any]
 
@@ -121,7 +115,7 @@ def _array(value: Any, which: str = "") -> Array:
 
 def _need_no_boxes(chain: _Chain) -> None:
     for index, op in chain.ops:
-        with _named(index, op):
+        with at(index, op):
             if isinstance(op, RandomIouCrop):
                 raise PipelineError(
                     "needs the boxes of the image: apply(ops, pixels, boxes=[[left, top, right, bottom]])"
@@ -132,7 +126,7 @@ class _Chain(NamedTuple):
     """Ops, checked: the first, those on the image with their places, and what is made of it at last."""
 
     first: Pixels | None
-    ops: tuple[tuple[int, AnyOp], ...]
+    ops: tuple[tuple[int, Op], ...]
     tensor: Tensor | None
     calls: tuple[Use, ...]
     operators: tuple[Operator | str, ...]
@@ -140,7 +134,7 @@ class _Chain(NamedTuple):
 
 def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]) -> _Chain:
     first, tensor = None, None
-    those: list[tuple[int, AnyOp]] = []
+    those: list[tuple[int, Op]] = []
     calls: list[Use] = []
     known = [*listed(operators)]
     for index, each in enumerate(ops):
@@ -152,7 +146,7 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 f"the operator {given}: call it" if isinstance(given, Operator) else f"of type {type(given).__name__}"
             )
             raise PipelineError(f"ops[{index}]: an op is made by a call such as resize(256), not {what}")
-        with _named(index, given):
+        with at(index, given):
             op = file.convert(given)
             if op.inputs(ImageSpec()):
                 raise PipelineError("takes numbers with each image, which apply has none of: use an Engine")
@@ -169,9 +163,9 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 first = op
             elif isinstance(op, Tensor):
                 tensor = op
-            elif isinstance(op, Decode | DecodeVideo | Pixels):
+            elif isinstance(op, FirstOp):
                 raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
-            elif isinstance(op, OutputOp | Boxes | Points):
+            elif isinstance(op, OutputOp | AnnotationOp):
                 raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader boxes and points")
             else:
                 those.append((index, op))
@@ -187,7 +181,8 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     pixels = shaped(array, first.order)
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: there are none")
-    image, lowered = _lowered(chain, first)
+    *_, last = nodes([(-1, first), *chain.ops], chain.operators)
+    image, lowered = last.image, last.lowered
     plan = Plan(
         is_gray=first.color == "gray",
         takes=first.order,
@@ -198,8 +193,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     size = levels.size_after(placement.levels, *placement.canvas)
     tensor = chain.tensor or Tensor(dtype="uint8" if image.values == "levels" else "float32", layout="hwc")
     spec = tensor.infer(image.sized(*size))
-    output = output_plan(tensor, spec, lowered)
-    assert isinstance(output, TensorPlan)
+    output = lowered.tensor(spec)
     for call in chain.calls:
         output = replace(output, calls=(*output.calls, call))
         spec = call.result(spec)
@@ -212,28 +206,6 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     return result[:, :, 0] if array.ndim == 2 and chain.tensor is None else result
 
 
-def _lowered(chain: _Chain, first: Pixels) -> tuple[ImageSpec, Lowered]:
-    """The ops folded, for images of any size."""
-    image, lowered = first.infer(), Lowered(first, operators=chain.operators)
-    counts: Counter[str] = Counter()
-    for index, op in chain.ops:
-        with _named(index, op):
-            key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
-            counts[op_name(op)] += op.name is None
-            assert not isinstance(op, Decode | DecodeVideo | Pixels | OutputOp | Boxes | Points)
-            image, lowered = op.infer(image), lower(op, lowered, image, key)
-    return image, lowered
-
-
 def _placed(plan: Plan, numbers: Numbers, boxes: Any, height: int, width: int) -> Any:
     placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
     return placing(height, width).placements["place"]
-
-
-@contextmanager
-def _named(index: int, op: Op) -> Iterator[None]:
-    """Begin what is wrong with the place of the op."""
-    try:
-        yield
-    except PipelineError as error:
-        raise PipelineError(f'ops[{index}] "{op_name(op)}": {error}') from None

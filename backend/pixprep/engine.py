@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,11 @@ from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, OutputPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset, TensorSpec
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Batch:
         placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
         fields: what came with the samples of a ``Loader`` and is no output: see there.
         rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
+        plans: of the outputs, by name.
     """
 
     outputs: dict[str, Array]
@@ -51,6 +56,7 @@ class Batch:
     placed: list[Placed | None] = field(default_factory=list, repr=False)
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rows: Sequence[slice] = field(default_factory=list, repr=False)
+    plans: Mapping[str, OutputPlan] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Any:
         """An output or a field by its name.
@@ -132,10 +138,13 @@ class Engine:
         damage: what becomes of a damaged JPEG. ``strict``: where libjpeg-turbo warns that the data ends early or does
             not fit, an error; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, an error
             where the markers tell of damage and libjpeg-turbo then warns; on the CPU the same as ``strict``, which
-            costs nothing there. ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
-            ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error in every case. Default:
-            ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong inside a packet;
-            with ``strict`` the CPU decodes them.
+            costs nothing there. ``pillow``: an error where Pillow raises one, as for data that end before the last
+            row; else Pillow's pixels. ``lenient``: what libjpeg-turbo makes of it, as browsers show it.
+            ``Batch.recovered`` counts what either takes. What Pillow refuses of the other formats is an error in every
+            case. Default: ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong
+            inside a packet; with ``strict`` the CPU decodes them.
+        odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
+            it.
         decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
             whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
             whatever pixels they give. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
@@ -153,6 +162,7 @@ class Engine:
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
+        odd_range: bool = False,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
             kind = type(pipeline).__name__
@@ -164,6 +174,8 @@ class Engine:
             raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
         if limits is not None and not isinstance(limits, Limits):
             raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
+        for text in () if odd_range else odd_ranges(pipeline):
+            _LOG.warning("%s; odd_range=True if it is meant", text)
         self.pipeline = pipeline
         self.plan = pipeline.plan
         self._limits = limits or Limits()
@@ -264,6 +276,7 @@ class Engine:
             transform_s=[0.0] * count,
             placed=[None] * count,
             rows=spans,
+            plans=self.plan.outputs,
         )
         lock = Lock()  # a generator may not be asked by two threads at once
 

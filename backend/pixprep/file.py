@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast, get_args, get_type_hints
+from typing import Annotated, Any, NoReturn, Union, get_args, get_type_hints
 
 import msgspec
 
 from pixprep.errors import PipelineError, in_words, printable
-from pixprep.ops import OPS, AnyOp, Op, op_name
+from pixprep.ops import OPS, Op, op_name
 from pixprep.spec import Like
 
 FORMAT = "pixprep/1"
@@ -84,7 +84,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
         return file.read(min(most, max(found.st_size, 1 << 16)) + 1) or b""
 
 
-def loads(text: str | bytes) -> tuple[tuple[AnyOp, ...], Origin | None]:
+def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     """Read the text of a pipeline file.
 
     Returns:
@@ -173,11 +173,11 @@ def _is(op: Op, fields: dict[str, Any]) -> bool:
         return False
 
 
-def convert(op: Op) -> AnyOp:
+def convert(op: Op) -> Op:
     """An op built in Python, with every field checked as if it had been read from a file."""
     try:
         fields = settings(op)
-        return cast("AnyOp", msgspec.convert(fields, type(op)))
+        return msgspec.convert(fields, type(op))
     except msgspec.ValidationError as error:
         raise PipelineError(_message(error, fields, type(op))) from None
     except TypeError as error:  # a type that no file can hold, such as a NumPy array
@@ -186,7 +186,8 @@ def convert(op: Op) -> AnyOp:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the file; it cannot say everything that ``loads`` and ``Pipeline`` check."""
-    (ops, origin), components = msgspec.json.schema_components([list[AnyOp], Origin], ref_template="#/$defs/{name}")
+    every: Any = Union[tuple(OPS.values())]  # noqa: UP007  (made at run time)
+    (ops, origin), components = msgspec.json.schema_components([list[every], Origin], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "pixprep pipeline",
@@ -250,7 +251,7 @@ def _origin(value: object) -> Origin:
         raise PipelineError(f"$.origin: {_SURROGATE}") from None
 
 
-def _op(index: int, entry: object) -> AnyOp:
+def _op(index: int, entry: object) -> Op:
     where = f"ops[{index}]"
     if not isinstance(entry, dict):
         raise PipelineError(f'{where}: an op is an object such as {{"op": "decode"}}, not {_type_name(entry)}')
@@ -266,7 +267,7 @@ def _op(index: int, entry: object) -> AnyOp:
             hint = _MOVED.get((name, key)) or _suggest(key, known)
             raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{hint}')
     try:
-        return cast("AnyOp", msgspec.convert(entry, cls))
+        return msgspec.convert(entry, cls)
     except msgspec.ValidationError as error:
         raise PipelineError(f'{where} "{name}": {_message(error, entry, cls)}') from None
     except PipelineError as error:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.data.sources.files import CLIP_SUFFIXES
+from pixprep.decoders import KINDS
 from pixprep.errors import PixprepError
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif", ".heic")
+IMAGE_SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)
 _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 

@@ -19,11 +19,23 @@ ColorLike = Literal["pillow", "torchvision"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
+TensorDType = Literal["float32", "float16", "uint8"]
+Anchor = Literal["center", "top_left"]
+Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 Preset = Literal["ultrafast", "fast", "medium"]
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 Side = Literal["training", "serving"]
+Levels = int | tuple[int, ...]
+Reals = float | tuple[float, ...]
+Fill = Levels | str
+"""A colour, or the name of the input that says it."""
 
 BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4}
+
+
+def as_tuple(value: Reals) -> tuple[float, ...]:
+    """One number as a tuple of one; Python callers may also give a list."""
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
 def rounded(value: float, rounding: Rounding) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pixprep as pp
 from contenders import MEAN, STD, Run
 
-PACKAGES = ("pixprep", "simplejpeg", "llvmlite", "pillow", "numpy")
+PACKAGES = ("pixprep", "simplejpeg", "pillow", "numpy")
 MEAN_LEVELS = 0.0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pixprep as pp
 from loaders import AREA, ASPECT, BATCH, MEAN, SIDE, STD
 
-PACKAGES = ("pixprep", "numpy", "simplejpeg", "llvmlite")
+PACKAGES = ("pixprep", "numpy", "simplejpeg")
 WORKERS = ()
 
 

@@ -69,19 +69,12 @@ def test_the_passes_that_write_canvases_compile_and_spill_no_register(plain):
 @needs_nvrtc
 def test_the_compiler_fuses_no_product_with_a_sum_but_those_that_the_cpu_fuses():
     options = launch.levels_options(plan_with_levels("rgb"))
-    code = launch.levels_code()
 
-    def is_contracted(code):
-        kernels, unfused = (
-            nvrtc.compiled(code, [*options, *more], capability=90, cuda=cuda_builds.cuda()).image
-            for more in ([], ["--fmad=false"])
-        )
-        return kernels != unfused
+    def image(*more):
+        built = nvrtc.compiled(launch.levels_code(), [*options, *more], capability=90, cuda=cuda_builds.cuda())
+        return built.image
 
-    assert not is_contracted(code)
-    plain = code.replace("__fadd_rn(gray, __fmul_rn(step.factor, ", "(gray + (step.factor * ")
-    assert plain != code
-    assert is_contracted(plain)  # a negative control
+    assert image() == image("--fmad=false") != image("--fmad=true")
 
 
 @needs_compiler
@@ -218,15 +211,15 @@ def test_what_steps_need_of_memory_does_not_overlap():
 WRONG = {
     "contrast by another mean": ("(2 * measured->sum + pixels) / (2ull * pixels)", "measured->sum / pixels"),
     "hue by the other library": (
-        "if (step.like == LIKE_PILLOW) turn_pillow",
-        "if (step.like != LIKE_PILLOW) turn_pillow",
+        "step.like == LIKE_PILLOW ? turned_pillow",
+        "step.like != LIKE_PILLOW ? turned_pillow",
     ),
     "a product and a sum in one rounding": (
-        "__fadd_rn(gray, __fmul_rn(step.factor, __fsub_rn(level, gray)))",
-        "__fmaf_rn(step.factor, __fsub_rn(level, gray), gray)",
+        "gray + (REAL(level) - gray) * factor",
+        "fused(REAL(level) - gray, factor, gray)",
     ),
     "equalize with the highest level": ("(pixels - counts[high]) / 255", "pixels / 255"),
-    "half a pixel": ("warped(step.matrix, y + 0.5, x + 0.5)", "warped(step.matrix, y + 0.5, x)"),
+    "half a pixel": ("warped(step.matrix, x + 0.5, y + 0.5)", "warped(step.matrix, x, y + 0.5)"),
     "ties away from zero": ("level_of(rintf(value))", "level_of(floorf(value + 0.5f))"),
     "the edge is mirrored twice": ("position < 0 ? -position :", "position < 0 ? -position - 1 :"),
     "a sharpened edge": ("bool is_edge = y == 0 ||", "bool is_edge = y < 0 || y == 0 && x != 5 ||"),

@@ -23,7 +23,7 @@ from decoding import PLAN
 from images import JUNK, jpeg, jpegs, noise, others, photo, png, scene, with_exif
 from pixprep.decoders import Kept
 from pixprep.decoders.cpu import CpuDecoder
-from pixprep.kernels import compiled
+from pixprep.kernels import fixed
 from pixprep.kernels.resampling import RECENT
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(24), pp.center_crop(20), pp.normalize(), pp.tensor()])
@@ -230,7 +230,7 @@ def test_times_are_told_for_each_image(engine):
         ({"threads": "2"}, "threads is a whole number of at least 1, not '2'"),
         ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
-        ({"damage": "x"}, "damage is one of strict, structural, lenient, not 'x'"),
+        ({"damage": "x"}, "damage is one of strict, structural, pillow, lenient, not 'x'"),
         ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cpu, not ['cpu']"),
         (
             {"device": "gpu"},
@@ -432,9 +432,9 @@ def test_a_trim_forgets_the_windows_of_the_last_axes():
     sizes = [(3 + index, 900 - index) for index in range(2 * RECENT)]
     with pp.Engine(pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tensor()]), threads=1) as engine:
         engine.run([jpeg(np.zeros((*size, 3), np.uint8)) for size in sizes])
-        assert compiled.grouped.cache_info().currsize == RECENT
+        assert fixed.grouped.cache_info().currsize == RECENT
         engine.trim()
-        assert compiled.grouped.cache_info().currsize == 0
+        assert fixed.grouped.cache_info().currsize == 0
 
 
 def test_a_trim_while_others_work_changes_nothing():

@@ -17,6 +17,7 @@ import pytest
 import cuda_builds
 from pixprep.devices import device_for
 from pixprep.errors import SetupError
+from pixprep.kernels import nvrtc
 
 if os.environ.get("PIXPREP_GPU_INSTALLS") != "1":
     pytest.skip("GPU INSTALLS: make gpu-installs", allow_module_level=True)
@@ -99,3 +100,15 @@ def test_nvimagecodec_finds_nvjpeg():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip()
     assert "nvjpeg library" not in done.stderr
+
+
+def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(cuda):
+    """Each product and sum of theirs says how it is rounded; levels.cu and formulas.h go by --fmad=false."""
+    passes = [(code, options) for code, options in cuda_builds.builds() if "LEVEL_CURVE" not in code]
+    assert len(passes) > 50
+    for code, options in passes:
+        fused, unfused = (
+            nvrtc.compiled(code, [*options, more], capability=90, cuda=cuda).image
+            for more in ("--fmad=true", "--fmad=false")
+        )
+        assert fused == unfused, options

@@ -1,7 +1,10 @@
 """The wheel, installed elsewhere with the sources out of reach, does the library's whole job."""
 
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -9,11 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "backend" / "pixprep"
+DRIVER = ROOT / "tests" / "shim" / "drive_kernels.c"
 PHOTO = ROOT / "client_examples" / "images" / "china.jpg"
 
 JOB = """
 import sys, pixprep as pp
+from pixprep.kernels import native
 assert sys.argv[1] in pp.__file__, pp.__file__
+assert sys.argv[1] in native.kernels()._name, native.kernels()._name
 pp.presets.imagenet().save("pipeline.json")
 (tensor,) = pp.Engine(pp.load("pipeline.json")).run([open(sys.argv[2], "rb").read()])
 print(tensor.shape, tensor.dtype)
@@ -23,14 +30,22 @@ assert open("stages.png", "rb").read(4)[1:] == b"PNG"
 """
 
 
+def built(folder, *options, source=ROOT, **environment):
+    """What ``build`` makes of the sources, the wheel if that is among it."""
+    build = [sys.executable, "-m", "build", *options, "--no-isolation", "--outdir", str(folder), str(source)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False, env=os.environ | environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return max(folder.iterdir(), key=lambda path: path.suffix == ".whl")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = folder.glob("*.whl")
-    return path
+    return built(tmp_path_factory.mktemp("dist"), "--wheel")
+
+
+def libraries(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if name.endswith(".so")}
 
 
 def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel):
@@ -43,12 +58,60 @@ def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel)
     assert not [name for name in names if name.startswith(("tests", "backend", "tools"))]
 
 
+LEVELS = {f"pixprep/kernels/pixprep-x86-64-v{level}.so" for level in (2, 3, 4)}
+
+
+def test_the_wheel_is_for_one_platform_and_every_python(wheel):
+    assert wheel.name == "pixprep-0.1.0-py3-none-manylinux_2_17_x86_64.whl"
+    assert libraries(wheel) == LEVELS
+
+
+def test_the_source_distribution_compiles_with_another_compiler(tmp_path):
+    if shutil.which("gcc") is None:
+        pytest.skip("NO GCC: apt-get install gcc")
+    sources = built(tmp_path / "sdist", "--sdist")
+    with tarfile.open(sources) as archive:
+        assert not [name for name in archive.getnames() if name.endswith(".so")]
+    shutil.unpack_archive(sources, tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    made = built(tmp_path / "dist", "--wheel", source=source, PIXPREP_CC="gcc")
+    assert made.name == "pixprep-0.1.0-py3-none-linux_x86_64.whl"
+    assert libraries(made) == LEVELS
+    shutil.unpack_archive(made, tmp_path / "unpacked", "zip")
+    assert driven([], "x86_64", tmp_path / "unpacked", tmp_path) == driven([], "x86_64", PACKAGE.parent, tmp_path)
+
+
+def test_the_library_for_aarch64_makes_the_same(tmp_path):
+    made = built(tmp_path / "dist", "--wheel", PIXPREP_ARCHITECTURE="aarch64")
+    assert made.name == "pixprep-0.1.0-py3-none-manylinux_2_17_aarch64.whl"
+    assert libraries(made) == {"pixprep/kernels/pixprep-aarch64.so"}
+    libc = Path("/usr/aarch64-linux-gnu")
+    if shutil.which("qemu-aarch64") is None or not libc.exists():
+        pytest.skip("NO QEMU: the library for aarch64 does not run: apt-get install qemu-user libc6-arm64-cross")
+    shutil.unpack_archive(made, tmp_path / "unpacked", "zip")
+    found = driven(["qemu-aarch64", "-L", str(libc)], "aarch64", tmp_path / "unpacked", tmp_path)
+    assert found == driven([], "x86_64", PACKAGE.parent, tmp_path)
+    assert found != driven([], "x86_64", PACKAGE.parent, tmp_path, rounds=59)
+
+
+def driven(words, architecture, folder, work, rounds=60):
+    """The hash of what shim/drive_kernels.c makes by a package's library, of the lowest level."""
+    program = work / f"drive-{architecture}"
+    cache = {"ZIG_GLOBAL_CACHE_DIR": str(work / "cache"), "ZIG_LOCAL_CACHE_DIR": str(work / "cache")}
+    if not program.exists():
+        compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.2.17"]
+        flags = ["-O1", "-fno-sanitize=undefined", f"-I{PACKAGE / 'kernels'}", str(DRIVER), "-ldl", "-o", str(program)]
+        subprocess.run([*compiler, *flags], check=True, env=os.environ | cache)
+    library = min((folder / "pixprep" / "kernels").glob("*.so"))
+    run = [*words, str(program), str(library), str(rounds)]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+
 def test_the_installed_wheel_works_without_the_sources(wheel, tmp_path):
     # The dependencies are those of this environment: the wheel itself is what is under test.
     venv.create(tmp_path / "env", with_pip=False, system_site_packages=False)
     site = next((tmp_path / "env" / "lib").glob("python3*")) / "site-packages"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+    shutil.unpack_archive(wheel, site, "zip")
     libraries = [path for path in sys.path if path.endswith("site-packages")]
     # .pth lines are not followed, so that the editable install of the checkout stays out
     command = [str(tmp_path / "env" / "bin" / "python"), "-c", JOB, str(site), str(PHOTO)]

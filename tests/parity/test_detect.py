@@ -10,7 +10,7 @@ from compare import assert_close
 from images import noise, png, scene
 from importing import photos
 from pixprep import Engine, Pipeline, boxes_to_original
-from pixprep.coordinates import convert
+from pixprep.boxes import convert
 from pixprep.importers import import_pipeline
 from pixprep.importers.ultralytics import own_code
 

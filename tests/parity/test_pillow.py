@@ -1,6 +1,6 @@
 """The ``pillow`` and ``pillow12`` profiles against the installed Pillow: every filter, bit for bit, in NumPy.
 
-unit/test_compiled.py says that the machine code does what NumPy does, device/test_kernel.py what whole pipelines give.
+unit/test_kernels.py says that the kernels in C do what NumPy does, device/test_kernel.py what whole pipelines give.
 """
 
 import pytest

@@ -7,7 +7,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.data.boxes import annotated
+from pixprep.boxes import annotated
 from pixprep.draws import windows
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")

@@ -10,6 +10,7 @@ from images import PHOTOS, noise
 from pixprep import ops
 from pixprep.importers import import_pipeline
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
+from pixprep.profiles import PROFILES
 from pixprep.verify import frozen, originals, verify, verify_training
 from pixprep.verify.libraries import find
 from pixprep.verify.originals import Originals
@@ -19,7 +20,7 @@ PHOTO_FILES = [PHOTOS / "china.jpg", PHOTOS / "flower.jpg"]
 
 def need(like):
     """Skip, loudly, where the library is not here."""
-    library = find(originals.RESIZERS[like][0])
+    library = find(PROFILES[like].original.key)
     if not library.version:
         pytest.skip(f"NO {library.title.upper()}: {library.problem}: {library.remedy}")
 
@@ -40,7 +41,7 @@ def pipeline(like, **fields):
     )
 
 
-@pytest.mark.parametrize("like", originals.RESIZERS)
+@pytest.mark.parametrize("like", PROFILES)
 def test_each_profile_keeps_its_claim_end_to_end_against_its_own_library(like):
     need(like)
     certificate = verify(pipeline(like), images=PHOTO_FILES, frozen=False)

@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.data.boxes import annotated
+from pixprep.boxes import annotated
 from pixprep.draws import erasing, windows
 from pixprep.kernels.levels import done
 

@@ -64,7 +64,7 @@ def test_the_same_holds_over_grpc(demo):
 @pytest.mark.server
 def test_the_key_is_not_in_the_process_list_and_works_for_the_one_who_has_it(demo):
     assert set(key(demo)) == {"x"}
-    assert demo.control("index")[0] == 200
+    assert demo.control.repository("index")[0] == 200
     assert "admin-key=" not in demo.log_file.read_text()
 
 

@@ -4,10 +4,11 @@ import json
 import os
 import re
 import signal
+import socket
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from queue import SimpleQueue
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from serving import TIMEOUT_S, Serve, said, wait_until, write_model
+from serving import LARGE, TIMEOUT_S, Serve, body_of, said, wait_until, write_model, write_repository
 
 pytestmark = pytest.mark.server
 
@@ -245,3 +246,29 @@ def test_what_is_not_answered_in_the_grace_period_is_cut(serving, gate):
         assert (serve.end(), serve.log) == (0, ["stopped"])
         assert "right" not in {answer.result() for answer in answers.values()}
     assert serve.left() == []
+
+
+def test_a_request_whose_last_byte_had_come_is_answered_although_triton_had_not_read_it(tmp_path):
+    """Sixteen large photos at once: some lie in queues when the end begins."""
+    headers, body = body_of([LARGE])
+    words = {"Host": "x", "Content-Length": str(len(body)), **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
+    request = f"POST /v2/models/preprocess/infer HTTP/1.1\r\n{head}\r\n".encode() + body
+    with (
+        Serve(write_repository(tmp_path / "models"), "--grace", "60", triton_log=tmp_path / "triton.log") as serve,
+        ExitStack() as stack,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        address = serve.address.split(":")
+        sockets = [stack.enter_context(socket.create_connection(address, TIMEOUT_S)) for _ in range(16)]
+        list(pool.map(lambda each: each.sendall(request), sockets))
+        serve.process.terminate()
+
+        def status(connection):
+            with closing(HTTPResponse(connection)) as answer:
+                answer.begin()
+                return answer.status, len(answer.read()) > 3 * 224 * 224 * 4
+
+        answers = list(pool.map(status, sockets))
+        assert answers == [(200, True)] * 16
+        assert serve.end() == 0

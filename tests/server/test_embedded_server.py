@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 import pixprep as pp
-from pixprep.serve.server import SHARED_MEMORY, Server
+from pixprep.serve.server import Server
+from pixprep.serve.wheel import SHARED_MEMORY
 
 pytestmark = pytest.mark.server
 

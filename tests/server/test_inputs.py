@@ -23,7 +23,8 @@ from images import photo, png
 from pixprep.cli.parser import main
 from pixprep.serve import client, perf
 from pixprep.serve.page.answer import Photos
-from pixprep.serve.server import Server, curl_line
+from pixprep.serve.request import curl_line
+from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
 
@@ -244,16 +245,16 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
-        assert server.infer(model, server.sample(model), timeout_s=20) == 200
-    broken = server.sample("crops.pixprep")
+        assert server.control.infer(model, server.control.sample(model), timeout_s=20) == 200
+    broken = server.control.sample("crops.pixprep")
     broken = broken._replace(body=broken.body.replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
-    assert server.infer("crops.pixprep", broken, timeout_s=20) == 400
+    assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
 
 
 @pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep"])
 def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
     (tmp_path / "photo.jpg").write_bytes(photo())
-    lines = curl_line(server.http_url, model, model_input=server.model_input(model))
+    lines = curl_line(server.http_url, model, model_input=server.control.model_input(model))
     done = subprocess.run(["/bin/sh", "-e", "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     head, _, data = (tmp_path / "answer.bin").read_bytes().partition(b"}]}")
@@ -262,7 +263,7 @@ def test_the_lines_of_curl_send_what_the_model_takes(server, tmp_path, model):
             assert entry["shape"] == [1, 3, 24, 30]
             tensor = data
         data = data[entry["parameters"]["binary_data_size"] :]
-    examples = {name: [rows] for name, rows in server.model_input(model).example.items()}
+    examples = {name: [rows] for name, rows in server.control.model_input(model).example.items()}
     with pp.Engine(TURNS if "turns" in model else CROPS) as engine:
         expected = engine.run_batch([photo()], inputs=examples)
     assert tensor.startswith(expected["tensor"].tobytes())

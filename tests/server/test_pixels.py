@@ -275,7 +275,7 @@ def test_health_and_the_supervisors_probe_ask_with_pixels(server):
     assert client.health(url=server.grpc_url, protocol="grpc", model="frames") > 0
     assert client.health(url=server.grpc_url, protocol="grpc", model="both") > 0
     for model in ("frames", "gray", "files"):
-        assert server.infer(model, server.sample(model), timeout_s=20) == 200
+        assert server.control.infer(model, server.control.sample(model), timeout_s=20) == 200
     assert server.curls == []  # of the ensemble, which takes pixels
 
 

@@ -5,8 +5,10 @@ import mmap
 import os
 import re
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 
 import numpy as np
@@ -14,14 +16,16 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli.parser import main
-from pixprep.serve.server import Server
+from pixprep.repository import check
+from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
-from pixprep.serve.supervisor import Waits, look_after, waits_of_model, waits_of_triton
+from pixprep.serve.supervisor import PROBE_S, SILENCES, Waits, look_after, waits_of_model, waits_of_triton
 from serving import (
     GOOD,
     LARGE,
     PHOTO,
     PIPELINE,
+    TIMEOUT_S,
     Clients,
     Serve,
     ask_http,
@@ -172,6 +176,24 @@ def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
     assert_one_answer_each(clients)
     assert clients.counts["right"] >= 16
     assert set(clients.codes) <= {"503"}  # who waited for 2 s in the queue
+
+
+def test_more_connections_than_the_soft_limit_allows_cost_no_answer(tmp_path, oracle):
+    limited = ("/bin/sh", "-c", 'ulimit -Sn 400 && exec "$@"', "sh")
+    models = write_repository(tmp_path / "models")
+    with (
+        Serve(models, triton_log=tmp_path / "triton.log", before=limited) as serve,
+        Clients(serve, oracle) as clients,
+        ExitStack() as stack,
+    ):
+        triton = serve.triton.pid
+        for _ in range(600):
+            stack.enter_context(socket.create_connection(serve.address.split(":"), TIMEOUT_S))
+        until = time.monotonic() + SILENCES * PROBE_S + 3
+        while time.monotonic() < until:
+            clients.ask([PHOTO])
+        assert clients.counts["right"] == clients.sent > 10, clients.notes
+        assert (serve.log, serve.triton.pid) == ([], triton)
 
 
 HANGS = """\
@@ -331,7 +353,7 @@ def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=tmp_path / "triton.log") as server:
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(pp.PixprepError) as caught:
-            look_after(server, Event(), waits=Waits((), None))
+            look_after(server, Event(), waits=Waits(None))
     assert str(caught.value) == (
         f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {tmp_path / 'triton.log'}"
     )
@@ -407,6 +429,53 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         serve.wait_for(BACK.format("preprocess"), after=after)
         assert np.array_equal(ask_http(serve.address, "preprocess", [PHOTO])[0], expected)
         assert new[1] not in first.values()
+
+
+def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog):
+    models = write_repository(tmp_path / "models")
+    reading, may_read, stopping = Event(), Event(), Event()
+
+    def slow_check(folder):
+        if folder == models:  # and not the copy
+            reading.set()
+            assert may_read.wait(TIMEOUT_S)
+        return check(folder)
+
+    def said(pattern):
+        return wait_until(lambda: re.search(pattern, caplog.text), lambda: caplog.text)
+
+    with (
+        Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        care = pool.submit(look_after, server, stopping, watch=slow_check)
+        edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
+        assert reading.wait(TIMEOUT_S)
+        os.kill(server.pid, signal.SIGKILL)
+        said("every model is back after")
+        assert "from now on" not in caplog.text
+        may_read.set()
+        said("model preprocess is [0-9a-f]{12} from now on")
+        assert server.state is State.SERVING
+        stopping.set()
+        care.result()
+    assert server.state is State.ENDED
+
+
+def test_a_copy_that_fails_is_named_and_leaves_nothing_and_the_next_edit_is_deployed(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    models = write_repository(tmp_path / "models")
+    huge = models / "preprocess" / "1" / "huge"
+    limited = ("/bin/sh", "-c", 'ulimit -f 65536 && exec "$@"', "sh")  # of 512 bytes: 32 MiB a file
+    with Serve(models, "--watch", triton_log=tmp_path / "triton.log", before=limited) as serve:
+        huge.write_bytes(b"x" * (33 << 20))
+        serve.wait_for(f"^pixprep: model preprocess stays .* on disk is refused: {huge}: File too large$")
+        (folder,) = (tmp_path / "tmp").glob("pixprep-*")
+        assert sorted(path.name for path in folder.iterdir()) == ["backends", "cwd", "models"]
+        huge.unlink()
+        edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
+        serve.wait_for("^pixprep: model preprocess is [0-9a-f]{12} from now on, as on disk; it was [0-9a-f]{12}$")
 
 
 # health

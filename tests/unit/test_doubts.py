@@ -4,11 +4,14 @@ import pytest
 
 import pixprep as pp
 from hub_configs import EXACT
+from images import jpeg, scene
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
 from pixprep.importers.transformers import from_transformers
 from pixprep.repository import build, check, check_pipeline
+from pixprep.show.preview import preview
 from pixprep.show.warnings import black_margins, odd_ranges
+from pixprep.verify import verify
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LEVEL_MEAN, LEVEL_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
@@ -63,6 +66,23 @@ def test_no_processor_of_the_hub_has_an_odd_range_or_black_margins():
 )
 def test_an_odd_range_is_said_with_what_is_meant(op, text):
     assert odd_ranges(pipeline(op)) == [f'ops[3] "normalize": the values of "tensor" would be {text}']
+
+
+def test_whoever_uses_a_pipeline_first_says_that_its_range_is_odd(caplog):
+    photo = jpeg(scene(300, 300))
+    for use in (pp.Engine, lambda each, **options: pp.Loader([{"image": photo}], each, batch_size=1, **options)):
+        use(ODD, odd_range=True).close()
+        use(pipeline(USUAL[0])).close()
+        assert caplog.text == ""
+        use(ODD).close()
+        assert [record.message for record in caplog.records] == [f"{ODD_TEXT}; odd_range=True if it is meant"]
+        caplog.clear()
+
+
+def test_nothing_that_shows_a_pipeline_says_so_of_pipelines_of_its_own(caplog):
+    preview(ODD, jpeg(scene(300, 300)))
+    verify(ODD, images=[("photo", jpeg(scene(300, 300)))], generate=False)
+    assert caplog.text == ""
 
 
 def test_of_several_outputs_the_odd_one_is_named():

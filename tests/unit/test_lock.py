@@ -52,8 +52,13 @@ def test_every_requirement_has_its_locked_version(extra, names):
 
 
 def test_every_file_of_a_package_has_its_hash_and_none_names_a_host():
-    for name in ("demo.txt", "dev.txt"):
+    for name in ("demo.txt", "dev.txt", "zig.txt"):
         text = (ROOT / "requirements" / name).read_text()
         for entry in re.split(r"\n(?=\S)", text)[1:]:
             assert re.fullmatch(r"\S+==\S+( ; .*?)?( \\\n    --hash=sha256:[0-9a-f]{64})+\n?", entry), entry
         assert "://" not in text
+
+
+def test_zig_is_locked_at_the_version_that_the_build_asks_for():
+    (asked,) = re.findall(r'^ZIG = "ziglang==(.*)"', (ROOT / "hatch_build.py").read_text(), re.MULTILINE)
+    assert locked("zig.txt") == {"ziglang": asked}

@@ -1,15 +1,17 @@
 """Each operator's own checks and the spec of its result."""
 
-import ast
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import pixprep as pp
-from pixprep import compiler
-from pixprep.ops import OPS, Op
+from pixprep.ops import OPS, AnnotationOp, ColorOp, FirstOp, ImageOp, OutputOp, SteadyOp
 from pixprep.spec import keep_aspect
 
+STUBS = runpy.run_path(Path(__file__).parents[2] / "tools" / "stubs.py")
 SQUARE = pp.ImageSpec().sized(100, 100)
 WIDE = pp.ImageSpec().sized(40, 100)
 
@@ -183,21 +185,31 @@ def test_the_other_side_is_rounded_down_as_torchvision_does(size, side, image, e
     assert keep_aspect(size, side, *image) == expected
 
 
-def test_every_op_has_its_public_name_for_python_and_for_editors():
-    """``globals().update`` gives the names; type checkers read the imports that never run."""
-    (block,) = (node for node in ast.parse(Path(pp.__file__).read_text()).body if isinstance(node, ast.If))
-    imports = [node for node in block.body if node.module == "pixprep.ops"]
-    for_editors = {alias.asname: alias.name for node in imports for alias in node.names}
-    assert for_editors == {name: cls.__name__ for name, cls in OPS.items()}
+def test_every_op_has_its_public_name():
     assert {name: getattr(pp, name) for name in OPS} == OPS
+    assert {cls.__name__: getattr(pp.ops, cls.__name__) for cls in OPS.values()} == {
+        cls.__name__: cls for cls in OPS.values()
+    }
     assert set(OPS) <= set(pp.__all__)
 
 
-def test_an_op_without_a_lowering_is_no_op_that_is_passed_over():
-    class Sharpen(Op, frozen=True, tag="sharpen"):
-        pass
+@pytest.mark.parametrize(("file", "made"), [("__init__.pyi", "of_package"), ("ops/__init__.pyi", "of_ops")])
+def test_the_names_for_type_checkers_are_current(file, made):
+    assert Path(pp.__file__).with_name("py.typed").exists()
+    assert Path(pp.__file__).parent.joinpath(file).read_text() == STUBS[made](), "run `make docs`"
 
-    with pytest.raises(AssertionError, match=r"no case for Sharpen\("):
-        compiler.lower(Sharpen(), compiler.Lowered(pp.decode()), SQUARE)
-    with pytest.raises(AssertionError, match=r"no case for Sharpen\("):
-        compiler.output_plan(Sharpen(), None, compiler.Lowered(pp.decode()))
+
+def test_a_module_is_listed_with_what_is_imported_when_it_is_asked_for():
+    code = "import pixprep, sys; print({'read', 'Loader'} <= {*dir(pixprep)}, 'pixprep.data.loader' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["True", "False"]
+
+
+@pytest.mark.parametrize("cls", OPS.values())
+def test_every_op_has_its_spec_and_its_lowering(cls):
+    kinds = (FirstOp, ImageOp, OutputOp, AnnotationOp)
+    (kind,) = (kind for kind in kinds if issubclass(cls, kind))
+    assert cls.infer is not getattr(kind, "infer", None)
+    assert cls.lower is not kind.lower
+    assert not issubclass(cls, ColorOp) or cls.step is not ColorOp.step
+    assert not issubclass(cls, SteadyOp) or cls.twin is not SteadyOp.twin

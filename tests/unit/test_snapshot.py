@@ -1,6 +1,8 @@
 """The copy of a model repository that is served: what is in it, and what counts as a change."""
 
 import os
+from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -69,16 +71,58 @@ def test_a_hash_is_that_of_names_and_contents(repository, folder, tmp_path):
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in first.values())
 
 
-def test_without_room_for_the_copy_it_says_where_and_what_helps(repository, folder):
-    with (repository / "one" / "1" / "huge").open("wb") as file:
-        file.truncate(8 << 40)
+def test_holes_and_zeros_take_no_room_and_are_read_back(repository, folder):
+    sparse, dense = repository / "one" / "1" / "sparse", repository / "two" / "1" / "sparse"
+    for path in (sparse, dense):
+        with path.open("wb") as file:
+            file.write(b"begin")
+            file.truncate(8 << 40 if path is sparse else 8 << 20)
+            file.seek((3 << 20) + 7)
+            file.write(b"middle")
+    with dense.open("r+b") as file:
+        file.seek(4 << 20)
+        file.write(bytes(2 << 20))  # zeros that are no hole
+    Snapshot(repository, folder)
+    assert (folder / "two" / "1" / "sparse").read_bytes() == dense.read_bytes()
+    copy = (folder / "one" / "1" / "sparse").stat()
+    assert (copy.st_size, copy.st_blocks * 512 < 8 << 20) == (8 << 40, True)
+
+
+def test_zeros_and_a_hole_have_the_same_hash(repository, folder, tmp_path):
+    path = repository / "one" / "1" / "weights"
+    path.write_bytes(b"x" + bytes(3 << 20) + b"y")
+    dense = Snapshot(repository, folder).hashes
+    with path.open("r+b") as file:
+        file.truncate(1)
+        file.seek((3 << 20) + 1)
+        file.write(b"y")
+    (tmp_path / "later").mkdir()
+    assert Snapshot(repository, tmp_path / "later" / "models").hashes == dense
+
+
+def test_without_room_for_the_copy_it_says_where_and_what_helps(repository):
+    (repository / "one" / "1" / "weights").write_bytes(b"x" * (3 << 20))
     with pytest.raises(SetupError) as caught:
-        Snapshot(repository, folder)
-    words = str(caught.value)
-    assert words.startswith(
-        f"{folder.parents[1]}: no room for the copy of {repository} that is served: it needs 8,388,608"
+        Snapshot(repository, Path("/proc/self/models"))  # a file system without room
+    assert str(caught.value) == (
+        f"/proc: no room for the copy of {repository} that is served: it needs 3 MiB, and 0 are free: "
+        "name another folder by TMPDIR"
     )
-    assert words.endswith(" are free: name another folder by TMPDIR")
+
+
+def test_a_copy_that_fails_or_is_ended_leaves_nothing(repository, folder):
+    snapshot = Snapshot(repository, folder)
+    over = Event()
+    over.set()
+    with pytest.raises(InterruptedError):
+        snapshot.stage("one", over)
+    locked = repository / "one" / "1" / "locked"
+    locked.symlink_to("/proc/self/mem")  # it opens, and cannot be read
+    with pytest.raises(OSError, match=f"Input/output error: '{locked}'"):
+        snapshot.stage("one", Event())
+    assert [path.name for path in folder.parent.iterdir()] == ["models"]
+    locked.unlink()
+    assert snapshot.stage("one", Event()).hash == snapshot.hashes["one"]
 
 
 def test_a_change_is_put_in_place_and_can_be_put_back(repository, folder):
@@ -87,7 +131,7 @@ def test_a_change_is_put_in_place_and_can_be_put_back(repository, folder):
     (repository / "one" / "1" / "model.py").write_text("a = 2\n")
     assert list(snapshot.changes()) == ["one"]
     assert tree(folder) == before
-    edition = snapshot.stage("one")
+    edition = snapshot.stage("one", Event())
     assert tree(folder) == before
     other = snapshot.put(edition)
     assert (folder / "one" / "1" / "model.py").read_text() == "a = 2\n"
@@ -97,18 +141,6 @@ def test_a_change_is_put_in_place_and_can_be_put_back(repository, folder):
     assert snapshot.hashes["one"] == old_hash
     assert list(snapshot.changes()) == ["one"]
     assert [path.name for path in folder.parent.iterdir()] == ["models"]
-
-
-def test_the_same_contents_anew_are_no_change_once_they_were_looked_at(repository, folder):
-    snapshot = Snapshot(repository, folder)
-    path = repository / "one" / "1" / "model.py"
-    path.write_text("a = 1\n")
-    os.utime(path, (1, 1))
-    edition = snapshot.stage("one")
-    assert edition.hash == snapshot.hashes["one"]
-    snapshot.agree(edition)
-    snapshot.discard(edition)
-    assert snapshot.changes() == {}
 
 
 def test_new_models_and_those_that_went_are_changes(repository, folder):

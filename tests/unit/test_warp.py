@@ -1,4 +1,4 @@
-"""Rotations, affine maps, filters and erasing: exact turns, windows, machine code, boxes, and what is refused."""
+"""Rotations, affine maps, filters and erasing: exact turns, windows, the kernels in C, boxes, and what is refused."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 import pixprep as pp
 from images import noise, png, scene
-from pixprep.data.boxes import annotated
+from pixprep.boxes import annotated
 from pixprep.draws import erasing
 from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.philox import EXAMPLE
@@ -125,7 +125,7 @@ def some_warps(count, seed=0):
             yield step, image
 
 
-def test_machine_code_equals_the_formula():
+def test_the_kernels_equal_the_formula():
     count = 0
     for step, image in some_warps(2000):
         assert np.array_equal(warp.warped(step, image), warp.by_formula(step, image)), (step, image.shape)
@@ -205,25 +205,6 @@ def test_a_window_that_reaches_outside_stays_a_step():
     (step,) = rotated(20, 20, 30, Look())
     beyond = Take(-3, 0, 30, 20, (False, False), (9,))
     assert folded((step, beyond)) == (step, beyond)
-
-
-def test_an_engine_makes_its_machine_code_before_the_first_image():
-    code = """
-import sys
-import numpy as np
-import pixprep as pp
-from images import png, scene
-
-ops = [pp.decode(), pp.resize(height=40, width=50), pp.rotate(20, filter="bilinear"), pp.tensor()]
-with pp.Engine(pp.Pipeline(ops)) as engine:
-    from pixprep.kernels.warp_code import function
-    before = function.cache_info().currsize
-    engine.run([png(scene(60, 50))])
-    print(before > 0, function.cache_info().currsize - before)
-"""
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=_paths())
-    assert run.stdout.split() == ["True", "0"]
 
 
 # ----------------------------------------------------------------------------------------------- filters and erasing

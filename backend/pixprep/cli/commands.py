@@ -436,8 +436,8 @@ def serve_models(
     from pixprep.repository import check
     from pixprep.serve import supervisor
     from pixprep.serve.page.process import Page
-    from pixprep.serve.relay import Relay
-    from pixprep.serve.server import CLIP, Server
+    from pixprep.serve.request import CLIP
+    from pixprep.serve.server import Server
 
     if allow_operators:  # Triton's processes have our environment
         names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
@@ -445,22 +445,21 @@ def serve_models(
     as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None
-    relay = Relay() if as_json else None
 
     def say_ready() -> None:
         urls = {"http": server.http_url, "grpc": server.grpc_url, "metrics": server.metrics_url}
         hashes = server.snapshot.hashes
         if shown:
             shown.start(server)
-        if relay:
+        if as_json:
             page_url = {"page": shown.url} if shown else {}
-            _logger.info("ready", extra={**urls, **page_url, "models": hashes})
-            relay.start(server.log_file)
+            log = {"triton_log": str(server.log_file)}
+            _logger.info("ready", extra={**urls, **page_url, **log, "models": hashes})
             return
         models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
         model = server.models_to_try[0]
         photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
-        model_input = server.model_input(model)
+        model_input = server.control.model_input(model)
         file = CLIP if model_input and model_input.frames else photos
         of_model = ["--model", model] if model != "ensemble" else []
         of_model += _example_inputs(model_input)
@@ -474,7 +473,7 @@ def serve_models(
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
         _refuse_problems(model_repository, find_problems)
-        with shown or nullcontext(), relay or nullcontext():
+        with shown or nullcontext():
             supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
     except PixprepError as error:
         if not as_json:

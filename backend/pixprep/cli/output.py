@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pixprep.serve.client import Answer
 
 LOG_FORMATS = ("text", "json")
-_EXTRA = ("model", "request_id", "http", "grpc", "metrics", "page", "models")
+_EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
 """What an object of the log may say besides its words."""
 # Triton's classification extension: score:class:label, and without the label where the model has no file of them
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")

@@ -79,7 +79,7 @@ class Loader:
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
-        limits, damage, decoder: see ``Engine``.
+        limits, damage, decoder, odd_range: see ``Engine``.
         progress: show a bar for each epoch on stderr, where that is a terminal.
 
     Attributes:
@@ -113,6 +113,7 @@ class Loader:
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
+        odd_range: bool = False,
         progress: bool = False,
     ) -> None:
         if isinstance(source, str | bytes | Path):
@@ -143,12 +144,21 @@ class Loader:
             source=source,
             order=self.order,
             limits=limits or Limits(),
+            damage=damage,
             on_error=on_error,
             most_errors=_most_errors(max_errors, self.order),
             # of what is made and waits, of what the consumer has, and of what it has just let go of
             recycler=Recycler(prefetch + 2) if device == "cpu" else None,
             cache=_cache(cache, cache_bytes, device, pipeline),
-            engine=Engine(pipeline, device=device, threads=threads, limits=limits, damage=damage, decoder=decoder),
+            engine=Engine(
+                pipeline,
+                device=device,
+                threads=threads,
+                limits=limits,
+                damage=damage,
+                decoder=decoder,
+                odd_range=odd_range,
+            ),
         )
         if shuffle and pipeline.has_sides and pipeline.side == "serving":
             log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)

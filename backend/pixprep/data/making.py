@@ -13,17 +13,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.boxes import Annotated, columns, moving
+from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
-from pixprep.data.fields import collated
+from pixprep.data.fields import collated, left_behind
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Limits
+from pixprep.decoders import Damage, Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.plan.plan import Placed
+from pixprep.plan.plan import Place, Placed, Plan
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,58 @@ class Broken:
         return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
 
 
+class Annotated:
+    """The place of one sample, that moves the sample's annotation with its image.
+
+    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
+    that image's, as one of its pixels would be.
+
+    Args:
+        plan: says where boxes and points lie, and in what form they come.
+        place: of ``plan.placing``.
+        sample: ``size`` (height, width) as annotated, ``boxes``, ``points`` and what is said of each box, if it has
+            them.
+
+    Attributes:
+        fields: after the call, what the plan makes of the annotation: its outputs, and what follows the boxes.
+
+    Raises:
+        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
+            there are more rows than ``pad``, or what ``place`` raises.
+        PipelineError: an output of the plan is to be made of a field that the sample lacks.
+    """
+
+    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any]) -> None:
+        self._plan, self._place, self._sample = plan, place, sample
+        self.fields: dict[str, Any] = {}
+
+    def __call__(self, height: int, width: int) -> Placed:
+        """See above."""
+        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
+        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
+            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
+        placed = self._place(height, width)
+        self.fields = annotated(self._plan, placed, self._sample)
+        return placed
+
+
+def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
+    """Refuse an image that has not the size that its annotation was made for.
+
+    Raises:
+        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
+    """
+    if annotated_size is None or tuple(annotated_size) == (height, width):
+        return
+    hint = ""
+    if tuple(annotated_size) == (width, height):
+        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
+    raise ImageError(
+        "BAD_RECORD",
+        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
+    )
+
+
 @dataclass
 class _Rows:
     """The samples of a batch.
@@ -81,6 +133,7 @@ class Maker:
 
     Attributes:
         source, order, engine, limits: what is read, in which order, and what makes tensors of it.
+        damage: what becomes of a damaged JPEG.
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
@@ -95,6 +148,7 @@ class Maker:
     order: Order
     engine: Engine
     limits: Limits
+    damage: Damage | None
     on_error: OnError
     most_errors: int
     recycler: Recycler | None
@@ -170,8 +224,8 @@ class Maker:
     def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
         """Count a broken sample, or raise its error."""
         assert error is not None
-        if self.on_error == "raise":
-            raise ImageError(error.reason, error.detail)  # a new one, or frame, error and batch would hold each other
+        if self.on_error == "raise":  # by a new one, or frame, error and batch would hold each other
+            raise ImageError(error.reason, f"{error.detail}{self._remedy(sample, error)}")
         if not met:
             log.warning("epoch %d: %s", epoch, printable(error))
         met[sample.index] = printable(sample.name)
@@ -181,6 +235,13 @@ class Maker:
                 f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.most_errors:,}: "
                 f"{_some(met)}; the last: {printable(error)}"
             )
+
+    def _remedy(self, sample: Sample, error: ImageError) -> str:
+        """What lets a damaged JPEG pass; empty of anything else."""
+        is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+            return ""
+        return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Put another sample into each row that has none."""
@@ -273,10 +334,11 @@ class Maker:
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
         plan = self.engine.plan
-        is_lost = not plan.annotations and "boxes" not in plan.inputs
-        if is_lost and not self.told and any("boxes" in sample.fields for sample in rows.samples):
-            self.told.add("boxes")
-            log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
+        for sample, placed in zip(rows.samples, made.placed, strict=True):
+            size = None if placed is None else (placed.height, placed.width)
+            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
+                self.told.add(name)
+                log.warning("%s", words)
         fields = collated([sample.fields for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)

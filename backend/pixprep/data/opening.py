@@ -12,13 +12,8 @@ from pixprep.data.sources import Source
 from pixprep.errors import DataError
 
 KINDS: dict[str, Callable[..., Source]] = {
-    "files": read.files,
-    "table": read.table,
-    "tfrecord": read.tfrecord,
+    **{name: getattr(read, name) for name in read.__all__ if name != "rows"},  # which are given, and not opened
     "coco": lambda path, images, **options: read.coco(images, path, **options),
-    "voc": read.voc,
-    "tar": read.tar,
-    "videos": read.videos,
 }
 _SUFFIXES = {".csv": "table", ".tsv": "table", ".json": "coco", ".tar": "tar", ".tfrecord": "tfrecord"}
 _DEFAULTS: dict[str, dict[str, Any]] = {"tar": {"label": None}}  # an archive need not have labels to be looked at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,10 +13,43 @@ from pixprep.plan.plan import Place, Placed
 
 Format = Literal["jpeg", "png", "webp", "bmp", "tiff", "gif", "avif", "heic"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-USUAL: tuple[Format, ...] = ("jpeg", "png", "webp", "bmp", "tiff", "gif")
-"""The formats that may come if nothing is said: each of the others brings a decoder of films."""
-NAMES: dict[Format, str] = {name: {"webp": "WebP"}.get(name, name.upper()) for name in FORMATS}
-Damage = Literal["strict", "structural", "lenient"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A format of images.
+
+    Attributes:
+        title: as people write it.
+        begins: what its files begin with.
+        brands: what ``ftyp`` says of its files, where they are boxes of ISO/IEC 23008-12 or of AVIF; films have others.
+        suffixes: of its files' names.
+        is_usual: it may come if nothing is said; each of the others brings a decoder of films.
+        turns: Pillow shows its orientation as EXIF data, and has not turned it. (A TIFF has been turned by Pillow, a
+            HEIC by libheif.)
+    """
+
+    title: str
+    begins: re.Pattern[bytes] | None = None
+    brands: frozenset[bytes] = frozenset()
+    suffixes: tuple[str, ...]
+    is_usual: bool = True
+    turns: bool = False
+
+
+KINDS: dict[Format, Kind] = {
+    "jpeg": Kind(title="JPEG", begins=re.compile(rb"\xff\xd8\xff"), suffixes=(".jpg", ".jpeg")),
+    "png": Kind(title="PNG", begins=re.compile(rb"\x89PNG\r\n\x1a\n"), suffixes=(".png",), turns=True),
+    "webp": Kind(title="WebP", begins=re.compile(rb"(?s)RIFF....WEBP"), suffixes=(".webp",), turns=True),
+    "bmp": Kind(title="BMP", begins=re.compile(rb"(?s)BM(?!..ftyp)"), suffixes=(".bmp",)),
+    "tiff": Kind(title="TIFF", begins=re.compile(rb"II\*\0|MM\0\*"), suffixes=(".tif", ".tiff")),
+    "gif": Kind(title="GIF", begins=re.compile(rb"GIF8[79]a"), suffixes=(".gif",)),
+    "avif": Kind(title="AVIF", brands=frozenset({b"avif", b"avis"}), suffixes=(".avif",), is_usual=False, turns=True),
+    "heic": Kind(title="HEIC", brands=frozenset({b"heic", b"heix"}), suffixes=(".heic",), is_usual=False),
+}
+USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.is_usual)
+NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
+Damage = Literal["strict", "structural", "pillow", "lenient"]
 Codec = Literal["consistent", "fastest", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
@@ -34,7 +68,7 @@ class Decoded:
     Attributes:
         pixels: on the decoder's device.
         placed: the size of the whole image, and where it lies in every output.
-        is_recovered: it is a damaged JPEG, decoded all the same, which ``lenient`` allows.
+        is_recovered: it is a damaged JPEG, decoded all the same, which ``pillow`` and ``lenient`` allow.
         is_fallback: the GPU's decoders refused it, and the CPU decoded it.
     """
 

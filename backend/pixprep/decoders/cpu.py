@@ -5,7 +5,7 @@ refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
 
 A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``decoders.flaws`` has what does not): its data ends
 early, or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
-OpenCV and browsers show.
+OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refuses what ends before its last row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-from pixprep.decoders import NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif
+from pixprep.decoders import KINDS, NAMES, Chunk, Damage, Decoded, Encoded, Format, Kept, Limits, heif
 from pixprep.decoders.exif import check_tags, exif_orientation, reduced, turned, with_plain_exif
 from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, read_header
@@ -81,7 +81,8 @@ class CpuDecoder:
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
-        self._is_lenient = damage == "lenient"
+        self._damage = damage
+        self._is_strict = damage in ("strict", "structural")
         self._limits = limits
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
@@ -122,7 +123,7 @@ class CpuDecoder:
             if isinstance(encoded, Kept):
                 return _Read(encoded, placed=place(*encoded.pixels.shape[:2]))
             data = memoryview(encoded).cast("B")
-            name, header = read_header(data, self._limits, is_strict=not self._is_lenient)
+            name, header = read_header(data, self._limits, is_strict=self._is_strict)
             if header is None:
                 return _Read(encoded, name)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
@@ -178,7 +179,7 @@ class CpuDecoder:
             whole = self._mended(encoded, header, buffer)
             if whole is not None:
                 pixels = whole
-            elif not self._is_lenient:
+            elif self._is_strict or (self._damage == "pillow" and not self._is_loaded(encoded, header)):
                 raise damage from None
             else:
                 is_recovered = True
@@ -235,16 +236,27 @@ class CpuDecoder:
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
-        if warning is None or _is_rare(warning):
+        is_whole = warning is None or _is_rare(warning)
+        if is_whole or self._damage == "pillow":
             try:
-                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered=not is_whole)
             except ImageError as error:
                 damage = error.as_value()
         else:
             damage = _jpeg_error(warning, len(encoded))
-        if not self._is_lenient or damage.reason not in ("TRUNCATED", "CORRUPT"):
+        if self._damage != "lenient" or damage.reason not in ("TRUNCATED", "CORRUPT"):
             raise damage
         return self._recovered(encoded, header, placed, memory, damage)
+
+    def _is_loaded(self, encoded: Encoded, header: JpegHeader) -> bool:
+        """Whether Pillow loads a damaged JPEG."""
+        plain = with_plain_exif(encoded, orientation=header.orientation, scan=header.scan)
+        try:
+            with self._opened(plain, "jpeg") as image:
+                image.load()
+        except Exception:  # noqa: BLE001  (see _pillow)
+            return False
+        return True
 
     def _recovered(
         self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, damage: ImageError
@@ -284,9 +296,7 @@ class CpuDecoder:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
                 pixels = array_of(image, is_gray=self._is_gray, is_on_white=self._plan.alpha == "white")
-                # A PNG may say it after its pixels; a TIFF has been turned by Pillow, and a HEIC by libheif. An AVIF's
-                # container says it, which Pillow shows as EXIF data.
-                if name in ("png", "webp", "avif"):
+                if KINDS[name].turns:  # a PNG may say it after its pixels, and an AVIF's container says it
                     turn = exif_orientation(exif_of(image))
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:

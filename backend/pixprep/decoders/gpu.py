@@ -6,7 +6,7 @@ nvImageCodec decodes on the CPU, by libjpeg-turbo. There it has another decoder 
 knows neither the fast IDCT nor the fast chroma: these go to the CPU decoder.
 
 nvImageCodec does not say that a JPEG is damaged. Only one whose structure is whole reaches it (``structural``). With
-``strict`` and ``lenient`` libjpeg-turbo reads its data first, too, on the cores of the host: images and errors are then
+the other levels of damage libjpeg-turbo reads its data first, too, on the cores of the host: images and errors are then
 those of the CPU. A large batch is cut into chunks, so that the host reads one while another is decoded.
 
 Every image is decoded whole: ``reduced`` allows less, and asks for nothing.
@@ -140,7 +140,7 @@ class GpuDecoder:
         self._plan = replace(plan, reduced=False)
         self._cpu = CpuDecoder(self._plan, limits, damage=damage)
         self._limits = limits
-        self._is_strict = damage != "lenient"
+        self._is_strict = damage in ("strict", "structural")
         self._budget = budget
         self._kept_bytes = kept_bytes
         self._threads = threads or len(os.sched_getaffinity(0))

@@ -7,7 +7,7 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
-from pixprep.decoders import NAMES, Format, Limits, foreign, text
+from pixprep.decoders import KINDS, NAMES, Format, Limits, foreign, text
 from pixprep.decoders.exif import NAME, exif_orientation, is_plain_exif
 from pixprep.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, KEPT, START_OF_SCAN, Structure
 from pixprep.errors import ImageError
@@ -23,8 +23,6 @@ _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC3, 0xC9, 0xCB})
 # follow, one for "nothing else". Arithmetic coding has no such bound.
 _BITS_A_BLOCK = {0xC0: 2, 0xC1: 2, 0xC2: 1}
 _LOSSLESS = 0xC3
-# Of ISO/IEC 23008-12 and AV1 Image File Format, after the size of the box "ftyp". Films have others as well.
-_BRANDS: dict[bytes, Format] = {b"avif": "avif", b"avis": "avif", b"heic": "heic", b"heix": "heic"}
 _MOST_BRANDS = 256  # bytes
 _FIELDS = struct.Struct(">BHHB")  # of a frame, before its components: precision, height, width, how many components
 _JFIF, _ADOBE = b"JFIF\0", b"Adobe"
@@ -64,21 +62,14 @@ class JpegHeader(NamedTuple):
 def sniff(encoded: bytes | memoryview) -> Format | None:
     """The format that the first bytes announce; None for anything that pixprep does not read."""
     head = bytes(encoded[:12])
-    if head.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "webp"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "gif"
-    if head.startswith((b"II*\0", b"MM\0*")):
-        return "tiff"
-    if head[4:8] == b"ftyp":
-        brands = bytes(encoded[8 : min(int.from_bytes(head[:4], "big"), _MOST_BRANDS)])
-        named = {brands[at : at + 4] for at in range(0, len(brands), 4)}
-        return next((name for brand, name in _BRANDS.items() if brand in named), None)
-    return "bmp" if head.startswith(b"BM") else None
+    for name, kind in KINDS.items():
+        if kind.begins is not None and kind.begins.match(head):
+            return name
+    if head[4:8] != b"ftyp":
+        return None
+    brands = bytes(encoded[8 : min(int.from_bytes(head[:4], "big"), _MOST_BRANDS)])
+    named = {brands[at : at + 4] for at in range(0, len(brands), 4)}
+    return next((name for name, kind in KINDS.items() if kind.brands & named), None)
 
 
 def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tuple[Format, JpegHeader | None]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
+from ctypes import c_int64, c_void_p
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from pixprep.kernels import native
 
 U8 = npt.NDArray[np.uint8]
 
@@ -32,6 +33,10 @@ PLAIN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, START_OF_SCAN, 0xDB, RESTART_INTERVAL
 """What a whole JPEG has segments of: lossy frames with Huffman codes, tables, scans, and what applications say."""
 _FILL = re.compile(rb"\xff*")
 _NOT_DATA = re.compile(rb"\xff[^\0\xff]")  # a byte FF of data is followed by 0; any number of them fills up
+
+
+ROW = ("data", "size", "is_whole", "kept", "scans", "interval", "restarts")
+"""``struct jpeg`` of kernels/arguments.h; the segments that are kept follow."""
 
 
 class Structure(NamedTuple):
@@ -100,29 +105,18 @@ def structure(encoded: bytes | memoryview) -> Structure | None:
 
 
 def structures(images: Sequence[U8]) -> list[Structure | None]:
-    """``structure`` of JPEGs, each an array of its bytes: in machine code where there is llvmlite.
+    """``structure`` of JPEGs, each an array of its bytes: by the kernels in C where there are any.
 
     Other threads run meanwhile.
     """
-    code = machine_code()
-    if code is None:
+    loaded = native.library()
+    if loaded is None:
         return [structure(image.data) for image in images]
-    rows = np.empty((len(images), len(code.ROW) + MOST_KEPT), np.int64)
+    rows = np.empty((len(images), len(ROW) + MOST_KEPT), np.int64)
     rows[:, 0] = [image.__array_interface__["data"][0] for image in images]
     rows[:, 1] = [len(image) for image in images]
-    code.walk(rows)
+    loaded.walk_jpegs(c_void_p(rows.ctypes.data), c_int64(len(rows)))
     return [
-        Structure(row[first : first + row[3]], row[4], row[5], row[6]) if row[2] else None
-        for first in (len(code.ROW),)
-        for row in rows.tolist()
+        Structure(segments[:kept], scans, interval, restarts) if is_whole else None
+        for _, _, is_whole, kept, scans, interval, restarts, *segments in rows.tolist()
     ]
-
-
-@cache
-def machine_code() -> ModuleType | None:
-    """``structure_code``; None without llvmlite."""
-    try:
-        from pixprep.decoders import structure_code  # noqa: PLC0415  (on demand: LLVM takes 50 ms)
-    except ImportError:
-        return None
-    return structure_code

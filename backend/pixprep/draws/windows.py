@@ -80,6 +80,9 @@ class ResizedCrop:
             raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have no window of the ratio {ratios}")
         return _window((height - rows) // 2, (width - columns) // 2, rows, columns)
 
+    def __str__(self) -> str:
+        return f"take a random window of {_span(self.scale)} of the area, {_span(self.ratio)} as wide as high"
+
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
     """(height, width) of the window of a share of the area and a ratio of the sides; None if it does not fit inside."""
@@ -146,6 +149,10 @@ class Crop:
             padded += 2 * (window - padded)
         return int(uniform * (padded - window + 1)) - before
 
+    def __str__(self) -> str:
+        padded = f", after margins of {', '.join(map(str, self.padding))}" if any(self.padding) else ""
+        return f"take a random {self.height} x {self.width}{padded}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
@@ -167,6 +174,9 @@ class Flip:
         """Whether to mirror."""
         del height, width, boxes
         return {"flip": bool(numbers.blocks(self.key, 0, 1)[0, 0] < self.p)}
+
+    def __str__(self) -> str:
+        return f"mirror {self.p:g} of the images, {self.axis}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +204,9 @@ class ZoomOut:
         factor = self.side_range[0] + side * (self.side_range[1] - self.side_range[0])
         rows, columns = int(height * factor), int(width * factor)
         return _window(-int((rows - height) * top), -int((columns - width) * left), rows, columns)
+
+    def __str__(self) -> str:
+        return f"lay {self.p:g} of the images at random on a canvas of {_span(self.side_range)} times the sides"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +287,9 @@ class IouCrop:
                         return _window(top, left, rows, columns)
         return None
 
+    def __str__(self) -> str:
+        return f"take a random window around boxes, {_span(self.scale)} of each side"
+
 
 RandomStep = ResizedCrop | Crop | Flip | ZoomOut | IouCrop
 
@@ -289,3 +305,7 @@ def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
 
 def _window(top: int, left: int, height: int, width: int) -> Words:
     return {"top": top, "left": left, "height": height, "width": width}
+
+
+def _span(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.4g} to {ends[1]:.4g}"

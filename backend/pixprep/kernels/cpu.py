@@ -1,22 +1,23 @@
-"""The plan on the CPU: resize and table look-up in machine code or NumPy.
+"""The plan on the CPU: resize and table look-up by the kernels in C, or in NumPy.
 
-Without llvmlite, Pillow resizes like Pillow: the whole image, more slowly. Numbers are in docs/decisions.md.
+Without the kernels in C, Pillow resizes like Pillow: the whole image, more slowly. Numbers are in docs/decisions.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import byref
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pixprep.draws.erasing import noise
-from pixprep.kernels import levels, warp
+from pixprep.draws import erasing
+from pixprep.kernels import fixed, levels, native
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
-from pixprep.kernels.resampling import axes, machine_code, resampling
+from pixprep.kernels.resampling import axes, resampling
 from pixprep.plan.placement import NO_MARGINS, Placement, Resize
 from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
@@ -48,11 +49,9 @@ class CpuKernel:
         if self._resize is not None:
             profile = PROFILES[self._resize.like]
             self._formula = profile.formula(self._resize.method) if profile.formula else None
-        self._compiled = machine_code() if self._formula or plan.geometry.levels else None
-        if plan.geometry.may_warp:
-            warp.make_ready(len(plan.channels))
+        self._in_c = bool(self._formula or plan.geometry.levels) and native.library() is not None
         self._remembers = not plan.geometry.random_steps  # no window comes again where windows are random
-        self._finish = self._compiled.finish(self._table, plan.channels, plan.lines) if self._compiled else None
+        self._finish = fixed.finish(self._table, plan.channels, plan.lines) if self._in_c else None
 
     def run(
         self,
@@ -76,9 +75,9 @@ class CpuKernel:
                 erased[:] = noise(erase.noise, erased.shape) if erase.noise else np.reshape(erase.values, (-1, 1, 1))
 
     def _write_at_once(self, pixels: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> bool:
-        """The usual image in one call of machine code; False where a step is missing, or there is one more."""
+        """The usual image in one call; False where a step is missing, or there is one more."""
         formula, resize = self._formula, self._resize
-        if self._compiled is None or formula is None or resize is None:
+        if self._finish is None or formula is None or resize is None:
             return False
         if pixels.shape[2] not in (1, 4) or pixels.strides[1:] != (pixels.shape[2], 1) or pixels.strides[0] < 0:
             return False  # pixels of the user's, which may lie in any way
@@ -90,7 +89,7 @@ class CpuKernel:
         if rows.begin == rows.end or columns.begin == columns.end:
             return False
         top, left, bottom, right = placement.read
-        done: bool = self._compiled.write(
+        return fixed.write(
             pixels[top:bottom, left:right],
             formula,
             rows,
@@ -101,7 +100,6 @@ class CpuKernel:
             flips=placement.flips,
             remembers=self._remembers,
         )
-        return done
 
     def _canvas(self, block: U8, placement: Placement) -> U8:
         """What the canvas shows, the fill around it: (height, width, channels), perhaps a view of the block."""
@@ -132,13 +130,10 @@ class CpuKernel:
         resize = self._resize
         assert resize is not None
         profile = PROFILES[resize.like]
-        if self._formula and self._compiled is not None:
+        if self._formula and self._in_c:
             rows, columns = axes(resize, placement)
             is_vertical_first = profile.is_vertical_first(resize.method, rows, columns)
-            block: U8 | F32 = self._compiled.resample(
-                pixels, self._formula, rows, columns, vertical_first=is_vertical_first, around=around
-            )
-            return block
+            return fixed.resample(pixels, self._formula, rows, columns, vertical_first=is_vertical_first, around=around)
         how = resampling(resize, placement)
         is_whole = (
             placement.reduction is None
@@ -165,8 +160,8 @@ class CpuKernel:
             targets[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))
         elif self._is_identity:
             targets[...] = ordered.transpose(2, 0, 1)
-        elif self._compiled is not None:
-            self._compiled.look_up(cast("U8", ordered), self._table, targets)
+        elif self._in_c:
+            fixed.look_up(cast("U8", ordered), self._table, targets)
         else:
             for target, table, levels in zip(targets, self._table, ordered.transpose(2, 0, 1), strict=True):
                 # "clip" only spares NumPy a second buffer: every level is inside the table
@@ -183,6 +178,17 @@ class CpuKernel:
             plane[...] = table[fill]
         top, left = placement.at
         return planes[:, top : top + rows, left : left + columns]
+
+
+def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
+    """``erasing.noise``, by the kernels in C where there are any."""
+    loaded = native.library()
+    if loaded is None:
+        return erasing.noise(words, shape)
+    values = np.empty(shape, np.float32)
+    told = native.Noise(values.ctypes.data, values.size, erasing.quantiles().ctypes.data, words[:2], words[2])
+    loaded.make_noise(byref(told))
+    return values
 
 
 def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:

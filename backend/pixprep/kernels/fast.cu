@@ -18,9 +18,6 @@
 // which give the level itself. A table holds the bits of its values, so that the kernel needs no float type at all.
 // Comes after canvas.cu. Compiled with -DBITS=22 where they always are; else with -DBITS=windows.bits.
 
-#define TAPS 4                      // of a group
-#define DIGITS 3                    // of a weight
-#define PIXELS 4                    // of a row, that one thread of `second_pass` makes
 #define LEVELS 256
 #define THREADS 256                 // of a block, TILE_WIDTH * TILE_HEIGHT; as many as levels, for the tables
 #define VECTOR 16                   // bytes that one thread copies at once

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple, Protocol, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.kernels import native
 from pixprep.kernels.canvases import KINDS, LIKES, Canvases, canvas_plan, needs_canvases
-from pixprep.kernels.resampling import machine_code, resampling
+from pixprep.kernels.filling import fill
+from pixprep.kernels.resampling import resampling
 from pixprep.kernels.structs import (
     ALIGNMENT,
     CANVAS,
@@ -131,7 +133,7 @@ def code(plan: TensorPlan, *, plain: bool = False) -> str:
 
 def levels_code() -> str:
     """The CUDA code of what changes levels."""
-    return _code("levels.cu", LEVEL=KINDS, LIKE=LIKES)
+    return _code("formulas.h", "levels.cu", LEVEL=KINDS, LIKE=LIKES)
 
 
 def surface_code() -> str:
@@ -140,10 +142,10 @@ def surface_code() -> str:
     return tile + Path(__file__).with_name("surface.cu").read_text(encoding="utf-8")
 
 
-def _code(name: str, **constants: Sequence[str]) -> str:
+def _code(*names: str, **constants: Sequence[str]) -> str:
     numbered = ((f"{kind}_{one}".upper(), i) for kind, names in constants.items() for i, one in enumerate(names))
     lines = [f"#define {one} {i}\n" for one, i in numbered]
-    files = (Path(__file__).with_name(each).read_text(encoding="utf-8") for each in ("canvas.cu", name))
+    files = (Path(__file__).with_name(each).read_text(encoding="utf-8") for each in ("structs.h", "canvas.cu", *names))
     return "".join([*lines, *files])
 
 
@@ -202,7 +204,7 @@ def prepare(
     room: Room,
     middle_bytes: int = 1 << 62,
     plain: bool = False,
-    compiled: bool = True,
+    in_c: bool = True,
 ) -> Launch:
     """The structs, windows and grids of one chunk.
 
@@ -214,7 +216,7 @@ def prepare(
         room: see above.
         middle_bytes: between the passes and for canvases, unless one image alone needs more.
         plain: see above.
-        compiled: in machine code, where there is any for the plan: as here, number for number.
+        in_c: by the kernels in C, where they do the plan: as here, number for number.
     """
     is_ours = is_fast(plan) and not plain
     alike: dict[int, int] = {}  # images of one size and placement differ in addresses alone
@@ -224,9 +226,8 @@ def prepare(
     what: dict[str, Any] = {
         "pixels": pixels, "placements": placements, "tensors": tensors, "which": which, "upload": uploads.take
     }  # fmt: skip
-    formula = _formula(plan) if is_ours and compiled else None
-    code = machine_code() if formula else None
-    made = code.fill(formula, plan, **what) if code else _fill(plan, **what, fast=is_ours)
+    formula = _formula(plan) if is_ours and in_c else None
+    made = fill(formula, plan, **what) if formula and native.library() else _fill(plan, **what, fast=is_ours)
     memory, middle_end, (wide, high) = made
     images = memory[: IMAGE.itemsize * len(pixels)].view(IMAGE)
     middles = images["middle"]
@@ -470,7 +471,7 @@ class _Shelf:
 def pack(windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False) -> PackedWindows:
     """The windows of one axis of ``length`` input positions, as a kernel reads them.
 
-    ``compiled.packed`` makes and packs those of a formula.
+    ``fill.c`` makes and packs those of a formula.
 
     Args:
         windows: as their profile made them.

@@ -1,19 +1,18 @@
-"""The level steps of a plan on the CPU, in NumPy, as Pillow or torchvision rounds them (``pixprep.steps.levels``)."""
+"""The level steps of a plan on the CPU: what ``pixprep.steps.levels`` says, as Pillow or torchvision rounds it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import unreachable
-from pixprep.kernels import colours
+from pixprep.kernels import native
+from pixprep.kernels.colours import Planes, Words
 from pixprep.kernels.filters import filtered
-from pixprep.kernels.resampling import machine_code
 from pixprep.kernels.warp import warped
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
@@ -21,7 +20,6 @@ from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Tone
-MATHS = colours.Arrays()
 
 
 def done(steps: Sequence[LevelStep], image: U8) -> U8:
@@ -36,7 +34,7 @@ def done(steps: Sequence[LevelStep], image: U8) -> U8:
     """
     for is_colour, these in groupby(steps, lambda step: isinstance(step, ColourStep)):
         if is_colour:
-            image = coloured(cast("Iterable[ColourStep]", these), image, compiled=machine_code())
+            image = coloured(cast("Iterable[ColourStep]", these), image)
         else:
             for step in these:
                 image = _done(step, image)
@@ -58,23 +56,24 @@ def _done(step: LevelStep, image: U8) -> U8:
         case Filter():
             return filtered(step, image)
         case Curve() | Blend() | Hue() | Tone():
-            return coloured([step], image, compiled=machine_code())
+            return coloured([step], image)
         case _ as never:
             return unreachable(never)
 
 
-def coloured(steps: Iterable[ColourStep], image: U8, *, compiled: ModuleType | None = None) -> U8:
+def coloured(steps: Iterable[ColourStep], image: U8, *, in_numpy: bool = False) -> U8:
     """The image after steps that keep every pixel in its place.
 
     Args:
         steps: one after the other.
         image: as of ``done``.
-        compiled: ``kernels.compiled``, for images of three channels.
+        in_numpy: as where there are no kernels in C.
     """
     if not image.size:
         return image
     is_gray = image.shape[2] == 1
-    pixels: Planes = compiled.Words(image) if compiled and not is_gray else Planes(image)
+    by_words = not is_gray and not in_numpy and native.library() is not None
+    pixels = Words(image) if by_words else Planes(image)
     for step in steps:
         match step:
             case Curve() if step.factor is not None:
@@ -94,65 +93,6 @@ def coloured(steps: Iterable[ColourStep], image: U8, *, compiled: ModuleType | N
             case _ as never:
                 unreachable(never)
     return pixels.image
-
-
-class Planes:
-    """An image on whose colours steps are done, in NumPy. Every channel is an array of whole numbers.
-
-    Args:
-        image: uint8 (height, width, channels), 1 or 3 channels, any strides; it is not written to.
-
-    Attributes:
-        count: of its pixels.
-    """
-
-    def __init__(self, image: U8) -> None:
-        self._planes = [MATHS.whole(image[:, :, channel]) for channel in range(image.shape[2])]
-        self.count = self._planes[0].size
-
-    @property
-    def image(self) -> U8:
-        """After the steps so far."""
-        image: U8 = np.stack(self._planes, axis=2).astype(np.uint8)
-        return image
-
-    def look_up(self, tables: U8) -> None:
-        """Replace levels by those of a table, (channels, 256)."""
-        self._planes = [MATHS.whole(table[plane]) for table, plane in zip(tables, self._planes, strict=True)]
-
-    def histograms(self) -> npt.NDArray[Any]:
-        """(channels, 256): how often each level is there."""
-        return np.stack([np.bincount(plane.ravel(), minlength=256) for plane in self._planes])
-
-    def total(self, like: ColorLike) -> int:
-        """The sum of the luma of every pixel."""
-        return int(self._luma(like).sum(dtype=np.int64))
-
-    def fade(self, gray: float, factor: float, like: ColorLike) -> None:
-        """Blend with one gray."""
-        self._blend(np.array(gray), factor, like)
-
-    def blend(self, factor: float, like: ColorLike) -> None:
-        """Blend with the gray of each pixel."""
-        self._blend(self._luma(like), factor, like)
-
-    def turn(self, shift: float, like: ColorLike) -> None:
-        """Turn the hue."""
-        turn = (MATHS.whole if like == "pillow" else MATHS.real)(colours.turn_of(shift, like))
-        self._planes = list(colours.turned(MATHS, self._pixel, turn, like))
-
-    def _blend(self, gray: npt.NDArray[Any], factor: float, like: ColorLike) -> None:
-        by = MATHS.real(factor), colours.rest_of(factor)
-        self._planes = [colours.blended(MATHS, plane, gray, by, like) for plane in self._planes]
-
-    def _luma(self, like: ColorLike) -> npt.NDArray[Any]:
-        gray: npt.NDArray[Any] = self._planes[0] if len(self._planes) == 1 else colours.luma(MATHS, self._pixel, like)
-        return gray
-
-    @property
-    def _pixel(self) -> colours.Pixel:
-        red, green, blue = self._planes
-        return red, green, blue
 
 
 def mean_gray(total: int, count: int, like: ColorLike) -> float:

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-_STANDARD = "-std=c++11"
+_HOW = ("-std=c++11", "--fmad=false")
+"""Each product and sum is rounded by itself, as in C."""
 _WHEELS = {12: "nvidia.cuda_nvrtc", 13: "nvidia.cu13"}
 
 
@@ -41,7 +42,7 @@ def compiled(code: str, options: Sequence[str], *, capability: int, cuda: int) -
     program = ctypes.c_void_p()
     _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None))
     try:
-        words = [option.encode() for option in (f"--gpu-architecture={target}", _STANDARD, *options)]
+        words = [option.encode() for option in (f"--gpu-architecture={target}", *_HOW, *options)]
         error = nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
         remarks = _result(nvrtc, program, "ProgramLog").decode(errors="replace").strip("\0\n")
         if error:

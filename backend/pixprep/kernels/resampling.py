@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from functools import cache, lru_cache
-from types import ModuleType
+from functools import lru_cache
 
 import numpy as np
 
+from pixprep.kernels.fixed import RECENT, grouped
 from pixprep.plan.placement import Placement, Resize
 from pixprep.profiles import PROFILES, Method
 from pixprep.profiles.windows import Axis, Passes, Resampling, Windows, single
 from pixprep.spec import Like
-
-log = logging.getLogger(__name__)
-
-RECENT = 16
-"""The axes whose windows are remembered: images of one size that follow each other share them.
-
-Those of the longest axis take 1.2 MB, so that 16 take 19 MB at most.
-"""
-
-
-@cache
-def machine_code() -> ModuleType | None:
-    """``kernels.compiled``, where llvmlite is installed and works.
-
-    Imported on demand, before the first image: 0.1 s and 72 MB, of which 63 are LLVM's library, which processes share.
-    """
-    try:
-        from pixprep.kernels import compiled  # noqa: PLC0415
-    except ImportError:
-        return None
-    except (OSError, RuntimeError) as error:  # LLVM's library does not load, or does not know this processor
-        log.warning("llvmlite does not work here, so that Pillow and NumPy resize, more slowly: %s", error)
-        return None
-    return compiled
 
 
 def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
@@ -74,8 +49,7 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
 def forget() -> None:
     """Give the memory of the remembered windows back."""
     _windows.cache_clear()
-    if machine_code.cache_info().currsize and (compiled := machine_code()) is not None:
-        compiled.forget()
+    grouped.cache_clear()
 
 
 @lru_cache(RECENT)

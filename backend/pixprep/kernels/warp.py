@@ -1,16 +1,15 @@
-"""Warps: the formulas of ``levels.Warp``, operation by operation, in NumPy, or in the machine code of ``warp_code``."""
+"""Warps: the formulas of ``levels.Warp``, operation by operation, in C (``warp.c``) or in NumPy."""
 
 from __future__ import annotations
 
-import struct
-from functools import cache
-from types import ModuleType
+from collections.abc import Sequence
+from ctypes import byref
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.kernels.resampling import machine_code
+from pixprep.kernels import native
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import Warp
 
@@ -20,8 +19,14 @@ F64 = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
 
+KINDS = ("pillow", "torchvision", "nearest", "fixed")
+"""Of warps in C: bilinear of both libraries, nearest of torchvision, and nearest of Pillow in 65,536ths."""
+_SPARE = 8
+"""Pixels behind the result that are written, too."""
+
+
 def warped(step: Warp, image: U8) -> U8:
-    """The window of the result, by machine code where there is any.
+    """The window of the result, by the kernels in C where there are any.
 
     Args:
         step: says which.
@@ -30,53 +35,33 @@ def warped(step: Warp, image: U8) -> U8:
     Returns:
         uint8 (step.height, step.width, channels).
     """
-    code = _machine_code()
-    is_walked = step.filter == "nearest" and step.like == "pillow" and step.fixed is None
-    return by_formula(step, image) if code is None or is_walked else _compiled(step, image, code)
-
-
-def make_ready(channels: int) -> None:
-    """Make the machine code for warps of images of so many channels, before the first one comes."""
-    code = _machine_code()
-    if code is not None:
-        for kind in code.KINDS:
-            for apart in (1,) if channels == 1 else (3, 4):
-                code.function(kind, channels, apart)
-
-
-@cache
-def _machine_code() -> ModuleType | None:
-    """``kernels.warp_code``, where llvmlite works."""
-    if machine_code() is None:
-        return None
-    from pixprep.kernels import warp_code  # noqa: PLC0415
-
-    return warp_code
-
-
-def _compiled(step: Warp, image: U8, code: ModuleType) -> U8:
+    loaded = native.library()
+    if loaded is None:
+        return by_formula(step, image)
     height, width, channels = image.shape
-    numbers: list[float] = [*step.matrix, 0.0, 0.0, 0.0, 0.0]
     kind: str = step.like
+    matrix: Sequence[float] = step.matrix
+    numbers = (0.0, 0.0, 0.0, 0.0)
     if step.like == "torchvision":
         kind = "torchvision" if step.filter == "bilinear" else "nearest"
-        middle = (step.whole[1] - 1) / 2, (step.whole[0] - 1) / 2
-        numbers = [*step.grid(height, width).ravel().tolist(), width / 2, height / 2, *middle]
+        matrix = step.grid(height, width).ravel().tolist()
+        numbers = width / 2, height / 2, (step.whole[1] - 1) / 2, (step.whole[0] - 1) / 2
     elif step.filter == "nearest":
-        assert step.fixed is not None
-        kind, numbers = "fixed", [*step.fixed, 0, 0, 0, 0]
+        fixed = step.fixed
+        if fixed is None:
+            return by_formula(step, image)
+        kind, matrix = "fixed", fixed
     image = _readable(image, step.like)
-    pitch = image.strides[0]
-    apart, size = image.strides[1], 1 if channels == 1 else 4
-    last = max((height - 1) * pitch + (image.shape[1] - 1) * apart + channels - 8, 0)
-    memory = np.empty(step.height * step.width * size + code.SPARE, np.uint8)
+    size = 1 if channels == 1 else 4
+    memory = np.empty((step.height * step.width + _SPARE) * size, np.uint8)
     fill = sum(level << 8 * channel for channel, level in enumerate(step.fill or ()))
-    told = (
-        image.ctypes.data, pitch, last, height, width, memory.ctypes.data, step.height, step.width, step.left, step.top,
-        fill, step.fill is not None,
+    told = native.Warp(
+        image.ctypes.data, image.strides[0], height, width, channels, image.strides[1],
+        memory.ctypes.data, step.height, step.width, step.left, step.top, KINDS.index(kind),
+        *matrix, *numbers, fill, step.fill is not None,
     )  # fmt: skip
-    code.function(kind, channels, apart)(struct.pack("=12q10q" if kind == "fixed" else "=12q10d", *told, *numbers))
-    return memory[: -code.SPARE].reshape(step.height, step.width, size)[:, :, :channels]
+    loaded.warp(byref(told))
+    return memory[: -_SPARE * size].reshape(step.height, step.width, size)[:, :, :channels]
 
 
 def _readable(image: U8, like: ColorLike) -> U8:

@@ -6,25 +6,19 @@ images. ``torchvision``: torchvision v2's on uint8 tensors on a CPU.
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import ClassVar
+from typing import Any
 
-from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, Sometimes, as_tuple, check_range, need_whole_levels, shown
-from pixprep.spec import ColorLike, ImageSpec, Side
+import numpy as np
+
+from pixprep.ops.op import ColorOp, check_range
+from pixprep.spec import ColorLike
+from pixprep.steps import levels
+from pixprep.steps.levels import LevelStep
 
 MAX_FACTOR = 1000.0
-Strength = float | tuple[float, float] | None
 
 
-class _Levels(Op, frozen=True):
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        return image
-
-
-class _Factor(_Levels, frozen=True):
+class _Factor(ColorOp, frozen=True):
     factor: float
     like: ColorLike = "pillow"
 
@@ -43,6 +37,16 @@ class Brightness(_Factor, frozen=True, tag="brightness"):
         like: whose rounding.
     """
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.brightness(self.factor, self.like)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "pillow":
+            return library.ImageEnhance.Brightness(image).enhance(self.factor)
+        return library.adjust_brightness(image, self.factor)
+
 
 class Contrast(_Factor, frozen=True, tag="contrast"):
     """Move the levels away from the mean luma of the image, or towards it.
@@ -53,6 +57,16 @@ class Contrast(_Factor, frozen=True, tag="contrast"):
         factor: 0 gives gray, 1 changes nothing.
         like: whose rounding.
     """
+
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.Blend("mean", self.factor, self.like)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "pillow":
+            return library.ImageEnhance.Contrast(image).enhance(self.factor)
+        return library.adjust_contrast(image, self.factor)
 
 
 class Saturation(_Factor, frozen=True, tag="saturation"):
@@ -65,8 +79,18 @@ class Saturation(_Factor, frozen=True, tag="saturation"):
         like: whose rounding.
     """
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.Blend("own", self.factor, self.like)
 
-class Hue(_Levels, frozen=True, tag="hue"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "pillow":
+            return library.ImageEnhance.Color(image).enhance(self.factor)
+        return library.adjust_saturation(image, self.factor)
+
+
+class Hue(ColorOp, frozen=True, tag="hue"):
     """Turn the hue of every pixel.
 
     torchvision v2's ``adjust_hue``. Factor 0 is no identity: levels are rounded on the way through HSV. A gray image
@@ -84,8 +108,22 @@ class Hue(_Levels, frozen=True, tag="hue"):
         """See ``Op.check``."""
         check_range("factor", self.factor, -0.5, 0.5)
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.Hue(self.factor, self.like)
 
-class Grayscale(_Levels, frozen=True, tag="grayscale"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "torchvision":
+            return library.adjust_hue(image, self.factor)
+        if image.mode == "L":
+            return image
+        hue, *others = image.convert("HSV").split()
+        turned = (np.asarray(hue).astype(int) + int(self.factor * 255)) % 256
+        return library.Image.merge("HSV", (library.Image.fromarray(turned.astype(np.uint8)), *others)).convert("RGB")
+
+
+class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     """Make every pixel gray; the image keeps its channels.
 
     torchvision v2's ``rgb_to_grayscale`` to as many channels as there are. A tensor of one channel is made by
@@ -97,8 +135,18 @@ class Grayscale(_Levels, frozen=True, tag="grayscale"):
 
     like: ColorLike = "pillow"
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.grayscale(self.like)
 
-class Gamma(_Levels, frozen=True, tag="gamma"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "pillow":
+            return image.convert("L").convert(image.mode)
+        return library.rgb_to_grayscale(image, num_output_channels=image.shape[0])
+
+
+class Gamma(ColorOp, frozen=True, tag="gamma"):
     """Change the levels by a power: ``255.999 * gain * (level / 255) ** gamma``, cut off.
 
     torchvision v2's ``adjust_gamma``.
@@ -118,8 +166,19 @@ class Gamma(_Levels, frozen=True, tag="gamma"):
         check_range("gamma", self.gamma, 0, MAX_FACTOR)
         check_range("gain", self.gain, 0, MAX_FACTOR)
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.gamma(self.gamma, self.gain, self.like)
 
-class Posterize(_Levels, frozen=True, tag="posterize"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "torchvision":
+            return library.adjust_gamma(image, gamma=self.gamma, gain=self.gain)
+        curve = [int((255 + 1 - 1e-3) * self.gain * pow(level / 255.0, self.gamma)) for level in range(256)]
+        return image.point(curve * len(image.getbands()))
+
+
+class Posterize(ColorOp, frozen=True, tag="posterize"):
     """Keep the upper bits of each level.
 
     torchvision v2's ``posterize``, and Pillow's.
@@ -134,8 +193,16 @@ class Posterize(_Levels, frozen=True, tag="posterize"):
         """See ``Op.check``."""
         check_range("bits", self.bits, 1, 8)
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.posterize(self.bits)
 
-class Solarize(_Levels, frozen=True, tag="solarize"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        return library.ImageOps.posterize(image, self.bits)
+
+
+class Solarize(ColorOp, frozen=True, tag="solarize"):
     """Invert the levels from a threshold on.
 
     torchvision v2's ``solarize``, and Pillow's.
@@ -150,8 +217,16 @@ class Solarize(_Levels, frozen=True, tag="solarize"):
         """See ``Op.check``."""
         check_range("threshold", self.threshold, 0, 255)
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.solarize(self.threshold)
 
-class Autocontrast(_Levels, frozen=True, tag="autocontrast"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        return library.ImageOps.solarize(image, self.threshold)
+
+
+class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     """Stretch the levels of each channel of the image, so that its lowest becomes 0 and its highest 255.
 
     torchvision v2's ``autocontrast``. A channel of one level keeps it.
@@ -162,147 +237,42 @@ class Autocontrast(_Levels, frozen=True, tag="autocontrast"):
 
     like: ColorLike = "pillow"
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.Tone("autocontrast", self.like)
 
-class Equalize(_Levels, frozen=True, tag="equalize"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "pillow":
+            return library.ImageOps.autocontrast(image)
+        return library.autocontrast(image)
+
+
+class Equalize(ColorOp, frozen=True, tag="equalize"):
     """Spread the levels of each channel of the image, so that each is about as often there.
 
     torchvision v2's ``equalize``, and Pillow's.
     """
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.Tone("equalize", "pillow")
 
-class Invert(_Levels, frozen=True, tag="invert"):
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        return library.ImageOps.equalize(image)
+
+
+class Invert(ColorOp, frozen=True, tag="invert"):
     """Replace each level by what it lacks to 255.
 
     torchvision v2's ``invert``, and Pillow's.
     """
 
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.inverted()
 
-class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
-    """Make some of the images gray.
-
-    torchvision v2's ``RandomGrayscale``.
-
-    Args:
-        p: how often.
-        like: as of ``grayscale``.
-    """
-
-    p: float = 0.1
-
-
-class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
-    """Keep the upper bits of each level in some of the images.
-
-    torchvision v2's ``RandomPosterize``.
-
-    Args:
-        bits: as of ``posterize``.
-        p: how often.
-    """
-
-    p: float = 0.5
-
-
-class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
-    """Invert the levels from a threshold on in some of the images.
-
-    torchvision v2's ``RandomSolarize``.
-
-    Args:
-        threshold: as of ``solarize``.
-        p: how often.
-    """
-
-    p: float = 0.5
-
-
-class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
-    """Stretch the levels of each channel in some of the images.
-
-    torchvision v2's ``RandomAutocontrast``.
-
-    Args:
-        p: how often.
-        like: as of ``autocontrast``.
-    """
-
-    p: float = 0.5
-
-
-class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
-    """Spread the levels of each channel in some of the images.
-
-    torchvision v2's ``RandomEqualize``.
-
-    Args:
-        p: how often.
-    """
-
-    p: float = 0.5
-
-
-class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
-    """Invert some of the images.
-
-    torchvision v2's ``RandomInvert``.
-
-    Args:
-        p: how often.
-    """
-
-    p: float = 0.5
-
-
-class ColorJitter(_Levels, frozen=True, tag="color_jitter"):
-    """Change brightness, contrast, saturation and hue at random, in random order.
-
-    torchvision v2's ``ColorJitter``: each factor uniform in ``[max(0, 1 - x), 1 + x]``, the hue in ``[-x, x]``.
-
-    Args:
-        brightness, contrast, saturation: how much, or from and to; None: not at all.
-        hue: how much of a whole turn, at most 0.5, or from and to; None: not at all.
-        like: whose rounding.
-        p: how often; torchvision's has it by ``RandomApply``.
-    """
-
-    home: ClassVar[Side | None] = "training"
-
-    brightness: Strength = None
-    contrast: Strength = None
-    saturation: Strength = None
-    hue: Strength = None
-    like: ColorLike = "pillow"
-    p: float = 1.0
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_range("p", self.p, 0, 1)
-        for name, span in self.spans.items():
-            lowest, highest = (-0.5, 0.5) if name == "hue" else (0.0, MAX_FACTOR)
-            if span is None:
-                continue
-            if not all(map(isfinite, span)) or not lowest <= span[0] <= span[1] <= highest:
-                given = shown(as_tuple(getattr(self, name)))
-                raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {given}')
-
-    @property
-    def spans(self) -> dict[str, tuple[float, float] | None]:
-        """From and to of each."""
-        return {
-            "brightness": _span(self.brightness, 1.0),
-            "contrast": _span(self.contrast, 1.0),
-            "saturation": _span(self.saturation, 1.0),
-            "hue": _span(self.hue, 0.0),
-        }
-
-
-def _span(strength: Strength, middle: float) -> tuple[float, float] | None:
-    """From and to; None where nothing would change."""
-    if strength is None:
-        return None
-    if isinstance(strength, tuple | list):
-        span = float(strength[0]), float(strength[1])
-    else:
-        least = -strength if middle == 0 else max(0.0, middle - strength)
-        span = least, middle + strength
-    return None if span == (middle, middle) else span
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        return library.ImageOps.invert(image)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal
 
+from pixprep.draws.windows import ClipFrames
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op
+from pixprep.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
-from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.plan import AnnotationPlan, ClipPlan, OutputPlan, Plan
+from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec, InputSpec
+from pixprep.steps.operators import Operator
 
 MAX_FRAMES = 4096
 LEAST_RATE = 0.001  # frames a second
 
 
-class Decode(Op, frozen=True, tag="decode", kw_only=True):
+class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
 
     A server may let AVIF and HEIC in, too (its parameter ``formats``).
@@ -60,43 +65,31 @@ class Decode(Op, frozen=True, tag="decode", kw_only=True):
         """The spec of the decoded image: any size."""
         return ImageSpec(color=self.color)
 
+    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
+        """See ``FirstOp.lower``."""
+        return Lowered(self.color, is_reduced=self.reduced, operators=operators)
 
-class Pixels(Op, frozen=True, tag="pixels", kw_only=True):
-    """Take images that are pixels already, in place of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
-
-    A gray image is [height, width, 1] or, in Python, [height, width]. From Triton's clients they come as UINT8 tensors
-    [n, height, width, channels], of one size in a request. In Python they are arrays of NumPy, PyTorch, CuPy or others
-    that NumPy or CuPy reads without a copy, with any strides. The arrays are read, and never written to. Of RGB and BGR
-    pixels that are resized, what the resize reads is copied once; gray ones, and images that are only cropped, are not.
-    Nothing is known of an EXIF orientation: who decodes turns the image upright.
-
-    Args:
-        color: order of the channels from here on, as in ``decode``.
-        given: order of the channels of the arrays that come, where that is another: OpenCV and most cameras give
-            ``bgr``.
-    """
-
-    color: Color = "rgb"
-    given: Literal["rgb", "bgr"] | None = None
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        if self.only is not None:
-            raise PipelineError('"only": both sides take the same pixels: leave it out')
-        if self.given is not None and self.color == "gray":
-            raise PipelineError('"given" is an order of three channels, and with "color": "gray" there is one')
-
-    @property
-    def order(self) -> Color:
-        """Of the channels of the arrays that come."""
-        return self.given or self.color
-
-    def infer(self) -> ImageSpec:
-        """The spec of the image: any size."""
-        return ImageSpec(color=self.color)
+    def plan(
+        self,
+        outputs: Mapping[str, OutputPlan],
+        annotations: Mapping[str, AnnotationPlan],
+        inputs: Mapping[str, InputSpec],
+    ) -> Plan:
+        """See ``FirstOp.plan``."""
+        return Plan(
+            is_gray=self.color == "gray",
+            apply_exif_orientation=self.apply_exif_orientation,
+            chroma=self.chroma,
+            idct=self.idct,
+            reduced=self.reduced,
+            alpha=self.alpha,
+            outputs=outputs,
+            annotations=annotations,
+            inputs=inputs,
+        )
 
 
-class DecodeVideo(Op, frozen=True, tag="decode_video", kw_only=True):
+class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
     """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
 
     All frames share one geometry, and what a random op draws, it draws once for the clip. Sound is not read. FFmpeg
@@ -161,3 +154,71 @@ class DecodeVideo(Op, frozen=True, tag="decode_video", kw_only=True):
     def infer(self) -> ImageSpec:
         """The spec of the frames: any size."""
         return ImageSpec(frames=self.frames, color=self.color)
+
+    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
+        """See ``FirstOp.lower``."""
+        return Lowered(self.color, operators=operators)
+
+    def plan(
+        self,
+        outputs: Mapping[str, OutputPlan],
+        annotations: Mapping[str, AnnotationPlan],
+        inputs: Mapping[str, InputSpec],
+    ) -> Plan:
+        """See ``FirstOp.plan``."""
+        if any(spec.kind == "box" for spec in inputs.values()):
+            raise PipelineError("ops: boxes are cut out of images, and decode_video gives clips")
+        count = self.frames if self.sample == "random" else 1
+        drawn = ClipFrames(key=self.name or "decode_video#0", count=count) if self.is_random else None
+        clip = ClipPlan(self.sampling, drawn, self.apply_rotation)
+        return Plan(is_gray=self.color == "gray", clip=clip, outputs=outputs, annotations=annotations, inputs=inputs)
+
+
+class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
+    """Take images that are pixels already, in place of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
+
+    A gray image is [height, width, 1] or, in Python, [height, width]. From Triton's clients they come as UINT8 tensors
+    [n, height, width, channels], of one size in a request. In Python they are arrays of NumPy, PyTorch, CuPy or others
+    that NumPy or CuPy reads without a copy, with any strides. The arrays are read, and never written to. Of RGB and BGR
+    pixels that are resized, what the resize reads is copied once; gray ones, and images that are only cropped, are not.
+    Nothing is known of an EXIF orientation: who decodes turns the image upright.
+
+    Args:
+        color: order of the channels from here on, as in ``decode``.
+        given: order of the channels of the arrays that come, where that is another: OpenCV and most cameras give
+            ``bgr``.
+    """
+
+    color: Color = "rgb"
+    given: Literal["rgb", "bgr"] | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if self.only is not None:
+            raise PipelineError('"only": both sides take the same pixels: leave it out')
+        if self.given is not None and self.color == "gray":
+            raise PipelineError('"given" is an order of three channels, and with "color": "gray" there is one')
+
+    @property
+    def order(self) -> Color:
+        """Of the channels of the arrays that come."""
+        return self.given or self.color
+
+    def infer(self) -> ImageSpec:
+        """The spec of the image: any size."""
+        return ImageSpec(color=self.color)
+
+    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
+        """See ``FirstOp.lower``."""
+        return Lowered(self.color, operators=operators)
+
+    def plan(
+        self,
+        outputs: Mapping[str, OutputPlan],
+        annotations: Mapping[str, AnnotationPlan],
+        inputs: Mapping[str, InputSpec],
+    ) -> Plan:
+        """See ``FirstOp.plan``."""
+        return Plan(
+            is_gray=self.color == "gray", takes=self.order, outputs=outputs, annotations=annotations, inputs=inputs
+        )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
+from pixprep.draws.erasing import Erasing
+from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, Reals, as_tuple, check_range, check_ratio, need_channels, shown
-from pixprep.spec import ImageSpec, Side
+from pixprep.ops.op import ImageOp, Op, check_range, check_ratio, need_channels, shown
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ImageSpec, Reals, Side, as_tuple
 
 MAX_RECTANGLES = 64
 
 
-class RandomErasing(Op, frozen=True, tag="random_erasing"):
+class RandomErasing(ImageOp, frozen=True, tag="random_erasing"):
     """Fill a random rectangle of some of the images with one value, or with noise.
 
     torchvision v2's ``RandomErasing``: of ten tries the first that fits, each of the area ``H * W * U(scale)`` and of
@@ -70,3 +74,19 @@ class RandomErasing(Op, frozen=True, tag="random_erasing"):
             if not image.low <= value <= image.high:
                 raise PipelineError(f'"value" {value:g} is outside the tensor\'s {image.low:g} to {image.high:g}')
         return image
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        is_levels = image.values == "levels"
+        those: tuple[float, ...] | None = None
+        if not isinstance(self.value, str):
+            values = as_tuple(self.value)
+            whole = values * (image.channels if len(values) == 1 else 1)
+            those = before.colour(tuple(map(int, values))) if is_levels else whole
+        step = Erasing(key=key, p=self.p, scale=self.scale, ratio=self.ratio, count=self.counts, values=those)
+        return before.do(step) if is_levels else replace(before, erasures=(*before.erasures, step))
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        del words
+        return []  # left out on both sides

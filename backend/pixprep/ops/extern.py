@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, need_whole_levels
+from pixprep.ops.op import ImageOp, need_whole_levels
+from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec
 from pixprep.steps import operators
 
 
-class Extern(Op, frozen=True, tag="extern", kw_only=True):
+class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
     """Call an operator of your own: a function that the file names, and that does not come from the file.
 
     Whoever loads the file brings the operator, or allows one that is installed: see docs/own-operators.md. Without it
@@ -44,3 +45,11 @@ class Extern(Op, frozen=True, tag="extern", kw_only=True):
         """The spec does not change."""
         need_whole_levels(image)
         return image
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image, key
+        call = operators.find(self.operator, self.version, before.operators).use(self.fields)
+        if call.operator.place == "tensor":
+            raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
+        return before.do(call)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from pixprep.draws.blurring import Blur
+from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, Sometimes, as_tuple, check_range, need_whole_levels, shown
-from pixprep.spec import ColorLike, ImageSpec, Side
+from pixprep.ops.op import ColorOp, ImageOp, Op, Sometimes, SteadyOp, check_range, need_whole_levels, shown
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ColorLike, ImageSpec, Side, as_tuple
+from pixprep.steps.levels import Filter, LevelStep
 
 MAX_FACTOR = 1000.0
 MAX_TAPS = 255
 LEAST_SIGMA, MAX_SIGMA = 0.01, 1000.0
 
 
-class Sharpness(Op, frozen=True, tag="sharpness"):
+class Sharpness(ColorOp, frozen=True, tag="sharpness"):
     """Blend the image with its smoothed self, or move it away from that.
 
     torchvision v2's ``adjust_sharpness``. The outermost pixels stay.
@@ -30,10 +34,15 @@ class Sharpness(Op, frozen=True, tag="sharpness"):
         """See ``Op.check``."""
         check_range("factor", self.factor, 0, MAX_FACTOR)
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change; refuses values that are no levels."""
-        need_whole_levels(image)
-        return image
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return Filter("sharpness", self.like, self.factor)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        if self.like == "pillow":
+            return library.ImageEnhance.Sharpness(image).enhance(self.factor)
+        return library.adjust_sharpness(image, self.factor)
 
 
 class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness"):
@@ -49,7 +58,7 @@ class RandomSharpness(Sometimes, Sharpness, frozen=True, tag="random_sharpness")
     p: float = 0.5
 
 
-class _Blur(Op, frozen=True):
+class _Blur(ImageOp, frozen=True):
     kernel_size: int | tuple[int, int]
 
     def check(self) -> None:
@@ -75,7 +84,7 @@ class _Blur(Op, frozen=True):
         return image
 
 
-class GaussianBlur(_Blur, frozen=True, tag="gaussian_blur"):
+class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     """Blur the image; beyond its edge lies its mirror image.
 
     torchvision v2's ``gaussian_blur``, which does the same to tensors and to PIL images. Some 10 of a million values
@@ -102,6 +111,22 @@ class GaussianBlur(_Blur, frozen=True, tag="gaussian_blur"):
             return self.taps[0] * 0.15 + 0.35, self.taps[1] * 0.15 + 0.35
         values = as_tuple(self.sigma)
         return values[-1], values[0]
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image, key
+        of_y, of_x = self.sigmas
+        return before.do(Blur(key="", taps=self.taps, sigma=((of_y, of_y), (of_x, of_x))))
+
+    @property
+    def library(self) -> str:
+        """Pillow has another one."""
+        return "torchvision"
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        sigma = None if self.sigma is None else [float(x) for x in as_tuple(self.sigma)]
+        return library.gaussian_blur(image, kernel_size=list(self.taps[::-1]), sigma=sigma)
 
 
 class RandomGaussianBlur(_Blur, frozen=True, tag="random_gaussian_blur"):
@@ -133,6 +158,15 @@ class RandomGaussianBlur(_Blur, frozen=True, tag="random_gaussian_blur"):
         """Sigma, from and to."""
         values = as_tuple(self.sigma)
         return values[0], values[-1]
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.do(Blur(key=key, p=self.p, taps=self.taps, sigma=(self.span, self.span)))
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        return [GaussianBlur(self.kernel_size, words["sigma"][0])] if words["sigma"] else []
 
 
 def _check_sigma(sigma: float | tuple[float, float]) -> None:

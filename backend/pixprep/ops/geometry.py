@@ -5,23 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Protocol
 
+import numpy as np
+
 from pixprep.errors import PipelineError
 from pixprep.ops.op import (
     MAX_SIDE,
-    Fill,
+    WHOLE,
+    Array,
+    ImageOp,
+    Libraries,
     Op,
-    check_fill,
     check_side,
     check_sides,
-    fill_input,
-    need_fill,
     need_levels,
     settle,
 )
+from pixprep.plan import inputs, placement
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.placement import Window
 from pixprep.profiles import PROFILES
 from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, keep_aspect
-
-Anchor = Literal["center", "top_left"]
 
 
 class Resizing(Protocol):
@@ -40,7 +43,7 @@ class Resizing(Protocol):
         """See ``Resize``."""
 
 
-class Resize(Op, frozen=True, tag="resize"):
+class Resize(ImageOp, frozen=True, tag="resize"):
     """Resize by a separable filter; give ``size``, or ``height`` and ``width``.
 
     ``like`` names the library whose values these are, after decoding, on every device; exactly, but for ``dali``:
@@ -127,8 +130,37 @@ class Resize(Op, frozen=True, tag="resize"):
         shortest = self.size if self.side == "shorter" else 1
         return replace(image, height=None, width=None, min_height=shortest, min_width=shortest)
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image, key
+        rule: Literal["both", "shorter", "longer", "fit", "cover"]
+        if self.size is not None:
+            assert self.side is not None
+            rule, height, width = self.side, self.size, self.size
+        else:
+            assert self.height is not None
+            assert self.width is not None
+            assert self.mode is not None
+            rule, height, width = ("both" if self.mode == "stretch" else self.mode), self.height, self.width
+        return before.resized(
+            placement.Resize(
+                rule=rule,
+                height=height,
+                width=width,
+                filter=self.filter,
+                antialias=bool(self.antialias),
+                like=self.like,
+                rounding=self.rounding or "down",
+                subpixel=bool(self.subpixel),
+            )
+        )
 
-class CenterCrop(Op, frozen=True, tag="center_crop"):
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        return libraries.resize(self, pixels)
+
+
+class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
     """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
 
     Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
@@ -170,8 +202,34 @@ class CenterCrop(Op, frozen=True, tag="center_crop"):
             return image.sized(side, side)
         return replace(image, height=None, width=None, min_height=1, min_width=1)
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del key
+        window = Window(
+            height=self.height,
+            width=self.width,
+            fraction=self.fraction or 1.0,
+            place="center",
+            rounding=self.rounding,
+            beyond="fill",
+        )
+        may_fill = _is_over(self.height, image.min_height) or _is_over(self.width, image.min_width)
+        return before.then(window, fill=0 if may_fill else None)
 
-class Crop(Op, frozen=True, tag="crop"):
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        del libraries
+        # torchvision's: pad with zeros to the window, then round half of what is left over
+        side = max(1, int((self.fraction or 1) * min(pixels.shape[:2])))
+        height, width = self.height or side, self.width or side
+        missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
+        pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
+        top = int(WHOLE[self.rounding]((pixels.shape[0] - height) / 2))
+        left = int(WHOLE[self.rounding]((pixels.shape[1] - width) / 2))
+        return pixels[top : top + height, left : left + width]
+
+
+class Crop(ImageOp, frozen=True, tag="crop"):
     """Cut out a window: a fixed one, or the boxes that come with the image; each box then gives a tensor.
 
     Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, not padded.
@@ -227,123 +285,31 @@ class Crop(Op, frozen=True, tag="crop"):
         del image
         return () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)
 
-
-class Pad(Op, frozen=True, tag="pad"):
-    """Put the image on a larger canvas of one colour; give ``height`` and ``width``, or ``square``.
-
-    Takes the size of the canvas, where torchvision's ``Pad`` takes margins. An odd margin is one pixel wider below
-    and on the right. An image larger than the canvas is refused.
-
-    A ``resize`` or ``letterbox`` may follow. The canvas is then resampled like one image, and what is padded later has
-    the same colour. Not with ``"like": "tensorflow"``, nor with a reduced decode.
-
-    Args:
-        height, width: of the canvas.
-        square: in place of both: a square of the longer side, as LLaVA's ``expand2square`` and the ``pad_to_square`` of
-            transformers make it.
-        fill: the colour, 0 to 255: one number, or one a channel in the order of the channels; or the name of an input,
-            uint8 [channels], that says it for each image.
-        anchor: where the image lies: ``center`` or ``top_left``.
-    """
-
-    height: int | None = None
-    width: int | None = None
-    fill: Fill = 0
-    anchor: Anchor = "center"
-    square: bool = False
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        pair = (self.height, self.width)
-        if self.square == (pair != (None, None)) or (not self.square and None in pair):
-            raise PipelineError('needs either "height" and "width", or "square": true')
-        if not self.square:
-            check_sides(self.height, self.width)
-        check_fill(self.fill)
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the canvas."""
-        need_levels(image)
-        need_fill(self.fill, image)
-        if self.height is None or self.width is None:
-            side = max(image.min_height, image.min_width)
-            if image.height is not None and image.width is not None:
-                return image.sized(side, side)
-            return replace(image, height=None, width=None, min_height=side, min_width=side)
-        if image.min_height > self.height or image.min_width > self.width:
-            raise PipelineError(
-                f"the canvas {self.height} x {self.width} is smaller than the image, "
-                f"which is at least {image.min_height} x {image.min_width}"
-            )
-        return image.sized(self.height, self.width)
-
-    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
-        return fill_input(self.fill, image)
-
-
-class Letterbox(Op, frozen=True, tag="letterbox"):
-    """Resize to fit inside ``height`` x ``width``, keeping the aspect ratio, and pad the rest.
-
-    The geometry of Ultralytics' ``LetterBox``: sides are ``round(side * scale)`` with the smaller of the two scales;
-    the margin above is ``round(d / 2 - 0.1)`` of the ``d`` rows that are free. Its filter is ``"like": "opencv"``; the
-    default is the antialiased one of ``resize``.
-
-    Args:
-        height, width: of the canvas.
-        fill: the colour, 0 to 255: one number, or one a channel; or the name of an input, as in ``pad``.
-        anchor: where the image lies: ``center`` or ``top_left``.
-        enlarge: also scale small images up.
-        filter, antialias, like: as in ``resize``.
-    """
-
-    height: int
-    width: int
-    fill: Fill = 114
-    anchor: Anchor = "center"
-    enlarge: bool = True
-    filter: Filter = "bilinear"
-    antialias: bool | None = None
-    like: Like = "pillow"
-
-    def check(self) -> None:
-        """See ``Op.check``."""
-        check_like(self)
-        check_sides(self.height, self.width)
-        check_fill(self.fill)
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec of the canvas."""
-        need_levels(image)
-        need_fill(self.fill, image)
-        if self.filter in PROFILES[self.like].real:
-            image = replace(image, values="real")
-        return image.sized(self.height, self.width)
-
-    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
-        return fill_input(self.fill, image)
-
-
-class Flip(Op, frozen=True, tag="flip"):
-    """Mirror the image; never at random.
-
-    Args:
-        axis: ``horizontal`` swaps left and right, ``vertical`` top and bottom.
-        when: the name of an input, bool, that says for each image whether; default: always.
-    """
-
-    axis: Literal["horizontal", "vertical"] = "horizontal"
-    when: str | None = None
-
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change."""
-        return image
-
-    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
-        """See ``Op.inputs``."""
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
         del image
-        return () if self.when is None else (InputSpec(name=self.when, kind="flag"),)
+        if self.box is not None:
+            return before.then(inputs.Box(key=key, input=self.box))
+        assert self.top is not None
+        assert self.left is not None
+        window = Window(
+            height=self.height,
+            width=self.width,
+            place="fixed",
+            top=self.top,
+            left=self.left,
+            beyond="refuse_smaller",
+        )
+        return before.then(window)
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        del libraries
+        assert self.top is not None
+        assert self.left is not None
+        assert self.height is not None
+        assert self.width is not None
+        return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
 
 def check_like(op: Resizing) -> None:
@@ -367,3 +333,7 @@ def check_like(op: Resizing) -> None:
 
 def _filters(like: Like, *, antialias: bool) -> tuple[Filter, ...]:
     return PROFILES[like].antialiased if antialias else PROFILES[like].filters
+
+
+def _is_over(window: int | None, least: int) -> bool:
+    return window is not None and window > least

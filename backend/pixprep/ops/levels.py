@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Literal
+
+import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Op, Reals, as_tuple, need_channels, shown
-from pixprep.spec import ImageSpec
+from pixprep.ops.op import Array, ImageOp, Libraries, need_channels, shown
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.plan import Affine, Float32
+from pixprep.spec import Arithmetic, ImageSpec, Reals, as_tuple
 
-Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
+_FLOAT32 = np.finfo(np.float32)
 
 
-class Normalize(Op, frozen=True, tag="normalize"):
+class Normalize(ImageOp, frozen=True, tag="normalize"):
     """Per channel ``(value * scale - mean) / std``.
 
     Like torchvision's ``Normalize`` after ``ToTensor`` (which is the default ``scale`` of 1/255). By default it is
@@ -58,3 +62,67 @@ class Normalize(Op, frozen=True, tag="normalize"):
         """For each channel the factor and the offset that this op amounts to."""
         means, stds = (as_tuple(v) * (channels if len(as_tuple(v)) == 1 else 1) for v in (self.mean, self.std))
         return [(self.scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del key
+        if before.erasures:
+            raise PipelineError("must come before random_erasing, which is done to its values")
+        steps, count = before.arithmetic, image.channels
+        if self.arithmetic != "float64":
+            return replace(before, arithmetic=(*steps, *_float32_steps(self, count)))
+        last = Affine((1.0,) * count, (0.0,) * count)
+        if steps and isinstance(steps[-1], Affine):  # what is done in float64 folds into one
+            last, steps = steps[-1], steps[:-1]
+        pairs = list(zip(self.coefficients(count), last.scale, last.offset, strict=True))
+        folded = Affine(tuple(s * a for (a, _), s, _ in pairs), tuple(o * a + b for (a, b), _, o in pairs))
+        return replace(before, arithmetic=(*steps, folded))
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        del libraries
+        return pixels  # its arithmetic is compared by itself
+
+
+def _float32_steps(op: Normalize, count: int) -> list[Float32]:
+    """One ``normalize`` in the order of operations that it names; a step that changes nothing is left out."""
+    mean, std = (as_tuple(value) * (count if len(as_tuple(value)) == 1 else 1) for value in (op.mean, op.std))
+    scale = (op.scale,) * count
+    steps = {
+        "divide": (
+            Float32("divide", tuple(1 / s for s in scale)),
+            Float32("subtract", mean),
+            Float32("divide", std),
+        ),
+        "multiply": (Float32("multiply", scale), Float32("subtract", mean), Float32("divide", std)),
+        "fused": (
+            Float32("subtract", _float32_product(mean, 1 / op.scale)),
+            Float32("divide", _float32_product(std, 1 / op.scale)),
+        ),
+        "fused_multiply": (
+            Float32("subtract", tuple(m / s for m, s in zip(mean, scale, strict=True))),
+            Float32("multiply", tuple(s / d for d, s in zip(std, scale, strict=True))),
+        ),
+    }[op.arithmetic]
+    factors = (1 / op.scale, *mean, *std) if op.arithmetic == "fused" else ()
+    _check_float32(op, [*factors, *(constant for step in steps for constant in step.by)])
+    neutral = {"subtract": 0.0, "multiply": 1.0, "divide": 1.0}
+    return [step for step in steps if any(x != neutral[step.operation] for x in step.by)]
+
+
+def _check_float32(op: Normalize, constants: Sequence[float]) -> None:
+    """Refuse a constant that is infinite in float32, or 0, or has fewer digits than others."""
+    for constant in constants:
+        with np.errstate(all="ignore"):
+            magnitude = abs(np.float32(constant))
+        if constant != 0 and not _FLOAT32.tiny <= magnitude <= _FLOAT32.max:
+            raise PipelineError(
+                f'"arithmetic": "{op.arithmetic}" needs the number {constant:.3g}, which is none of float32: '
+                'bring "scale", "mean" and "std" nearer to 1, or leave "arithmetic" out'
+            )
+
+
+def _float32_product(values: Sequence[float], factor: float) -> tuple[float, ...]:
+    """The product as PyTorch forms it, of two float32: it may end in another bit than the rounded quotient."""
+    with np.errstate(all="ignore"):  # what is not finite is refused later
+        return tuple(float(np.float32(value) * np.float32(factor)) for value in values)

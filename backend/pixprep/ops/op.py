@@ -6,17 +6,23 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+from pixprep.draws import colors
+from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError, in_words
-from pixprep.spec import ImageSpec, InputSpec, Side
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.plan import AnnotationPlan, OutputPlan, Plan
+from pixprep.spec import Fill, ImageSpec, InputSpec, Reals, Rounding, Side, TensorSpec, as_tuple
+from pixprep.steps.levels import LevelStep
+from pixprep.steps.operators import Operator
 
-Levels = int | tuple[int, ...]
-Reals = float | tuple[float, ...]
-Fill = Levels | str
-"""A colour, or the name of the input that says it."""
+Array = npt.NDArray[Any]
 
 _COLORS = {
     "black": "0",
@@ -40,6 +46,24 @@ _COLORS = {
 MAX_SIDE = 16384
 MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
+KINDS: list[type[Op]] = []
+"""Every class of an op, as it was made, and those that several of them share; see ``ops.OPS``."""
+WHOLE: Mapping[Rounding, Callable[[float], float]] = {
+    "down": np.floor,
+    "half_even": np.rint,
+    "half_away": lambda value: np.floor(value + 0.5),
+}
+"""What a rounding means, for originals that NumPy computes."""
+
+
+class Libraries(Protocol):
+    """The original libraries, as an op asks for them: see ``Op.original`` and ``verify.originals``."""
+
+    def resize(self, op: Any, pixels: Array) -> Array:
+        """The library that ``like`` names resizes uint8 (height, width, channels)."""
+
+    def recolour(self, op: SteadyOp, pixels: Array) -> Array:
+        """The library whose twin an op is changes uint8 (height, width, channels)."""
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
@@ -53,6 +77,10 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     """
 
     home: ClassVar[Side | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        KINDS.append(cls)
 
     name: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
@@ -74,6 +102,129 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         del image
         return ()
 
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """What the original library makes of an image, for ``verify``: see docs/verify.md.
+
+        Args:
+            pixels: uint8 (height, width, channels), in the order of the pipeline's channels; float32 after a resize
+                that rounds nothing.
+            libraries: that do it, where NumPy does not.
+        """
+        del libraries
+        return pixels
+
+    def fixed(self, words: Words) -> list[Op]:
+        """The ops that do to every image what this one did to one, for ``verify``.
+
+        Args:
+            words: what was drawn for the image; see ``Placed.draws``.
+
+        Raises:
+            PipelineError: no op does.
+        """
+        del words
+        if self.home is None:
+            return [changed(self, only=None)]
+        raise PipelineError(f"{op_name(self)}: no fixed op has such margins or boxes: verify the pipeline without it")
+
+
+class FirstOp(Op, frozen=True):
+    """The first op of a pipeline: where its image comes from."""
+
+    def infer(self) -> ImageSpec:
+        """The spec of the image."""
+        raise NotImplementedError
+
+    def lower(self, operators: tuple[Operator | str, ...] = ()) -> Lowered:
+        """Nothing, before the ops that follow.
+
+        Args:
+            operators: that ``extern`` may name.
+        """
+        raise NotImplementedError
+
+    def plan(
+        self,
+        outputs: Mapping[str, OutputPlan],
+        annotations: Mapping[str, AnnotationPlan],
+        inputs: Mapping[str, InputSpec],
+    ) -> Plan:
+        """The plan of the whole pipeline, whose outputs have theirs."""
+        raise NotImplementedError
+
+
+class ImageOp(Op, frozen=True):
+    """An op that makes an image of an image."""
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of its image.
+
+        Raises:
+            PipelineError: it does not take such an image.
+        """
+        raise NotImplementedError
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """Fold this op into what comes before it.
+
+        Args:
+            before: the ops whose image it takes.
+            image: the spec of that image.
+            key: of the numbers that a random op draws.
+
+        Raises:
+            PipelineError: the op is right by itself, but does not fold with what comes before it.
+        """
+        raise NotImplementedError
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``; random ops and ``extern`` have none."""
+        del pixels, libraries
+        raise AssertionError(f"{self!r} is compared with nothing")
+
+
+class SteadyOp(ImageOp, frozen=True):
+    """An op that does the same to the levels of every image: no number is drawn."""
+
+    is_warp: ClassVar[bool] = False
+    """Whether it moves pixels; its ``fill`` is in the order of the channels."""
+
+    @property
+    def library(self) -> str:
+        """The key of the library whose function ``twin`` calls: see ``verify.libraries``."""
+        return str(getattr(self, "like", "pillow"))
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        return libraries.recolour(self, pixels)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """What the library's own function makes of an image, red first.
+
+        Args:
+            image: a PIL image, or a tensor of PyTorch (channels, height, width), as ``like`` says.
+            library: ``PIL``, or ``torchvision.transforms.v2.functional``.
+        """
+        raise NotImplementedError
+
+
+class ColorOp(SteadyOp, frozen=True):
+    """An op on levels that is one step, whatever the size of the image."""
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses values that are no levels."""
+        need_whole_levels(image)
+        return image
+
+    def step(self) -> LevelStep:
+        """What is done to the levels."""
+        raise NotImplementedError
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image, key
+        return before.do(self.step())
+
 
 class Sometimes:
     """A mixin of ops that do to some of the images, at random, what their other base does to all; they have a ``p``."""
@@ -86,6 +237,58 @@ class Sometimes:
         """See ``Op.check``."""
         super().check()  # type: ignore[misc]
         check_range("p", self.p, 0, 1)  # type: ignore[attr-defined]
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.do(colors.Sometimes(key=key, p=self.p, those=(self.step(),)))  # type: ignore[attr-defined]
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
+        own = [field for field in kind.__struct_fields__ if field not in Op.__struct_fields__]
+        return [kind(**{field: getattr(self, field) for field in own})] if words["apply"] else []
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``ImageOp.original``."""
+        return ImageOp.original(self, pixels, libraries)  # type: ignore[arg-type]
+
+
+class OutputOp(Op, frozen=True):
+    """An op that gives an output, and passes its image on."""
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """The spec of the output.
+
+        Raises:
+            PipelineError: it does not take such an image.
+        """
+        raise NotImplementedError
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        """The plan of the output.
+
+        Args:
+            before: the ops whose image it takes.
+            spec: of the output.
+
+        Raises:
+            PipelineError: the ops before it do not go with it.
+        """
+        raise NotImplementedError
+
+
+class AnnotationOp(Op, frozen=True):
+    """An op that gives a sample's boxes or points, in training, and passes its image on."""
+
+    def lower(self, before: Lowered) -> AnnotationPlan:
+        """The plan of the output."""
+        raise NotImplementedError
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``: a pipeline that is verified has none."""
+        del words
+        return []
 
 
 def is_on(op: Op, side: Side) -> bool:
@@ -119,11 +322,6 @@ def changed(op: AnOp, **fields: object) -> AnOp:
 def op_name(op: Op) -> str:
     """The op's name in the file, such as ``center_crop``."""
     return str(op.__struct_config__.tag)
-
-
-def as_tuple(value: Reals) -> tuple[float, ...]:
-    """One number as a tuple of one; Python callers may also give a list."""
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
 def shown(value: Reals) -> str:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import MAX_SIDE, Op, need_whole_levels
-from pixprep.spec import BoxFormat, ImageSpec, Layout, Preset, Side, TensorSpec
-
-TensorDType = Literal["float32", "float16", "uint8"]
+from pixprep.ops.op import MAX_SIDE, AnnotationOp, OutputOp, need_whole_levels
+from pixprep.plan import inputs
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.plan import (
+    AnnotationPlan,
+    BoxesPlan,
+    FlowPlan,
+    OutputPlan,
+    PointsPlan,
+    SizePlan,
+    TransformPlan,
+)
+from pixprep.spec import BoxFormat, ImageSpec, Layout, Preset, Side, TensorDType, TensorSpec
 
 MAX_ROWS = 100_000
 LEAST_FLOW_SIDE = 32
 LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
 
 
-class Tensor(Op, frozen=True, tag="tensor"):
+class Tensor(OutputOp, frozen=True, tag="tensor"):
     """An output: the image as a tensor of known shape.
 
     Values are cast, not scaled: without ``normalize`` a float tensor holds 0 to 255 (torchvision's ``ToTensor`` divides
@@ -51,8 +61,12 @@ class Tensor(Op, frozen=True, tag="tensor"):
         shape = tuple(sizes[axis] or 0 for axis in self.layout)
         return TensorSpec(shape=shape, dtype=self.dtype, layout=self.layout, low=image.low, high=image.high)
 
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        """See ``OutputOp.lower``."""
+        return before.tensor(spec)
 
-class OriginalSize(Op, frozen=True, tag="original_size"):
+
+class OriginalSize(OutputOp, frozen=True, tag="original_size"):
     """An output: int32 ``[height, width]`` of the image as decoded (upright where the EXIF orientation is applied)."""
 
     def infer(self, image: ImageSpec) -> TensorSpec:
@@ -60,8 +74,35 @@ class OriginalSize(Op, frozen=True, tag="original_size"):
         del image
         return TensorSpec(shape=(2,), dtype="int32", low=1, high=65535)
 
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        """See ``OutputOp.lower``."""
+        del before
+        return SizePlan(spec=spec)
 
-class OpticalFlow(Op, frozen=True, tag="optical_flow"):
+
+class Transform(OutputOp, frozen=True, tag="transform"):
+    """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
+
+    ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
+    a scale negative.
+    """
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """Four numbers, whatever the image."""
+        del image
+        return TensorSpec(shape=(4,), dtype="float32", low=-float(2**31), high=float(2**31))
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        """See ``OutputOp.lower``."""
+        if before.geometry.may_warp:
+            raise PipelineError(
+                "four numbers cannot say where a pixel came from after a rotation or an affine map: "
+                "put it before, or move boxes by the op boxes"
+            )
+        return TransformPlan(spec=spec, geometry=before.geometry)
+
+
+class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
     """An output: how the pixels of a clip move from each frame to the next, float32 ``[frames - 1, 2, height, width]``.
 
     In pixels to the right, then down, of the frames as they are here. OpenCV's DIS of their gray (``cvtColor``) on the
@@ -90,8 +131,20 @@ class OpticalFlow(Op, frozen=True, tag="optical_flow"):
         far = float(max(image.height, image.width))
         return TensorSpec(shape=shape, dtype="float32", low=-far, high=far)
 
+    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+        """See ``OutputOp.lower``."""
+        if isinstance(before.fill, inputs.Fill) and before.color == "bgr":
+            raise PipelineError('not of margins whose colour comes with the clip, with "color": "bgr" of decode_video')
+        count, _, height, width = spec.shape
+        channels = len(before.channels)
+        shape = (count + 1, height, width, channels)
+        frames = TensorSpec(shape=shape, dtype="uint8", layout="thwc", low=0, high=255)
+        fill = 0 if before.fill is None or isinstance(before.fill, inputs.Fill) else before.fill
+        own = replace(before.tensor(frames), channels=tuple(range(channels)), fill=before.colour(fill))
+        return FlowPlan(spec=spec, frames=own, preset=self.preset)
 
-class Boxes(Op, frozen=True, tag="boxes"):
+
+class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     """An output of training: the sample's boxes in the image here, float32 (n, 4), with what belongs to them.
 
     A sample has boxes as xyxy in pixels of the decoded image. They follow every op before this one. Boxes that leave
@@ -129,14 +182,31 @@ class Boxes(Op, frozen=True, tag="boxes"):
         """The spec does not change."""
         return image
 
+    def lower(self, before: Lowered) -> AnnotationPlan:
+        """See ``AnnotationOp.lower``."""
+        return BoxesPlan(
+            geometry=before.geometry,
+            format=self.format,
+            is_normalized=self.normalized,
+            clips=self.clip,
+            min_size=self.min_size,
+            min_visible=self.min_visible,
+            pad=self.pad,
+        )
 
-class Points(Op, frozen=True, tag="points"):
+
+class Points(AnnotationOp, frozen=True, tag="points"):
     """An output of training: the sample's points in the image here, float32 (n, 2) or (n, k, 2), x before y.
 
     A sample has points in pixels of the decoded image. They follow every op before this one. Where there are boxes,
     too, row n belongs to box n, and goes with it.
 
+    In a mirror a left eye is a right eye. ``flip_pairs`` names the keypoints that then change places, and with them
+    their ``visible``: wherever an odd number of mirrors, across or upside down, lies between photo and image.
+
     Args:
+        flip_pairs: two numbers each, from 0, of keypoints that are left and right of one another. COCO's person:
+            ``[[1, 2], [3, 4], ..., [15, 16]]``.
         normalized: divide by the width and the height of the image here.
         clip: move points that are not seen to the nearest place that is. By default they stay outside.
         pad: as in ``boxes``.
@@ -144,32 +214,33 @@ class Points(Op, frozen=True, tag="points"):
 
     home: ClassVar[Side | None] = "training"
 
+    flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool = False
     clip: bool = False
     pad: int | None = None
 
     def check(self) -> None:
         """See ``Op.check``."""
+        paired = [point for pair in self.flip_pairs for point in pair]
+        if len({*paired}) < len(paired) or not all(0 <= point < MAX_ROWS for point in paired):
+            raise PipelineError(f'"flip_pairs" has each keypoint once, by its number from 0, not {self.flip_pairs}')
         _check_pad(self.pad)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change."""
         return image
 
+    def lower(self, before: Lowered) -> AnnotationPlan:
+        """See ``AnnotationOp.lower``."""
+        return PointsPlan(
+            geometry=before.geometry,
+            flip_pairs=self.flip_pairs,
+            is_normalized=self.normalized,
+            clips=self.clip,
+            pad=self.pad,
+        )
+
 
 def _check_pad(pad: int | None) -> None:
     if pad is not None and not 1 <= pad <= MAX_ROWS:
         raise PipelineError(f'"pad" must be 1 to {MAX_ROWS} rows, not {pad}')
-
-
-class Transform(Op, frozen=True, tag="transform"):
-    """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
-
-    ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
-    a scale negative.
-    """
-
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        """Four numbers, whatever the image."""
-        del image
-        return TensorSpec(shape=(4,), dtype="float32", low=-float(2**31), high=float(2**31))

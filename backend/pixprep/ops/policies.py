@@ -5,17 +5,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from math import atan, degrees
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+
+from pixprep.draws.philox import Words
+from pixprep.draws.policies import Policy, Table
+from pixprep.draws.warps import Look
 from pixprep.errors import PipelineError
-from pixprep.ops.op import Levels, Op, check_fill, need_channels, need_whole_levels
-from pixprep.spec import ColorLike, ImageSpec, Side
+from pixprep.ops.color import Autocontrast, Brightness, Contrast, Equalize, Posterize, Saturation, Solarize
+from pixprep.ops.filters import Sharpness
+from pixprep.ops.op import ImageOp, Op, check_fill, need_channels, need_whole_levels, op_name
+from pixprep.ops.warp import Affine, Rotate
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ColorLike, ImageSpec, Levels, Side
 
 MAX_BINS = 1000
 MAX_OPS = 20
 
 
-class _Policy(Op, frozen=True, kw_only=True):
+class _Policy(ImageOp, frozen=True, kw_only=True):
     home: ClassVar[Side | None] = "training"
 
     num_magnitude_bins: int = 31
@@ -36,6 +46,54 @@ class _Policy(Op, frozen=True, kw_only=True):
         if self.fill is not None:
             need_channels("fill", self.fill, image)
         return image
+
+    def policy(self, before: Lowered, key: str, *, table: Table, count: int, magnitude: int | None) -> Lowered:
+        """What comes before, and steps of a table; see ``draws.policies.Policy``."""
+        fill = None if self.fill is None else before.colour(self.fill)
+        return before.do(
+            Policy(
+                key=key,
+                table=table,
+                count=count,
+                magnitude=magnitude,
+                bins=self.num_magnitude_bins,
+                look=Look(filter=self.filter, fill=fill, like=self.like),
+            )
+        )
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        return [op for each in words["ops"] for op in self._fixed(each["op"], each.get("magnitude", 0.0))]
+
+    def _fixed(self, name: str, magnitude: float) -> list[Op]:
+        """One step, by torchvision's rules: see ``draws.policies.Policy``."""
+        look: dict[str, Any] = {"filter": self.filter, "fill": 0 if self.fill is None else self.fill, "like": self.like}
+        moves = name.startswith(("Shear", "Translate", "Rotate"))
+        if moves and self.fill is None and (self.like, self.filter) == ("torchvision", "bilinear"):
+            raise PipelineError(f'{op_name(self)}: a "fill" that is null is of no fixed op: verify it with 0')
+        is_x = name.endswith("X")
+        match name:
+            case "Identity":
+                return []
+            case "ShearX" | "ShearY":
+                angle = degrees(atan(magnitude))
+                return [Affine(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0), **look)]
+            case "TranslateX" | "TranslateY":
+                pixels = float(int(magnitude))
+                return [Affine(translate=(pixels, 0.0) if is_x else (0.0, pixels), **look)]
+            case "Rotate":
+                return [Rotate(angle=magnitude, **look)]
+            case "Posterize":
+                return [Posterize(int(magnitude))]
+            case "Solarize":
+                threshold = 255 * magnitude
+                return [Solarize(float(np.float32(threshold)) if self.like == "torchvision" else threshold)]
+            case "AutoContrast":
+                return [Autocontrast(like=self.like)]
+            case "Equalize":
+                return [Equalize()]
+        factors = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
+        return [factors[name](factor=1.0 + magnitude, like=self.like)]
 
 
 class RandAugment(_Policy, frozen=True, tag="rand_augment"):
@@ -69,6 +127,11 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
                 f'below "num_magnitude_bins", not {self.magnitude}'
             )
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return self.policy(before, key, table="rand", count=self.num_ops, magnitude=self.magnitude)
+
 
 class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
     """Do one step that is chosen anew for each image, of any strength.
@@ -82,3 +145,8 @@ class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
             torchvision's bilinear then differs from 0.
         like: whose rounding.
     """
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return self.policy(before, key, table="trivial", count=1, magnitude=None)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from pixprep.draws import windows
+from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.geometry import check_like
+from pixprep.ops.canvas import Flip
+from pixprep.ops.geometry import Crop, Resize, check_like
 from pixprep.ops.op import (
-    Levels,
+    ImageOp,
     Op,
-    as_tuple,
     check_fill,
     check_range,
     check_ratio,
@@ -23,15 +25,17 @@ from pixprep.ops.op import (
     settle,
     shown,
 )
+from pixprep.plan import placement
+from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
-from pixprep.spec import Filter, ImageSpec, Like, Side
+from pixprep.spec import Filter, ImageSpec, Levels, Like, Side, as_tuple
 
 MAX_TRIALS = 1000
 MAX_ZOOM = 16.0
 SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 
 
-class RandomResizedCrop(Op, frozen=True, tag="random_resized_crop"):
+class RandomResizedCrop(ImageOp, frozen=True, tag="random_resized_crop"):
     """Cut out a random window of random size and shape, and resize it to ``height`` x ``width``.
 
     The window of torchvision v2's ``RandomResizedCrop``: of ten tries the first that fits, each of the area
@@ -73,8 +77,29 @@ class RandomResizedCrop(Op, frozen=True, tag="random_resized_crop"):
         assert self.width is not None
         return image.sized(self.height, self.width)
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        assert self.width is not None
+        resize = placement.Resize(
+            rule="both",
+            height=self.height,
+            width=self.width,
+            filter=self.filter,
+            antialias=bool(self.antialias),
+            like=self.like,
+        )
+        return before.then(windows.ResizedCrop(key=key, scale=self.scale, ratio=self.ratio)).resized(resize)
 
-class RandomCrop(Op, frozen=True, tag="random_crop"):
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        resize = Resize(
+            height=self.height, width=self.width, filter=self.filter, antialias=self.antialias, like=self.like
+        )
+        return [Crop(**words), resize]
+
+
+class RandomCrop(ImageOp, frozen=True, tag="random_crop"):
     """Cut out a window of fixed size at a random place.
 
     The window of torchvision v2's ``RandomCrop``. An image that is too small is refused, unless ``pad_if_needed``.
@@ -130,8 +155,21 @@ class RandomCrop(Op, frozen=True, tag="random_crop"):
                 raise PipelineError(f"its {name} is {window}, but that of the image is {side}: pad_if_needed allows it")
         return image.sized(self.height, self.width)
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        assert self.width is not None
+        crop = windows.Crop(
+            key=key, height=self.height, width=self.width, padding=self.margins, pad_if_needed=self.pad_if_needed
+        )
+        return before.then(crop, fill=None if crop.is_inside else self.fill)
 
-class RandomFlip(Op, frozen=True, tag="random_flip"):
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        return super().fixed(words) if any(self.margins) or self.pad_if_needed else [Crop(**words)]
+
+
+class RandomFlip(ImageOp, frozen=True, tag="random_flip"):
     """Mirror some of the images, at random.
 
     torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
@@ -154,8 +192,17 @@ class RandomFlip(Op, frozen=True, tag="random_flip"):
         """The spec does not change."""
         return image
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.then(windows.Flip(key=key, axis=self.axis, p=self.p))
 
-class RandomZoomOut(Op, frozen=True, tag="random_zoom_out"):
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        return [Flip(self.axis)] if words["flip"] else []
+
+
+class RandomZoomOut(ImageOp, frozen=True, tag="random_zoom_out"):
     """Lay some of the images at a random place of a larger canvas.
 
     torchvision v2's ``RandomZoomOut``: the canvas has ``int(side * U(side_range))``, the same factor for both sides.
@@ -187,8 +234,13 @@ class RandomZoomOut(Op, frozen=True, tag="random_zoom_out"):
         need_channels("fill", self.fill, image)
         return replace(image, height=None, width=None)
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.then(windows.ZoomOut(key=key, p=self.p, side_range=self.side_range), fill=self.fill)
 
-class RandomIouCrop(Op, frozen=True, tag="random_iou_crop"):
+
+class RandomIouCrop(ImageOp, frozen=True, tag="random_iou_crop"):
     """Cut out a random window that overlaps enough with one of the boxes, which the sample must have.
 
     torchvision v2's ``RandomIoUCrop``, of the SSD paper. An overlap is chosen. Of the trials, each of the sides
@@ -227,6 +279,20 @@ class RandomIouCrop(Op, frozen=True, tag="random_iou_crop"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window: any size."""
         return replace(image, height=None, width=None, min_height=1, min_width=1)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        assert self.sampler_options is not None
+        return before.then(
+            windows.IouCrop(
+                key=key,
+                scale=(self.min_scale, self.max_scale),
+                ratio=(self.min_aspect_ratio, self.max_aspect_ratio),
+                overlaps=self.sampler_options,
+                trials=self.trials,
+            )
+        )
 
 
 def _check_ends(name: str, ends: tuple[float, float], over: float, most: float) -> None:

@@ -10,20 +10,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pixprep.draws.warps import Look, rotated
+import numpy as np
+
+from pixprep.draws.philox import Words
+from pixprep.draws.warps import AffineMap, Look, Motion, RandomAffineMap, Rotation, rotated
 from pixprep.errors import PipelineError
 from pixprep.ops.op import (
     MAX_SIDE,
-    Levels,
+    ImageOp,
     Op,
-    as_tuple,
+    SteadyOp,
     check_fill,
     check_range,
     need_channels,
     need_whole_levels,
     shown,
 )
-from pixprep.spec import ColorLike, ImageSpec, InputSpec, Side
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ColorLike, ImageSpec, InputSpec, Levels, Side, as_tuple
 from pixprep.steps.levels import WarpFilter, size_after
 
 MAX_ANGLE = 3600.0
@@ -33,7 +37,9 @@ Pair = tuple[float, float]
 Angles = float | tuple[float, ...]
 
 
-class _Warping(Op, frozen=True, kw_only=True):
+class _Warping(ImageOp, frozen=True, kw_only=True):
+    is_warp: ClassVar[bool] = True
+
     filter: WarpFilter = "nearest"
     center: Pair | None = None
     fill: Levels = 0
@@ -51,8 +57,16 @@ class _Warping(Op, frozen=True, kw_only=True):
         need_channels("fill", self.fill, image)
         return image
 
+    def look(self, before: Lowered) -> Look:
+        """What every warp has in common."""
+        return Look(filter=self.filter, center=self.center, fill=before.colour(self.fill), like=self.like)
 
-class Rotate(_Warping, frozen=True, tag="rotate"):
+    def levels_of(self, channels: int) -> list[int]:
+        """The fill: a level for each channel."""
+        return [int(level) for level in np.broadcast_to(self.fill, channels)]
+
+
+class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
     """Rotate the image counter-clockwise.
 
     torchvision v2's ``rotate``. By a multiple of 90 degrees about the middle the pixels stay what they are, but of an
@@ -93,6 +107,29 @@ class Rotate(_Warping, frozen=True, tag="rotate"):
             return image.sized(*size_after(steps, image.height, image.width))
         return _open(image)
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        look = self.look(before)
+        if isinstance(self.angle, str):
+            return before.do(Rotation(key=key, input=self.angle, degrees=(0.0, 0.0), expand=self.expand, look=look))
+        return before.do(Rotation(key="", degrees=(self.angle,) * 2, expand=self.expand, look=look))
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        assert not isinstance(self.angle, str)  # a pipeline with inputs is refused before
+        if self.like == "pillow":
+            resample, fill = library.Image.Resampling[self.filter.upper()], self.levels_of(len(image.getbands()))
+            return image.rotate(self.angle, resample, self.expand, self.center, fillcolor=tuple(fill))
+        return library.rotate(
+            image,
+            angle=self.angle,
+            interpolation=self.filter,
+            expand=self.expand,
+            center=self.center and list(self.center),
+            fill=self.levels_of(image.shape[0]),
+        )
+
 
 class RandomRotate(_Warping, frozen=True, tag="random_rotate"):
     """Rotate each image by a random angle.
@@ -125,8 +162,26 @@ class RandomRotate(_Warping, frozen=True, tag="random_rotate"):
         image = super().infer(image)
         return _open(image) if self.expand else image
 
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.do(Rotation(key=key, degrees=self.span, expand=self.expand, look=self.look(before)))
 
-class Affine(_Warping, frozen=True, tag="affine"):
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        return [
+            Rotate(
+                angle=words["angle"],
+                expand=self.expand,
+                filter=self.filter,
+                center=self.center,
+                fill=self.fill,
+                like=self.like,
+            )
+        ]
+
+
+class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
     """Rotate, shear and scale the image about a point, and move it; the size stays.
 
     torchvision v2's ``affine``.
@@ -159,6 +214,30 @@ class Affine(_Warping, frozen=True, tag="affine"):
         """Of x and of y."""
         x, y = (*as_tuple(self.shear), 0.0)[:2]
         return x, y
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image, key
+        motion = Motion(self.angle, self.translate, self.scale, self.shears)
+        return before.do(AffineMap(motion=motion, look=self.look(before)))
+
+    @property
+    def library(self) -> str:
+        """An affine map of a PIL image is torchvision's, too: Pillow itself knows matrices alone."""
+        return "torchvision"
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        return library.affine(
+            image,
+            angle=self.angle,
+            translate=list(self.translate),
+            scale=self.scale,
+            shear=list(self.shears),
+            interpolation=self.filter,
+            center=self.center and list(self.center),
+            fill=self.levels_of(len(image.getbands()) if self.like == "pillow" else image.shape[0]),
+        )
 
 
 class RandomAffine(_Warping, frozen=True, tag="random_affine"):
@@ -204,6 +283,35 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
         """Of x and of y, from and to."""
         x, y = (*_spans(self.shear or 0.0), (0.0, 0.0))[:2]
         return x, y
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.do(
+            RandomAffineMap(
+                key=key,
+                degrees=self.span,
+                translate=self.translate or (0.0, 0.0),
+                scale=self.scale or (1.0, 1.0),
+                shear=self.shears,
+                look=self.look(before),
+            )
+        )
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        return [
+            Affine(
+                angle=words["angle"],
+                translate=tuple(words["translate"]),
+                scale=words["scale"],
+                shear=tuple(words["shear"]),
+                filter=self.filter,
+                center=self.center,
+                fill=self.fill,
+                like=self.like,
+            )
+        ]
 
 
 def _open(image: ImageSpec) -> ImageSpec:

@@ -144,6 +144,9 @@ class Box:
             raise ImageError("DOES_NOT_FIT", f"{shown(box)} {what}")
         return {"top": top, "left": left, "height": bottom - top, "width": right - left}
 
+    def __str__(self) -> str:
+        return f'take the box that "{self.input}" says'
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
@@ -159,6 +162,9 @@ class Flip:
     input: str
     axis: Literal["horizontal", "vertical"]
     is_inside: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return f'mirror, {self.axis}, where "{self.input}" says so'
 
 
 @dataclass(frozen=True)

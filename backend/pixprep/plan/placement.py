@@ -68,12 +68,28 @@ class Window:
     rounding: Rounding = "half_even"
     beyond: Beyond
 
+    def __str__(self) -> str:
+        where = "in the middle" if self.place == "center" else "at the top left"
+        if self.height is None and self.side == "longer":
+            return f"lay on a square of the longer side, {where}"
+        if self.height is None:
+            return f"take the middle square of {self.fraction:g} of the shorter side"
+        size = f"{self.height} x {self.width}"
+        if self.place == "fixed":
+            return f"take {size} from row {self.top}, column {self.left}"
+        if self.beyond == "refuse_larger":
+            return f"lay on a canvas of {size}, {where}"
+        return f"take the middle {size}"
+
 
 @dataclass(frozen=True)
 class Flip:
     """Mirror the canvas."""
 
     axis: Literal["horizontal", "vertical"]
+
+    def __str__(self) -> str:
+        return f"mirror, {self.axis}"
 
 
 GeometryStep = Window | Flip | RandomStep | InputStep
@@ -89,6 +105,9 @@ class Move:
 
     step: GeometryStep
     fill: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return str(self.step)
 
 
 LevelsStep = LevelStep | Augment | Move
@@ -168,6 +187,23 @@ class Resize:
         if self.rule in ("fit", "cover") and self.rounding != "half_away":
             return length / (side / size)  # timm's order
         return scaled(length, size, side, self.rounding)
+
+    def __str__(self) -> str:
+        size = f"{self.height} x {self.width}"
+        to = {
+            "both": f"to {size}",
+            "shorter": f"the shorter side to {self.height}",
+            "longer": f"the longer side to {self.height}",
+            "fit": f"to fit into {size}",
+            "cover": f"to cover {size}",
+            "letterbox": f"to fit into {size}",
+            "shrink": f"to fit into {size}, never enlarging",
+        }[self.rule]
+        antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
+        profile = PROFILES[self.like]
+        is_near = self.filter in profile.near
+        values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
+        return f"resize {to} ({self.filter}{antialias}; {values})"
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,7 @@ class PointsPlan:
     """An output that is a sample's points; the fields are those of the op ``points``."""
 
     geometry: Geometry
+    flip_pairs: tuple[tuple[int, int], ...] = ()
     is_normalized: bool
     clips: bool
     pad: int | None

@@ -1,21 +1,15 @@
-"""Profiles: for each library one row of facts, and its windows. NumPy only: the ops and both kernels read them."""
+"""Profiles: for each library one row of facts, its windows and its original. NumPy only: ops and kernels read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import get_args
 
-from pixprep.profiles import dali, opencv, pillow, tensorflow, torch, torchvision
-from pixprep.profiles.profile import Method, Profile
+from pixprep.profiles.profile import Method, Original, Profile
 from pixprep.spec import Like
 
-PROFILES: Mapping[Like, Profile] = {
-    "pillow": pillow.PROFILE,
-    "pillow12": pillow.PROFILE_12,
-    "torchvision": torchvision.PROFILE,
-    "torch": torch.PROFILE,
-    "opencv": opencv.PROFILE,
-    "tensorflow": tensorflow.PROFILE,
-    "dali": dali.PROFILE,
-}
+PROFILES: Mapping[Like, Profile] = {like: import_module(f"pixprep.profiles.{like}").PROFILE for like in get_args(Like)}
+"""By the name that ``like`` has: each is the module of that name."""
 
-__all__ = ["PROFILES", "Method", "Profile"]
+__all__ = ["PROFILES", "Method", "Original", "Profile"]

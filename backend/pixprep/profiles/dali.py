@@ -24,14 +24,16 @@ checkerboard made larger, that is up to 3 in a hundred. On a GPU DALI fuses mult
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.profiles.profile import Method, Profile
+from pixprep.profiles.profile import Method, Original, Profile, Size
 from pixprep.profiles.windows import Axis, Passes, Windows, single
 from pixprep.spec import Filter
 
@@ -170,8 +172,33 @@ def _read(table: F32, points: F32) -> F32:
     return values
 
 
+def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
+    """``fn.resize``."""
+    rule: dict[str, Any] = {"resize_y": size[0], "resize_x": size[1]}
+    if getattr(op, "rounding", None) == "half_away":  # as DALI itself computes the size
+        mode = "not_larger" if op.mode == "fit" else "not_smaller"
+        rule = {"resize_y": op.height, "resize_x": op.width, "mode": mode}
+        if op.size is not None:
+            rule = {f"resize_{op.side}": op.size}
+        rule["subpixel_scale"] = bool(op.subpixel)
+    how = {"interp_type": getattr(dali.types, MODES[op.filter]), "antialias": bool(op.antialias)}
+    return run(dali, pixels, lambda image: dali.fn.resize(image, **how, **rule))
+
+
+def run(dali: Any, pixels: Any, graph: Callable[[Any], Any]) -> Any:
+    """What a graph of DALI's makes of one image, on the CPU."""
+    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with pipeline:
+        pixels = np.ascontiguousarray(pixels)
+        pipeline.set_outputs(graph(dali.fn.external_source(source=lambda: [pixels], layout="HWC")))
+    pipeline.build()
+    return np.array(pipeline.run()[0].at(0))
+
+
+MODES = {"nearest": "INTERP_NN", "bilinear": "INTERP_LINEAR", "bicubic": "INTERP_CUBIC", "lanczos": "INTERP_LANCZOS3"}
 PROFILE = Profile(
     title="DALI",
+    original=Original("dali", "nvidia.dali", "nvidia-dali-cuda120", "nvidia.dali", original),
     filters=("nearest", "bilinear", "bicubic", "lanczos"),
     antialiased=("nearest", "bilinear", "bicubic", "lanczos"),
     antialias=True,

@@ -1,6 +1,6 @@
 """Fixed-point windows by a formula, as Pillow and PyTorch's uint8 kernels make them: here in NumPy.
 
-``kernels.compiled`` makes the same windows in machine code from the same ``Formula``, number for number. Both follow
+``kernels/windows.c`` makes the same windows from the same ``Formula``, number for number. Both follow
 the C code of the libraries: float64, one operation after the other, nothing fused.
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.profiles.profile import Method, Profile, never_vertical_first
+from pixprep.profiles.profile import Method, Original, Profile, Size, never_vertical_first
 from pixprep.profiles.windows import Axis, Passes, Windows, single
 from pixprep.spec import Filter
 
@@ -136,8 +136,28 @@ def _cut(positions: npt.NDArray[np.int64], ratio: float, length: int) -> Windows
     return Windows((first - has_head).astype(np.int32), count, weights.astype(np.float32))
 
 
+def original(cv2: Any, pixels: Any, op: Any, size: Size) -> Any:
+    """``cv2.resize``."""
+    has_ipp = cv2.ipp.useIPP()
+    if op.filter == "bicubic":  # Intel IPP, in the wheels for x86, has its own bicubic: 2 % of values off by one
+        cv2.ipp.setUseIPP(False)
+    try:
+        resized = cv2.resize(np.ascontiguousarray(pixels), size[::-1], interpolation=getattr(cv2, MODES[op.filter]))
+    finally:
+        cv2.ipp.setUseIPP(has_ipp)
+    return np.asarray(resized).reshape(*size, -1)
+
+
+MODES = {
+    "nearest": "INTER_NEAREST",
+    "bilinear": "INTER_LINEAR",
+    "bicubic": "INTER_CUBIC",
+    "lanczos4": "INTER_LANCZOS4",
+    "area": "INTER_AREA",
+}
 PROFILE = Profile(
     title="OpenCV",
+    original=Original("opencv", "cv2", "opencv-python-headless", "cv2", original),
     filters=("nearest", "bilinear", "bicubic", "lanczos4", "area"),
     antialiased=(),
     antialias=False,

@@ -8,16 +8,19 @@ out_width)``: ``pillow``. An axis that keeps its length has no pass.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.profiles.formula import MOST_BITS, Curve, Formula
 from pixprep.profiles.formula import windows as by_formula
-from pixprep.profiles.profile import Method, Profile, always_fixed, never_vertical_first
+from pixprep.profiles.profile import Method, Original, Profile, Size, always_fixed
 from pixprep.profiles.windows import Axis, Passes, Windows, single
+
+Pixels = npt.NDArray[Any]
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
@@ -53,8 +56,62 @@ def nearest(length: int, out_length: int, *, begin: int, end: int) -> npt.NDArra
     return np.minimum(np.add.accumulate(ratios).astype(np.int64), length - 1)[begin:]
 
 
+def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pixels:
+    """``Image.resize``; one pass at a time where the installed Pillow has another order than Pillow ``order``."""
+    installed = 13 if int(pil.__version__.partition(".")[0]) >= 13 else 12
+    is_formula = not op.antialias and op.filter != "nearest"
+    if order == installed and not is_formula:
+        return _by_pillow(pil, pixels, op, size)
+    lost = [before - after for before, after in zip(pixels.shape, size, strict=False)]
+    is_vertical_first = order >= 13 and lost[0] > 0 and lost[0] > 2 * lost[1]
+    for axis in (0, 1) if is_vertical_first else (1, 0):
+        between = (size[0], pixels.shape[1]) if axis == 0 else (pixels.shape[0], size[1])
+        pixels = _pillow_formula(pixels, op, between) if is_formula else _by_pillow(pil, pixels, op, between)
+    return pixels
+
+
+def _by_pillow(pil: Any, pixels: Pixels, op: Any, size: Size) -> Pixels:
+    image = pil.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    resized = image.resize(size[::-1], pil.Image.Resampling[op.filter.upper()])
+    return np.asarray(resized).reshape(*size, -1)
+
+
+_UNWIDENED: dict[str, tuple[float, Callable[[Pixels], Pixels]]] = {
+    "box": (0.5, lambda x: ((x > -0.5) & (x <= 0.5)).astype(float)),
+    "bilinear": (1.0, lambda x: np.maximum(1 - abs(x), 0)),
+    "hamming": (1.0, lambda x: np.where(abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0)),
+    "bicubic": (
+        2.0,
+        lambda x: np.select(
+            [abs(x) < 1, abs(x) < 2],
+            [(1.5 * abs(x) - 2.5) * x * x + 1, ((-0.5 * abs(x) + 2.5) * abs(x) - 4) * abs(x) + 2],
+        ),
+    ),
+    "lanczos": (3.0, lambda x: np.where((x >= -3) & (x < 3), np.sinc(x) * np.sinc(x / 3), 0)),
+}
+
+
+def _pillow_formula(pixels: Pixels, op: Any, size: Size) -> Pixels:
+    """One pass of Pillow's formula without the widening: a dense matrix of 22-bit weights."""
+    if size == pixels.shape[:2]:
+        return pixels
+    axis = int(size[0] == pixels.shape[0])
+    length, out_length = pixels.shape[axis], size[axis]
+    support, function = _UNWIDENED[op.filter]
+    centers = (np.arange(out_length)[:, None] + 0.5) * (length / out_length)
+    positions = np.arange(length)
+    is_inside = (positions >= np.trunc(centers - support + 0.5)) & (positions < np.trunc(centers + support + 0.5))
+    weights = np.where(is_inside, function(positions - centers + 0.5), 0.0)
+    weights /= weights.sum(axis=1, keepdims=True)
+    whole = np.trunc(weights * (1 << 22) + np.where(weights < 0, -0.5, 0.5))
+    # Sums of whole numbers below 2^53: float64 is exact.
+    sums = np.tensordot(whole, pixels.astype(np.float64), (1, axis))
+    return np.moveaxis(np.clip(np.floor((sums + (1 << 21)) / (1 << 22)), 0, 255).astype(np.uint8), 0, axis)
+
+
 PROFILE = Profile(
     title="Pillow",
+    original=Original("pillow", "PIL", "pillow", "PIL", partial(original, order=13), order=13),
     filters=("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
     antialiased=("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
     antialias=True,
@@ -65,5 +122,3 @@ PROFILE = Profile(
     windows=windows,
     formula=formula,
 )
-PROFILE_12 = replace(PROFILE, title="Pillow 12", is_vertical_first=never_vertical_first)
-"""The order of the passes before Pillow 13."""

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pixprep.profiles.formula import Formula
 from pixprep.profiles.windows import Axis, Passes, Windows
 from pixprep.spec import Filter, Rounding
+
+Size = tuple[int, int]
+
+
+class Original(NamedTuple):
+    """The library's own resize, with which ``verify`` compares. Nothing is imported here: it is given the functions.
+
+    Attributes:
+        key: of the library; profiles may share one.
+        module: that says its version.
+        packages: what pip installs.
+        functions: the module that has them.
+        resize: of these, uint8 (height, width, channels), the op and a (height, width): its pixels, resized.
+        takes_planes: it takes and gives a tensor of PyTorch (channels, height, width).
+        order: the Pillow whose order of the two passes it has; None: it is not Pillow.
+    """
+
+    key: str
+    module: str
+    packages: str
+    functions: str
+    resize: Callable[[Any, Any, Any, Size], Any]
+    takes_planes: bool = False
+    order: int | None = None
 
 
 class Method(NamedTuple):
@@ -24,6 +48,7 @@ class Profile:
 
     Attributes:
         title: the library as people write it.
+        original: what ``verify`` compares with.
         filters: what it has without antialias; empty: it always antialiases.
         antialiased: what it has with antialias, ``nearest`` among them, which is the same either way; empty: it never
             antialiases.
@@ -44,6 +69,7 @@ class Profile:
     """
 
     title: str
+    original: Original
     filters: tuple[Filter, ...]
     antialiased: tuple[Filter, ...]
     antialias: bool

@@ -8,10 +8,12 @@ values are TensorFlow's to the last bit.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.profiles.profile import Method, Profile
+from pixprep.profiles.profile import Method, Original, Profile, Size
 from pixprep.profiles.windows import Axis, Passes, Windows, single
 
 F32 = npt.NDArray[np.float32]
@@ -67,8 +69,16 @@ def _widened(axis: Axis) -> Windows:
     return Windows(first, count, weights * (np.float32(1) / sums))
 
 
+def original(tensorflow: Any, pixels: Any, op: Any, size: Size) -> Any:
+    """``tf.image.resize``, which gives an image that keeps its size back as levels."""
+    resize, pixels = tensorflow.image.resize, np.ascontiguousarray(pixels)
+    resized = resize(pixels, size, method=op.filter, antialias=bool(op.antialias)).numpy()
+    return np.asarray(resized, np.uint8 if op.filter == "nearest" else np.float32)
+
+
 PROFILE = Profile(
     title="TensorFlow",
+    original=Original("tensorflow", "tensorflow", "tensorflow-cpu", "tensorflow", original),
     filters=("nearest", "bilinear"),
     antialiased=("bilinear",),
     antialias=False,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.profiles.profile import Method, Profile, never_vertical_first
+from pixprep.profiles.torchvision import LIBRARY
 from pixprep.profiles.windows import Axis, Passes, Windows, multiply_add, single
 
 F32 = npt.NDArray[np.float32]
@@ -70,6 +71,7 @@ def _f(value: float) -> Any:
 
 PROFILE = Profile(
     title="PyTorch",
+    original=LIBRARY._replace(functions="torchvision.transforms.functional"),  # float32
     filters=(),
     antialiased=("bilinear", "bicubic"),
     antialias=True,

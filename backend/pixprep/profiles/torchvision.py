@@ -13,14 +13,14 @@ the tensor lies as (3, height, width) or channels last makes no difference.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.profiles.formula import Curve, Formula
 from pixprep.profiles.formula import windows as by_formula
-from pixprep.profiles.profile import Method, Profile, always_fixed, never_vertical_first
+from pixprep.profiles.profile import Method, Original, Profile, Size, always_fixed, never_vertical_first
 from pixprep.profiles.windows import Axis, Passes, Windows, multiply_add, single
 
 UNFUSED_SIDES = 128
@@ -65,8 +65,26 @@ def _nearest(axis: Axis, *, is_exact: bool) -> npt.NDArray[np.float32]:
     return np.minimum(np.floor(positions), np.float32(axis.length - 1))
 
 
+def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:
+    """``resize`` of a tensor, by its own rule for the other side where that is the op's."""
+    has_rule = getattr(op, "side", None) == "shorter" and op.rounding == "down"
+    mode = functional.InterpolationMode[op.filter.upper()]
+    return functional.resize(
+        planes, [min(size)] if has_rule else list(size), interpolation=mode, antialias=op.antialias
+    )
+
+
+LIBRARY = Original(
+    "torchvision",
+    "torchvision",
+    "torchvision",
+    "torchvision.transforms.v2.functional",  # kernels for uint8
+    original,
+    takes_planes=True,
+)
 PROFILE = Profile(
     title="torchvision",
+    original=LIBRARY,
     filters=("nearest", "nearest_exact", "bilinear", "bicubic"),
     antialiased=("nearest", "nearest_exact", "bilinear", "bicubic", "lanczos"),
     antialias=True,

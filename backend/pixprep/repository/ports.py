@@ -11,11 +11,12 @@ from typing import Any
 from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.file import read_bytes
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, Transform, op_name
-from pixprep.pipeline import Output, Pipeline
+from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout, TensorSpec
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
+from pixprep.walk import Output
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")

@@ -122,7 +122,7 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
 
 def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
     is_still = not is_clip(pipeline, encoded)
-    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1) as engine:
+    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]

@@ -9,6 +9,14 @@ from pixprep.triton import pool
 from pixprep.triton.config import pipeline_files, read_pipeline
 
 
+def settings(model_repository: Path, images_in_flight: int | None) -> tuple[list[str], dict[str, str]]:
+    """The options of tritonserver, and the variables that tell the backend; none without a GPU, or a number."""
+    if not images_in_flight or not (gpus := gpu_count()):
+        return [], {}
+    n_bytes = size(model_repository, images_in_flight=images_in_flight)
+    return options(n_bytes, gpus=gpus), variables(n_bytes)
+
+
 def size(model_repository: Path, *, images_in_flight: int) -> int:
     """The bytes for the tensors of all pixprep models of a repository, and at least Triton's default."""
     pipelines = map(read_pipeline, pipeline_files(model_repository))

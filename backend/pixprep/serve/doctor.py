@@ -15,10 +15,12 @@ from pathlib import Path
 from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
+from pixprep.kernels import native
 from pixprep.serve import cuda_pool, perf, ports
 from pixprep.serve import wheel as wheels
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
+ENOUGH_FILES = 4096
 PYTRITON = "0.7.0"
 _CLASSIFIER = 'the demo needs it: pip install "pixprep[classifier]"'
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
@@ -52,7 +54,9 @@ def _python() -> Iterator[Check]:
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
-    yield package("llvmlite", 'resizes in machine code: pip install "pixprep[fast]"', is_needed=False)
+    kernels = native.library()
+    found = Path(kernels._name).stem.removeprefix("pixprep-") if kernels else "none: NumPy and Pillow work, more slowly"  # noqa: SLF001
+    yield Check("kernels", True if kernels else None, found, "" if kernels else "install a wheel for this machine")
 
 
 def _embedded() -> Iterator[Check]:
@@ -88,6 +92,7 @@ def _start_stub() -> None:
 
 def _machine() -> Iterator[Check]:
     yield shared_memory(wheels.SHARED_MEMORY)
+    yield open_files(wheels.most_files())
     for name, number in DEFAULT_PORTS:
         yield port(name, number)
 
@@ -101,6 +106,12 @@ def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
     free = space.f_bavail * space.f_frsize
     remedy = f"large batches need {enough >> 20:,} MiB: docker run --shm-size=1g" if free < enough else ""
     return Check("shared memory", not remedy or None, f"{free >> 20:,} MiB free", remedy)
+
+
+def open_files(most: int) -> Check:
+    """The limit to which ``serve`` raises that of Triton: at the limit, Triton answers nobody."""
+    remedy = "each connection is one: docker run --ulimit nofile=65536" if most < ENOUGH_FILES else ""
+    return Check("open files", not remedy or None, f"Triton may have {most:,}", remedy)
 
 
 def port(name: str, number: int) -> Check:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 from collections.abc import Iterator
 from difflib import get_close_matches
 
 from pixprep.errors import PixprepError, SetupError
 
+DIED = "its Python process ended while it loaded (a crash, an exit, or no memory left)"
 ENOUGH_FILES = 1024
 """Connections, models and threads; each of them takes some."""
 
 
-def failure(log: str, code: int) -> PixprepError:
-    """Why Triton ended: a line for each model that did not load, or its last error."""
+def failure(log: str, code: int, *, files: int = ENOUGH_FILES) -> PixprepError:
+    """Why Triton ended: a line for each model that did not load, or its last error. It might open so many files."""
     if reasons := dict(_failed_models(log)):
         return PixprepError(*(f'model "{name}" does not load: {reason}' for name, reason in reasons.items()))
     errors = [text for level, text in _log_lines(log) if level == "E" and not text.startswith("CudaDriverHelper")]
@@ -23,8 +23,7 @@ def failure(log: str, code: int) -> PixprepError:
     lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
     first = (lines or ["its log says no more"])[0].rpartition("tritonserver: ")[2]
     how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if 0 <= files < ENOUGH_FILES:  # what Triton then says is of anything: a port in use, an old CUDA driver
+    if files < ENOUGH_FILES:  # what Triton then says is of anything: a port in use, an old CUDA driver
         how += f", where {files} files may be open at once: say ulimit -n {ENOUGH_FILES} first; its last words"
     return SetupError(f"Triton {how}: {errors[-1] if errors else first}")
 
@@ -76,5 +75,5 @@ def innermost(reason: str) -> str:
             return f'there is no backend "{found[1]}"; did you mean "{near[0]}"?'
         return f'the embedded Triton has no backend "{found[1]}": serve it in NVIDIA\'s Triton container'
     if re.fullmatch(r"Stub process '.*' is not healthy\.", reason):
-        return "its Python process ended while it loaded (a crash, an exit, or no memory left)"
+        return DIED
     return " ".join(re.sub(r"^([A-Za-z_]+\.)*(Pipeline|Setup|Image|Pixprep)Error: ", "", reason).split())

@@ -89,24 +89,30 @@ def _by_whom(port: int) -> str:
 
 def listeners(port: int) -> set[int]:
     """The processes that listen on a TCP port of this machine, as far as this user may see."""
-    sockets = {f"socket:[{inode}]" for state, _, inode in _sockets(port) if state == _LISTENS}
+    sockets = {f"socket:[{inode}]" for state, _, _, _, inode in _sockets(port) if state == _LISTENS}
     return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
 
 
 def unsent(port: int) -> int:
     """Bytes that were written to the connections of a TCP port of this machine, and not taken by the other side yet."""
-    return sum(int(queues.partition(":")[0], 16) for state, queues, _ in _sockets(port) if state != _LISTENS)
+    return sum(sent for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
 
 
-def _sockets(port: int) -> Iterator[tuple[str, str, str]]:
-    """State, queues (``sent:received``) and inode of each socket of a port: proc(5), ``/proc/net/tcp``."""
+def unread(port: int) -> set[str]:
+    """The connections of a TCP port of this machine, by their other ends, whose last bytes have come and wait."""
+    return {remote for state, remote, _, received, _ in _sockets(port) if received and state != _LISTENS}
+
+
+def _sockets(port: int) -> Iterator[tuple[str, str, int, int, str]]:
+    """State, other end, bytes sent and received that wait, and inode of each socket of a port: proc(5), ``net/tcp``."""
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         if not table.exists():  # a kernel without IPv6
             continue
         for line in table.read_text().splitlines()[1:]:
-            _, local, _, state, queues, _, _, _, _, inode = line.split()[:10]
+            _, local, remote, state, queues, _, _, _, _, inode = line.split()[:10]
             if int(local.rpartition(":")[2], 16) == port:
-                yield state, queues, inode
+                sent, _, received = queues.partition(":")
+                yield state, remote, int(sent, 16), int(received, 16), inode
 
 
 def _open_files(process: Path) -> Iterator[str]:

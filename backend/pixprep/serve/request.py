@@ -1,17 +1,19 @@
-"""What a model takes in a request, as its configuration says: an encoded image, and perhaps numbers beside it."""
+"""Requests to a model, as its configuration says: an encoded image, and perhaps numbers beside it."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders.cpu import pixels_of
+from pixprep.decoders.cpu import pixels_of, sample_jpeg
 from pixprep.errors import ImageError, PixprepError
 from pixprep.spec import LARGEST, Color
 from pixprep.triton.config import FRAMES
@@ -20,6 +22,16 @@ Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
 _DTYPES = {"FP32": np.float32, "BOOL": np.bool_, "UINT8": np.uint8}
 _BOX = 4
+_SIDE = 64  # of a sample
+PHOTO, CLIP = "photo.jpg", "clip.mp4"
+"""Of a line that is an example."""
+
+
+class Sample(NamedTuple):
+    """The body of a request over HTTP, and how much of it is JSON."""
+
+    body: bytes
+    header_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,3 +205,54 @@ def http_body(tensors: Sequence[tuple[str, str, Array]]) -> tuple[dict[str, str]
         parts.append(data)
     header = json.dumps({"inputs": entries}).encode()
     return {"Inference-Header-Content-Length": str(len(header))}, header + b"".join(parts)
+
+
+def sample(config: Config) -> Sample:
+    """A small image as a model of this configuration takes it, with examples of the numbers that it takes beside it."""
+    found, jpeg = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
+    if found is None or not (found.pixels or found.numbers):
+        return Sample(jpeg, 0)
+    rows = [found.rows(found.example)]
+    if found.pixels:
+        (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
+        frame = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
+        tensors = found.beside(frame, rows)
+    else:
+        tensors = found.tensors([jpeg], rows)
+    headers, body = http_body(tensors)
+    return Sample(body, int(headers["Inference-Header-Content-Length"]))
+
+
+def curl_line(http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None) -> str:
+    """The command line that sends a photo to a model; where it takes numbers too, the lines, with examples of them."""
+    if model_input is not None and model_input.numbers:
+        return _curl_lines(http_url, model, model_input, shlex.quote(photo))
+    return (
+        f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
+        f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
+    )
+
+
+def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) -> str:
+    """JSON, and behind it the image, whose length goes before it where it is an element of a BYTES tensor."""
+    is_bytes = model_input.datatype == "BYTES"
+    batch = [] if model_input.has_rows else [1]
+    image = {"name": model_input.name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else "$bytes"]}
+    numbers = [
+        {"name": each.name, "datatype": each.datatype, "shape": [1, each.count], "data": each.example}
+        for each in model_input.numbers
+    ]
+    entries = [image | {"parameters": {"binary_data_size": "$size"}}, *numbers]
+    asked = {"inputs": entries, "parameters": {"binary_data_output": True}}
+    text = json.dumps(asked).replace('"$bytes"', "'$bytes'").replace('"$size"', "'$size'")
+    octal = "".join(f" $((bytes >> {shift} & 255))" for shift in (0, 8, 16, 24))
+    length = f""" printf "$(printf '\\\\%03o'{octal})";""" if is_bytes else ""
+    return "\n".join(
+        [
+            f"bytes=$(($(wc -c < {photo}))) size=$((bytes{' + 4' * is_bytes}))",
+            f"json='{text}'",
+            f'{{ printf %s "$json";{length} cat {photo}; }} |',
+            f'    curl --data-binary @- -H "Inference-Header-Content-Length: ${{#json}}" '
+            f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
+        ]
+    )

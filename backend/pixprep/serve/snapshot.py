@@ -1,7 +1,7 @@
 """What is served: a copy of the model repository as it was at the start.
 
 A model that crashes is loaded anew from its files, and so is all of Triton. From the copy comes back what was deployed,
-whatever lies on disk by then.
+whatever lies on disk by then. It is a copy and no hard link, which would follow an edit in place.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from threading import Event
 
 from pixprep.errors import SetupError
 
@@ -21,31 +23,25 @@ Signature = tuple[tuple[str, int, int, int], ...]
 """What tells cheaply whether files changed: relative path, inode, size and time of each."""
 
 _BLOCK = 1 << 20
+_ZEROS = bytes(_BLOCK)
 _HASH_LETTERS = 12
 
 
 @dataclass(frozen=True)
 class Edition:
-    """The files of one model, as they were at one time.
-
-    Attributes:
-        model: its name.
-        folder: where they are.
-        hash: of their names and contents; 12 hexadecimal digits.
-        signature: of the files that they are copies of.
-    """
+    """The files of one model, as they were at one time."""
 
     model: str
-    folder: Path
-    hash: str
-    signature: Signature
+    folder: Path  # where they are
+    hash: str  # of their names and contents; 12 hexadecimal digits
+    signature: Signature  # of the files that they are copies of
 
 
 class Snapshot:
     """A copy of a model repository.
 
     Hidden entries beside the models are left out, and ``__pycache__``. Links are followed. In a model, hidden files are
-    copied, but a change in them alone is none.
+    copied, but a change in them alone is none. Holes and zeros of a file take no room.
 
     Args:
         repository: the original.
@@ -60,21 +56,13 @@ class Snapshot:
         self.repository = repository
         self.folder = folder
         self._spare = 0
-        n_bytes = sum(status.st_size for _, status in self._outer() if S_ISREG(status.st_mode))
-        n_bytes += sum(status.st_size for name in self._on_disk() for _, status in _files(repository / name))
-        free = shutil.disk_usage(folder.parent).free
-        if n_bytes > free:
-            raise self._no_room(f"{n_bytes / 2**20:,.0f} MiB, and {free / 2**20:,.0f} are free")
+        shared = [(path, status) for path, status in self._outer() if S_ISREG(status.st_mode)]
+        models = self._on_disk()
+        self._look_for_room([*shared, *(file for name in models for file in _files(repository / name))])
         folder.mkdir()
-        try:
-            for path, status in self._outer():
-                if S_ISREG(status.st_mode):  # what models may share
-                    shutil.copy(path, folder / path.name)
-            self._editions = {name: self._copy(name, folder / name) for name in self._on_disk()}
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise self._no_room("more than is free") from None
+        for path, _ in shared:
+            self._copy_file(path, folder / path.name, hashlib.sha256(), Event())
+        self._editions = {name: self._copy(name, folder / name, Event()) for name in models}
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -98,13 +86,21 @@ class Snapshot:
         served = {name: edition.signature for name, edition in self._editions.items()}
         return {name: signature for name, signature in on_disk.items() if signature != served.get(name)}
 
-    def stage(self, model: str) -> Edition:
-        """Copy a model as it lies on disk, beside what is served.
+    def stage(self, model: str, over: Event) -> Edition:
+        """Copy a model as it lies on disk, beside what is served. A copy that fails leaves nothing.
 
         Raises:
-            OSError: a file cannot be read, or there is no room.
+            SetupError: there is no room.
+            OSError: a file cannot be read.
+            InterruptedError: ``over`` was set.
         """
-        return self._copy(model, self._beside())
+        self._look_for_room(_files(self.repository / model))
+        target = self._beside()
+        try:
+            return self._copy(model, target, over)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
 
     def put(self, edition: Edition) -> Edition:
         """Serve an edition from now on. The other one lies beside: it may be put back; else, discard it."""
@@ -112,22 +108,23 @@ class Snapshot:
         old = self._editions[edition.model]
         target.rename(beside)
         edition.folder.rename(target)
-        self._editions[edition.model] = _moved(edition, target)
-        return _moved(old, beside)
+        self._editions[edition.model] = replace(edition, folder=target)
+        return replace(old, folder=beside)
 
     def discard(self, edition: Edition) -> None:
-        """Delete what lies beside."""
-        shutil.rmtree(edition.folder)
-
-    def agree(self, edition: Edition) -> None:
-        """The same contents lie on disk anew: look no more at the times of what lay there before."""
-        served = self._editions[edition.model]
-        assert served.hash == edition.hash
-        self._editions[edition.model] = Edition(served.model, served.folder, served.hash, edition.signature)
+        """Delete what lies beside, if it does."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(edition.folder)
 
     def _beside(self) -> Path:
         self._spare += 1
         return self.folder.with_name(f"edition-{self._spare}")
+
+    def _look_for_room(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
+        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # a sparse file holds less
+        free = shutil.disk_usage(self.folder.parent).free
+        if n_bytes > free:
+            raise self._no_room(f"{n_bytes / 2**20:,.0f} MiB, and {free / 2**20:,.0f} are free")
 
     def _no_room(self, what: str) -> SetupError:
         return SetupError(
@@ -147,29 +144,49 @@ class Snapshot:
         except OSError:  # the disk was taken away, say
             return []
 
-    def _copy(self, model: str, target: Path) -> Edition:
+    def _copy(self, model: str, target: Path, over: Event) -> Edition:
         source = self.repository / model
-        signature = _signature(source)
-        digest = hashlib.sha256()
+        signature, digest = _signature(source), hashlib.sha256()
         target.mkdir()
         for path, status in _entries(source):
             name = path.relative_to(source)
-            size = None if S_ISDIR(status.st_mode) else status.st_size
+            is_folder = S_ISDIR(status.st_mode)
             counts = digest if _is_shown(name) else hashlib.sha256()
-            counts.update(os.fsencode(name) + f"\0{size}\0".encode())
-            if size is None:
+            counts.update(os.fsencode(name) + f"\0{None if is_folder else status.st_size}\0".encode())
+            if is_folder:
                 (target / name).mkdir()
-                continue
-            with path.open("rb") as old, (target / name).open("xb") as new:
-                while block := old.read(_BLOCK):
-                    new.write(block)
-                    counts.update(block)
-            shutil.copymode(path, target / name)
+            else:
+                self._copy_file(path, target / name, counts, over)
         return Edition(model, target, digest.hexdigest()[:_HASH_LETTERS], signature)
 
+    def _copy_file(self, source: Path, target: Path, counts: hashlib._Hash, over: Event) -> None:
+        """Copy a file and count what is in it, but for holes and blocks of zeros: they become holes."""
+        try:
+            with source.open("rb") as old, target.open("xb") as new:
+                at, number = 0, old.fileno()
+                while (at := _next_data(number, at)) >= 0 and (block := os.pread(number, _BLOCK, at)):
+                    if over.is_set():
+                        raise InterruptedError
+                    if block != _ZEROS[: len(block)]:
+                        counts.update(f"{at}\0".encode() + block)
+                        new.seek(at)
+                        new.write(block)
+                    at += len(block)
+                new.truncate(os.fstat(number).st_size)
+            shutil.copymode(source, target)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                error.filename = error.filename or str(source)  # a read names none
+                raise
+            raise self._no_room("more than is free") from None
 
-def _moved(edition: Edition, folder: Path) -> Edition:
-    return Edition(edition.model, folder, edition.hash, edition.signature)
+
+def _next_data(file: int, at: int) -> int:
+    """Where data begins in an open file, from a position on, or the block that holds it; -1: nowhere."""
+    try:
+        return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
+    except OSError as error:
+        return -1 if error.errno == errno.ENXIO else at  # some file systems know no holes
 
 
 def _signature(folder: Path) -> Signature:
@@ -193,20 +210,16 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[tuple[Path, os.stat_result]]:
     """Folders and files below a folder, a folder before what it holds; no devices, no links in a circle."""
-    above = above or (_place(folder.stat()),)
+    own = folder.stat()
+    above = (*above, (own.st_dev, own.st_ino))
     for path in sorted(folder.iterdir()):
         if path.name == "__pycache__" or not (status := _status(path)):
             continue
-        place = _place(status)
         if S_ISREG(status.st_mode):
             yield path, status
-        elif S_ISDIR(status.st_mode) and place not in above:
+        elif S_ISDIR(status.st_mode) and (status.st_dev, status.st_ino) not in above:
             yield path, status
-            yield from _entries(path, (*above, place))
-
-
-def _place(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
+            yield from _entries(path, above)
 
 
 def _status(path: Path) -> os.stat_result | None:

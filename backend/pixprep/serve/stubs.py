@@ -33,12 +33,12 @@ class Stub:
     @property
     def state(self) -> str:
         """The letter of proc(5); empty if the process has ended."""
-        return _stat(self.pid)[0] if _stub(self.pid) == self else ""
+        return stat(self.pid)[0] if _stub(self.pid) == self else ""
 
     @property
     def cpu_s(self) -> float:
         """Seconds of processor time used so far; 0 if the process has ended."""
-        fields = _stat(self.pid)
+        fields = stat(self.pid)
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
 
     def kill(self) -> None:
@@ -64,7 +64,7 @@ class Stub:
 def stubs(pid: int) -> set[Stub]:
     """The stubs of a Triton that have not ended."""
     found = (_stub(int(process.name)) for process in Path("/proc").glob("[0-9]*"))
-    return {stub for stub in found if stub and int(_stat(stub.pid)[1]) == pid}
+    return {stub for stub in found if stub and int(stat(stub.pid)[1]) == pid}
 
 
 class Launches:
@@ -108,7 +108,7 @@ def _stub(pid: int) -> Stub | None:
     return Stub(pid, Path(os.fsdecode(words[1])).parents[1].name, SHARED_MEMORY / os.fsdecode(words[2]))
 
 
-def _stat(pid: int) -> list[str]:
+def stat(pid: int) -> list[str]:
     """State, parent and what follows them in proc(5); of a process that has ended, empty and zeros."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -16,12 +16,13 @@ from pixprep.decoders.header import sniff
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels.levels import done
-from pixprep.ops import AnyOp, Normalize, OriginalSize, Tensor
-from pixprep.pipeline import Output, Pipeline
+from pixprep.ops import Normalize, Op, OriginalSize, Tensor
+from pixprep.pipeline import Pipeline
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
 from pixprep.show.drawing import to_png
 from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
+from pixprep.walk import Output
 
 Array = npt.NDArray[Any]
 
@@ -187,7 +188,7 @@ def preview(
     encoded = still(pipeline, encoded, limits)
     pipeline = pipeline.for_photos()
     decode = msgspec.structs.replace(pipeline.ops[0], name=_DECODED)
-    ops: list[AnyOp] = [decode, OriginalSize(name="size")]
+    ops: list[Op] = [decode, OriginalSize(name="size")]
     tensors = [output for output in pipeline.outputs.values() if isinstance(output.chain[-1], Tensor)]
     for index, output in enumerate(tensors):
         plan = pipeline.plan.outputs[output.name]
@@ -196,7 +197,7 @@ def preview(
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
     own = Pipeline(ops, operators=pipeline.operators)
-    with Engine(own, threads=1, limits=limits, damage=damage) as engine:
+    with Engine(own, threads=1, limits=limits, damage=damage, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=own.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
@@ -247,7 +248,7 @@ def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
     return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
 
 
-def _branch(chain: Sequence[AnyOp], end: AnyOp) -> list[AnyOp]:
+def _branch(chain: Sequence[Op], end: Op) -> list[Op]:
     """Ops from the decoded image to an output."""
     bare = [msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain]
     ops = [*bare, msgspec.structs.replace(end, from_=None, only=None)]

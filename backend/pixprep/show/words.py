@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep.compiler import Lowered, lower
-from pixprep.draws import windows
-from pixprep.draws.windows import RandomStep
-from pixprep.errors import ImageError, unreachable
+from pixprep.errors import ImageError
 from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
     Decode,
     DecodeVideo,
     Extern,
+    FirstOp,
+    ImageOp,
     Normalize,
     OpticalFlow,
     OriginalSize,
@@ -21,13 +20,10 @@ from pixprep.ops import (
     Points,
     Tensor,
     Transform,
-    is_on,
     op_name,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.plan import inputs
-from pixprep.plan.inputs import InputStep
-from pixprep.plan.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
+from pixprep.plan.placement import Geometry
 from pixprep.plan.plan import (
     Affine,
     AnnotationPlan,
@@ -40,7 +36,6 @@ from pixprep.plan.plan import (
     TensorPlan,
     TransformPlan,
 )
-from pixprep.profiles import PROFILES
 from pixprep.spec import Color, InputSpec
 from pixprep.steps.operators import find
 
@@ -58,8 +53,7 @@ def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
 def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> str:
     plan = pipeline.plan
     lines = [f"pipeline{where}"]
-    places = [index for index, op in enumerate(pipeline.definition) if is_on(op, pipeline.side)]
-    for index, op, image in zip(places, pipeline.ops, pipeline.images, strict=True):
+    for index, op, image in ((node.index, node.op, node.image) for node in pipeline.nodes):
         specs = [output.spec for output in pipeline.outputs.values() if output.chain[-1] is op]
         result = f"output {specs[0]}" if specs else str(image)
         fields = ", ".join(f"{key} {_shown(value)}" for key, value in settings(op).items() if key != "op")
@@ -145,8 +139,8 @@ def _plus(offset: float) -> str:
 def op_words(pipeline: Pipeline) -> list[str]:
     """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
-    assert isinstance(first, Decode | DecodeVideo | Pixels)
-    before = Lowered(first)
+    assert isinstance(first, FirstOp)
+    before = first.lower(pipeline.operators)
     words = []
     for op, image in zip(pipeline.ops, pipeline.images, strict=True):
         match op:
@@ -174,11 +168,13 @@ def op_words(pipeline: Pipeline) -> list[str]:
             case Extern():
                 words.append(str(find(op.operator, op.version, pipeline.operators).use(op.fields)))
             case Normalize():
-                steps = lower(op, before, image).arithmetic
+                steps = op.lower(before, image, "").arithmetic
                 formulas = dict.fromkeys(_formula(steps, channel) for channel in range(image.channels))
                 words.append("; ".join(formulas))
+            case ImageOp():
+                words.append(", ".join(_geometry(op.lower(before, image, "").geometry)))
             case _:
-                words.append(", ".join(_geometry(lower(op, before, image).geometry)))
+                raise AssertionError(f"no words for {op!r}")
     return words
 
 
@@ -193,85 +189,13 @@ def geometry_words(geometry: Geometry) -> list[str]:
 
 
 def _geometry(geometry: Geometry) -> Iterator[str]:
-    for step in geometry.before:
-        yield _step(step)
+    yield from map(str, geometry.before)
     if geometry.resize is not None:
-        yield _resize(geometry.resize)
-    for step in geometry.after:
-        yield _step(step)
-    for each in geometry.levels:
-        yield _step(each.step) if isinstance(each, Move) else str(each)
+        yield str(geometry.resize)
+    yield from map(str, (*geometry.after, *geometry.levels))
     if geometry.fill is not None:
         yield f'margins of the colour that "{geometry.fill.input}" says'
     yield from map(str, geometry.erasures)
-
-
-def _step(step: GeometryStep) -> str:
-    if isinstance(step, Flip):
-        return f"mirror, {step.axis}"
-    if isinstance(step, InputStep):
-        return _given(step)
-    if not isinstance(step, Window):
-        return _random(step)
-    if step.height is None and step.side == "longer":
-        return f"lay on a square of the longer side, {'in the middle' if step.place == 'center' else 'at the top left'}"
-    if step.height is None:
-        return f"take the middle square of {step.fraction:g} of the shorter side"
-    size = f"{step.height} x {step.width}"
-    if step.place == "fixed":
-        return f"take {size} from row {step.top}, column {step.left}"
-    if step.beyond == "refuse_larger":
-        return f"lay on a canvas of {size}, {'in the middle' if step.place == 'center' else 'at the top left'}"
-    return f"take the middle {size}"
-
-
-def _given(step: InputStep) -> str:
-    match step:
-        case inputs.Box():
-            return f'take the box that "{step.input}" says'
-        case inputs.Flip():
-            return f'mirror, {step.axis}, where "{step.input}" says so'
-        case _ as never:
-            return unreachable(never)
-
-
-def _random(step: RandomStep) -> str:
-    match step:
-        case windows.ResizedCrop():
-            return f"take a random window of {_span(step.scale)} of the area, {_span(step.ratio)} as wide as high"
-        case windows.Crop():
-            padded = f", after margins of {', '.join(map(str, step.padding))}" if any(step.padding) else ""
-            return f"take a random {step.height} x {step.width}{padded}"
-        case windows.Flip():
-            return f"mirror {step.p:g} of the images, {step.axis}"
-        case windows.ZoomOut():
-            return f"lay {step.p:g} of the images at random on a canvas of {_span(step.side_range)} times the sides"
-        case windows.IouCrop():
-            return f"take a random window around boxes, {_span(step.scale)} of each side"
-        case _ as never:
-            return unreachable(never)
-
-
-def _span(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:.4g} to {ends[1]:.4g}"
-
-
-def _resize(resize: Resize) -> str:
-    size = f"{resize.height} x {resize.width}"
-    to = {
-        "both": f"to {size}",
-        "shorter": f"the shorter side to {resize.height}",
-        "longer": f"the longer side to {resize.height}",
-        "fit": f"to fit into {size}",
-        "cover": f"to cover {size}",
-        "letterbox": f"to fit into {size}",
-        "shrink": f"to fit into {size}, never enlarging",
-    }[resize.rule]
-    antialias = ", antialiased" if resize.antialias and resize.filter != "nearest" else ""
-    profile = PROFILES[resize.like]
-    is_near = resize.filter in profile.near
-    values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
-    return f"resize {to} ({resize.filter}{antialias}; {values})"
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:

@@ -21,9 +21,10 @@ from typing import Any, Literal
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
 from pixprep.file import quoted, read_bytes
-from pixprep.pipeline import MAX_OUTPUT_BYTES, Pipeline
+from pixprep.pipeline import Pipeline
 from pixprep.spec import DType
 from pixprep.steps.operators import check_name
+from pixprep.walk import MAX_OUTPUT_BYTES
 
 Config = dict[str, Any]
 """A model configuration in its JSON form, as Triton hands it to Python: ``{"max_batch_size": 0, "input": [], …}``."""
@@ -79,7 +80,8 @@ class Options:
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
         damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
-            is. ``lenient``: what libjpeg-turbo can recover is its tensor. None: the device's default.
+            is. ``pillow``: one that Pillow does not load is. ``lenient``: what libjpeg-turbo can recover is its tensor.
+            None: the device's default.
         decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder, and the hardware engine where it gives the same
             pixels. ``fastest``: both, in any case. ``cpu``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.

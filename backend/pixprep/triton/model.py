@@ -137,6 +137,7 @@ class TritonPythonModel:
             limits=options.limits,
             damage=options.damage,
             decoder=options.decoder,
+            odd_range=True,  # said above
         )
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"

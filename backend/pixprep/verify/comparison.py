@@ -11,7 +11,7 @@ import numpy as np
 from pixprep import ops
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError, printable
 from pixprep.file import Origin
-from pixprep.pipeline import Output, Pipeline
+from pixprep.pipeline import Pipeline
 from pixprep.profiles import PROFILES
 from pixprep.verify import frozen as vectors
 from pixprep.verify.frozen import Op
@@ -20,6 +20,7 @@ from pixprep.verify.libraries import Library, absent, find
 from pixprep.verify.originals import FORMULA, Original, Originals, geometry, size_of
 from pixprep.verify.report import Array, Certificate, Omission, Row, StageName, Tolerance
 from pixprep.verify.stages import Resizing, Stage, decoded, is_real, resizing
+from pixprep.walk import Output
 
 EQUAL = Tolerance(0, 0, "the same arithmetic on the same values")
 ONE_ULP = Tolerance(0, 1, "computed in float64, in another order, and rounded once")
@@ -261,7 +262,7 @@ class _Tensor:
         height, width = geometry(self._before, blank, pixels).shape[:2]
         return Stage([*self._before, ops.Crop(top=0, left=0, height=height, width=width)]).run(encoded)
 
-    def _levels(self, chain: Sequence[ops.AnyOp], pixels: Array) -> Array:
+    def _levels(self, chain: Sequence[ops.Op], pixels: Array) -> Array:
         return geometry(chain, self._resizer.run, pixels, recolour=lambda op, x: self._colourist(op).run(x))
 
     def _values(self, levels: Array) -> Array:
@@ -271,7 +272,7 @@ class _Tensor:
         return levels.astype(self._dtype)
 
 
-def _rgb(pixels: Array, chain: Sequence[ops.AnyOp]) -> Array:
+def _rgb(pixels: Array, chain: Sequence[ops.Op]) -> Array:
     return pixels[:, :, ::-1] if isinstance(chain[0], ops.Decode) and chain[0].color == "bgr" else pixels
 
 

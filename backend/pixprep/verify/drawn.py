@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import atan, degrees
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
-
-import numpy as np
+from typing import get_args
 
 from pixprep import ops
 from pixprep.draws.philox import Words
@@ -19,23 +15,6 @@ from pixprep.verify.comparison import EQUAL, read, refuse_what_no_library_has, v
 from pixprep.verify.images import generated
 from pixprep.verify.originals import Originals
 from pixprep.verify.report import Certificate, Omission, Row, StageName
-
-_JITTER: Mapping[str, type[ops.Brightness | ops.Contrast | ops.Saturation | ops.Hue]] = {
-    "brightness": ops.Brightness,
-    "contrast": ops.Contrast,
-    "saturation": ops.Saturation,
-    "hue": ops.Hue,
-}
-_SOMETIMES: Mapping[type[ops.Op], type[ops.Op]] = {
-    ops.RandomGray: ops.Grayscale,
-    ops.RandomPosterize: ops.Posterize,
-    ops.RandomSolarize: ops.Solarize,
-    ops.RandomAutocontrast: ops.Autocontrast,
-    ops.RandomEqualize: ops.Equalize,
-    ops.RandomInvert: ops.Invert,
-    ops.RandomSharpness: ops.Sharpness,
-}
-"""Of each random op the one that is done to an image, or not."""
 
 
 def verify_training(
@@ -86,7 +65,7 @@ def verify_training(
             draws = _unerased(training, batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
             fixed = settled(training, draws)
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
-            with Engine(fixed, threads=1) as other:
+            with Engine(fixed, threads=1, odd_range=True) as other:
                 theirs = other.run_batch([encoded])
             for tensor, row in rows.items():
                 is_chw = training.outputs[tensor].spec.layout == "chw"
@@ -112,94 +91,14 @@ def settled(training: Pipeline, draws: Mapping[str, Words]) -> Pipeline:
     Raises:
         PipelineError: a random op has no fixed form.
     """
-    made: list[ops.Op] = []
-    for key, op in _keyed(training):
-        if not isinstance(op, ops.Boxes | ops.Points | ops.RandomErasing):
-            made += [ops.changed(op, only=None)] if op.home is None else _fixed(op, draws[key])
+    made = [op for node in training.nodes for op in node.op.fixed(draws.get(node.key, {}))]
     return Pipeline(made, operators=training.operators)
-
-
-def _keyed(training: Pipeline) -> Iterator[tuple[str, ops.AnyOp]]:
-    """The ops, each with the key of its draw."""
-    counts: Counter[str] = Counter()
-    for op in training.ops:
-        kind = ops.op_name(op)
-        yield op.name or f"{kind}#{counts[kind]}", op
-        counts[kind] += op.name is None
 
 
 def _unerased(training: Pipeline, draws: Mapping[str, Words]) -> dict[str, Words]:
     """The draws with no rectangle."""
-    erasing = {key for key, op in _keyed(training) if isinstance(op, ops.RandomErasing)}
+    erasing = {node.key for node in training.nodes if isinstance(node.op, ops.RandomErasing)}
     return {key: {"rectangles": []} if key in erasing else words for key, words in draws.items()}
-
-
-def _fixed(op: ops.AnyOp, words: Words) -> list[ops.Op]:
-    """What one random op comes to."""
-    match op:
-        case ops.RandomResizedCrop():
-            how = {field: getattr(op, field) for field in ("height", "width", "filter", "antialias", "like")}
-            return [ops.Crop(**words), ops.Resize(**how)]
-        case ops.RandomCrop() if not any(op.margins) and not op.pad_if_needed:
-            return [ops.Crop(**words)]
-        case ops.RandomFlip():
-            return [ops.Flip(op.axis)] if words["flip"] else []
-        case ops.ColorJitter():
-            return [_JITTER[kind](factor=factor, like=op.like) for kind, factor in words.items()]
-        case ops.RandomRotate():
-            return [ops.Rotate(angle=words["angle"], expand=op.expand, **_look(op))]
-        case ops.RandomAffine():
-            moved: dict[str, Any] = {"translate": tuple(words["translate"]), "shear": tuple(words["shear"])}
-            return [ops.Affine(angle=words["angle"], scale=words["scale"], **moved, **_look(op))]
-        case ops.RandomGaussianBlur():
-            return [ops.GaussianBlur(op.kernel_size, words["sigma"][0])] if words["sigma"] else []
-        case ops.RandAugment() | ops.TrivialAugment():
-            return [made for each in words["ops"] for made in _of_policy(op, each["op"], each.get("magnitude", 0.0))]
-    if type(op) in _SOMETIMES:
-        kind = _SOMETIMES[type(op)]
-        own = [field for field in kind.__struct_fields__ if field not in ops.Op.__struct_fields__]
-        return [kind(**{field: getattr(op, field) for field in own})] if words["apply"] else []
-    raise PipelineError(f"{ops.op_name(op)}: no fixed op has such margins or boxes: verify the pipeline without it")
-
-
-def _look(op: ops.RandomRotate | ops.RandomAffine) -> dict[str, Any]:
-    return {field: getattr(op, field) for field in ("filter", "center", "fill", "like")}
-
-
-def _of_policy(op: ops.PolicyOp, name: str, magnitude: float) -> list[ops.Op]:
-    """A step of a policy, by torchvision's rules: see ``policies.Policy``."""
-    look: dict[str, Any] = {"filter": op.filter, "fill": 0 if op.fill is None else op.fill, "like": op.like}
-    moves = name.startswith(("Shear", "Translate", "Rotate"))
-    if moves and op.fill is None and (op.like, op.filter) == ("torchvision", "bilinear"):
-        raise PipelineError(f'{ops.op_name(op)}: a "fill" that is null is of no fixed op: verify it with 0')
-    is_x = name.endswith("X")
-    match name:
-        case "Identity":
-            return []
-        case "ShearX" | "ShearY":
-            angle = degrees(atan(magnitude))
-            return [ops.Affine(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0), **look)]
-        case "TranslateX" | "TranslateY":
-            pixels = float(int(magnitude))
-            return [ops.Affine(translate=(pixels, 0.0) if is_x else (0.0, pixels), **look)]
-        case "Rotate":
-            return [ops.Rotate(angle=magnitude, **look)]
-        case "Posterize":
-            return [ops.Posterize(int(magnitude))]
-        case "Solarize":
-            threshold = 255 * magnitude
-            return [ops.Solarize(float(np.float32(threshold)) if op.like == "torchvision" else threshold)]
-        case "AutoContrast":
-            return [ops.Autocontrast(like=op.like)]
-        case "Equalize":
-            return [ops.Equalize()]
-    factors = {
-        "Brightness": ops.Brightness,
-        "Color": ops.Saturation,
-        "Contrast": ops.Contrast,
-        "Sharpness": ops.Sharpness,
-    }
-    return [factors[name](factor=1.0 + magnitude, like=op.like)]
 
 
 def _add(whole: Certificate, found: Certificate) -> None:

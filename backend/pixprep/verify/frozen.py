@@ -72,7 +72,7 @@ class Case(NamedTuple):
     shape: tuple[int, int, int]
 
     @property
-    def chain(self) -> list[ops.AnyOp]:
+    def chain(self) -> list[ops.Op]:
         """What makes the output of the encoded image; of colours a crop says the size, and changes nothing."""
         if isinstance(self.op, ops.Decode):
             return [self.op]

@@ -10,12 +10,12 @@ from importlib import import_module
 
 from pixprep.profiles import PROFILES
 
-TABLE = {
-    "pillow": (PROFILES["pillow"].title, "PIL", "pillow"),
-    "torchvision": (PROFILES["torchvision"].title, "torchvision", "torchvision"),
-    "opencv": (PROFILES["opencv"].title, "cv2", "opencv-python-headless"),
-    "tensorflow": (PROFILES["tensorflow"].title, "tensorflow", "tensorflow-cpu"),
-    "dali": (PROFILES["dali"].title, "nvidia.dali", "nvidia-dali-cuda120"),
+TABLE: dict[str, tuple[str, str, str]] = {
+    **{
+        like: (row.title, row.original.module, row.original.packages)
+        for like, row in PROFILES.items()
+        if row.original.key == like
+    },
     "timm": ("timm", "timm", "timm"),
     "transformers": ("transformers", "transformers", "transformers torchvision"),
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),

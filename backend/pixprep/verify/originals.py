@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -20,29 +19,18 @@ from PIL import Image, ImageOps
 from pixprep import ops
 from pixprep.errors import unreachable
 from pixprep.file import Origin
-from pixprep.spec import Like, Rounding
-from pixprep.verify.colours import COLOURISTS, like_of
+from pixprep.ops.op import WHOLE
+from pixprep.profiles import PROFILES, dali
+from pixprep.spec import Like
+from pixprep.verify.colours import recoloured
 from pixprep.verify.images import Array
 from pixprep.verify.libraries import Library, find
 from pixprep.verify.origins import TRANSFORMS, Size, planes
 
 Resizing = ops.Resize | ops.Letterbox
 
-OPENCV = {
-    "nearest": "INTER_NEAREST",
-    "bilinear": "INTER_LINEAR",
-    "bicubic": "INTER_CUBIC",
-    "lanczos4": "INTER_LANCZOS4",
-    "area": "INTER_AREA",
-}
-DALI = {"nearest": "INTERP_NN", "bilinear": "INTERP_LINEAR", "bicubic": "INTERP_CUBIC", "lanczos": "INTERP_LANCZOS3"}
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
 """The Pillow whose order of the two passes is that of the installed one."""
-_WHOLE: dict[Rounding, Callable[[float], float]] = {
-    "down": np.floor,
-    "half_even": np.rint,
-    "half_away": lambda value: np.floor(value + 0.5),
-}
 
 
 @dataclass(frozen=True)
@@ -92,20 +80,17 @@ class Originals:
         """uint8 (height, width, channels) to uint8, or float32 of TensorFlow; of a letterbox before its margin."""
         if op is None:
             return FORMULA
-        key, resize = RESIZERS[op.like]
-        library, note = self._find(key), _note(op.like)
-        if _is_formula(op):
+        profile = PROFILES[op.like].original
+        library, note = self._find(profile.key), _note(op.like)
+        if profile.order is not None and not op.antialias and op.filter != "nearest":  # Pillow has no such function
             library, note = FORMULA.library, ""
         elif isinstance(op, ops.Resize) and op.subpixel and op.rounding != "half_away":
             library = Library(library.title, None, f'does not round a size by "{op.rounding}"')
-        return Original(library, lambda pixels: resize(pixels, op, size_of(op, pixels)), note=note)
+        return Original(library, lambda pixels: _resized(pixels, op), note=note)
 
     def colourist(self, op: ops.SteadyOp) -> Original:
         """uint8 (height, width, channels), red first, to the same."""
-        key, run = COLOURISTS[like_of(op)]
-        # An affine map of a PIL image is torchvision's, too.
-        library = self._find("torchvision" if isinstance(op, ops.Affine) else key)
-        return Original(library, lambda pixels: run(pixels, op))
+        return Original(self._find(op.library), lambda pixels: recoloured(op, pixels))
 
     def normalizer(self, op: ops.Normalize, *, is_real: bool) -> Original:
         """Levels (height, width, channels) to float64 (``float64``) or float32 (the others)."""
@@ -121,7 +106,7 @@ class Originals:
 
     def complete(self, origin: Origin, size: Size) -> Original:
         """The whole transform of the library that a pipeline comes from: RGB levels to (*size, channels)."""
-        make, key = TRANSFORMS.get(origin.library), RESIZERS[origin.profile][0]
+        make, key = TRANSFORMS.get(origin.library), PROFILES[origin.profile].original.key
         library = self._find(origin.library) if make else Library(origin.library)
         if make is None:
             problem = f'has no transform by the name "{origin.name}" alone'
@@ -139,7 +124,7 @@ class Originals:
 
 
 def geometry(
-    chain: Sequence[ops.AnyOp],
+    chain: Sequence[ops.Op],
     resize: Callable[[Array], Array],
     pixels: Array,
     *,
@@ -154,84 +139,35 @@ def geometry(
         recolour: every op on colours, on pixels with red first.
     """
     is_backwards = isinstance(chain[0], ops.Decode) and chain[0].color == "bgr"
+    beside = _Beside(resize, recolour, is_backwards=is_backwards)
     for op in chain:
-        match op:
-            case ops.Resize():
-                pixels = resize(pixels)
-            case ops.Letterbox():
-                pixels = _padded(resize(pixels), op)
-            case ops.CenterCrop():
-                pixels = _center_crop(pixels, op)
-            case ops.Crop():
-                assert op.top is not None
-                assert op.left is not None
-                assert op.height is not None
-                assert op.width is not None
-                pixels = pixels[op.top : op.top + op.height, op.left : op.left + op.width]
-            case ops.Pad():
-                pixels = _padded(pixels, op)
-            case ops.Flip():
-                pixels = pixels[:, ::-1] if op.axis == "horizontal" else pixels[::-1]
-            case (
-                ops.RandomResizedCrop()
-                | ops.RandomCrop()
-                | ops.RandomFlip()
-                | ops.RandomZoomOut()
-                | ops.RandomIouCrop()
-                | ops.ColorJitter()
-                | ops.RandomGray()
-                | ops.RandomPosterize()
-                | ops.RandomSolarize()
-                | ops.RandomAutocontrast()
-                | ops.RandomEqualize()
-                | ops.RandomInvert()
-                | ops.RandAugment()
-                | ops.TrivialAugment()
-                | ops.RandomRotate()
-                | ops.RandomAffine()
-                | ops.RandomSharpness()
-                | ops.RandomGaussianBlur()
-                | ops.RandomErasing()
-                | ops.Boxes()
-                | ops.Points()
-            ):
-                raise AssertionError(f"{op!r} is not on the serving side")
-            case ops.Extern():
-                raise AssertionError(f"{op!r} is compared with nothing")
-            case (
-                ops.Brightness()
-                | ops.Contrast()
-                | ops.Saturation()
-                | ops.Hue()
-                | ops.Grayscale()
-                | ops.Gamma()
-                | ops.Posterize()
-                | ops.Solarize()
-                | ops.Autocontrast()
-                | ops.Equalize()
-                | ops.Invert()
-                | ops.Sharpness()
-                | ops.GaussianBlur()
-            ):
-                assert recolour is not None
-                pixels = recolour(op, pixels[:, :, ::-1])[:, :, ::-1] if is_backwards else recolour(op, pixels)
-            case ops.Rotate() | ops.Affine():
-                assert recolour is not None
-                pixels = recolour(op, pixels)  # its fill is in the order of the channels
-            case (
-                ops.Decode()
-                | ops.DecodeVideo()
-                | ops.Pixels()
-                | ops.Normalize()
-                | ops.Tensor()
-                | ops.OriginalSize()
-                | ops.Transform()
-                | ops.OpticalFlow()
-            ):
-                pass  # these move none
-            case _ as never:
-                unreachable(never)
+        pixels = op.original(pixels, beside)
     return pixels
+
+
+class _Beside:
+    """What stands beside the ops of one chain: ``ops.op.Libraries``; the arguments are those of ``geometry``."""
+
+    def __init__(
+        self,
+        resize: Callable[[Array], Array],
+        recolour: Callable[[ops.SteadyOp, Array], Array] | None,
+        *,
+        is_backwards: bool,
+    ) -> None:
+        self._resize, self._recolour, self._is_backwards = resize, recolour, is_backwards
+
+    def resize(self, op: Resizing, pixels: Array) -> Array:
+        """The one resize."""
+        del op
+        return self._resize(pixels)
+
+    def recolour(self, op: ops.SteadyOp, pixels: Array) -> Array:
+        """An op on colours, whose library takes red first; the fill of a warp is in the order of the channels."""
+        assert self._recolour is not None
+        if self._is_backwards and not op.is_warp:
+            return self._recolour(op, pixels[:, :, ::-1])[:, :, ::-1]
+        return self._recolour(op, pixels)
 
 
 def size_of(op: Resizing, pixels: Array) -> Size:
@@ -241,7 +177,7 @@ def size_of(op: Resizing, pixels: Array) -> Size:
         scale = min(op.height / height, op.width / width)
         scale = scale if op.enlarge else min(scale, 1.0)
         return max(1, round(height * scale)), max(1, round(width * scale))
-    whole = _WHOLE[op.rounding or "down"]
+    whole = WHOLE[op.rounding or "down"]
     if op.size is not None:
         base = (min if op.side == "shorter" else max)(height, width)
         sides = (op.size * height / base, op.size * width / base)
@@ -253,28 +189,6 @@ def size_of(op: Resizing, pixels: Array) -> Size:
         ratio = (max if op.mode == "fit" else min)(height / op.height, width / op.width)
         sides = (height / ratio, width / ratio)
     return max(1, int(whole(sides[0]))), max(1, int(whole(sides[1])))
-
-
-def _center_crop(pixels: Array, op: ops.CenterCrop) -> Array:
-    """torchvision's: pad with zeros to the window, then round half of what is left over."""
-    side = max(1, int((op.fraction or 1) * min(pixels.shape[:2])))
-    height, width = op.height or side, op.width or side
-    missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
-    pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
-    top = int(_WHOLE[op.rounding]((pixels.shape[0] - height) / 2))
-    left = int(_WHOLE[op.rounding]((pixels.shape[1] - width) / 2))
-    return pixels[top : top + height, left : left + width]
-
-
-def _padded(pixels: Array, op: ops.Pad | ops.Letterbox) -> Array:
-    side = max(pixels.shape[:2])
-    height, width = op.height or side, op.width or side
-    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
-    canvas[...] = op.fill
-    free = (height - pixels.shape[0], width - pixels.shape[1])
-    top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
-    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
-    return canvas
 
 
 def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:
@@ -312,130 +226,18 @@ def _tensorflow_jpeg(encoded: bytes, op: ops.Decode) -> Array:
     return np.asarray(pixels.numpy())
 
 
-def _is_formula(op: Resizing) -> bool:
-    """Whether Pillow has no function for it: a filter that is not widened."""
-    return RESIZERS[op.like][0] == "pillow" and not op.antialias and op.filter != "nearest"
-
-
-def _pillow(pixels: Array, op: Resizing, size: Size, *, order: int) -> Array:
-    """``Image.resize``; one pass at a time where the installed Pillow has another order than Pillow ``order``."""
-    if order == ORDER and not _is_formula(op):
-        return _pillow_resize(pixels, op, size)
-    lost = [before - after for before, after in zip(pixels.shape, size, strict=False)]
-    is_vertical_first = order >= 13 and lost[0] > 0 and lost[0] > 2 * lost[1]
-    for axis in (0, 1) if is_vertical_first else (1, 0):
-        between = (size[0], pixels.shape[1]) if axis == 0 else (pixels.shape[0], size[1])
-        pixels = (_pillow_formula if _is_formula(op) else _pillow_resize)(pixels, op, between)
-    return pixels
-
-
 def _note(like: Like) -> str:
-    order = {"pillow": 13, "pillow12": 12}.get(like, ORDER)
-    return "" if order == ORDER else f"one pass at a time in the order of Pillow {order}"
+    order = PROFILES[like].original.order
+    return f"one pass at a time in the order of Pillow {order}" if order not in (None, ORDER) else ""
 
 
-def _pillow_resize(pixels: Array, op: Resizing, size: Size) -> Array:
-    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-    return np.asarray(image.resize(size[::-1], Image.Resampling[op.filter.upper()])).reshape(*size, -1)
-
-
-_UNWIDENED: dict[str, tuple[float, Callable[[Array], Array]]] = {
-    "box": (0.5, lambda x: ((x > -0.5) & (x <= 0.5)).astype(float)),
-    "bilinear": (1.0, lambda x: np.maximum(1 - abs(x), 0)),
-    "hamming": (1.0, lambda x: np.where(abs(x) < 1, np.sinc(x) * (0.54 + 0.46 * np.cos(np.pi * x)), 0)),
-    "bicubic": (
-        2.0,
-        lambda x: np.select(
-            [abs(x) < 1, abs(x) < 2],
-            [(1.5 * abs(x) - 2.5) * x * x + 1, ((-0.5 * abs(x) + 2.5) * abs(x) - 4) * abs(x) + 2],
-        ),
-    ),
-    "lanczos": (3.0, lambda x: np.where((x >= -3) & (x < 3), np.sinc(x) * np.sinc(x / 3), 0)),
-}
-
-
-def _pillow_formula(pixels: Array, op: Resizing, size: Size) -> Array:
-    """One pass of Pillow's formula without the widening: a dense matrix of 22-bit weights."""
-    if size == pixels.shape[:2]:
-        return pixels
-    axis = int(size[0] == pixels.shape[0])
-    length, out_length = pixels.shape[axis], size[axis]
-    support, function = _UNWIDENED[op.filter]
-    centers = (np.arange(out_length)[:, None] + 0.5) * (length / out_length)
-    positions = np.arange(length)
-    is_inside = (positions >= np.trunc(centers - support + 0.5)) & (positions < np.trunc(centers + support + 0.5))
-    weights = np.where(is_inside, function(positions - centers + 0.5), 0.0)
-    weights /= weights.sum(axis=1, keepdims=True)
-    whole = np.trunc(weights * (1 << 22) + np.where(weights < 0, -0.5, 0.5))
-    # Sums of whole numbers below 2^53: float64 is exact.
-    sums = np.tensordot(whole, pixels.astype(np.float64), (1, axis))
-    return np.moveaxis(np.clip(np.floor((sums + (1 << 21)) / (1 << 22)), 0, 255).astype(np.uint8), 0, axis)
-
-
-def _torchvision(pixels: Array, op: Resizing, size: Size, *, functional: str) -> Array:
-    """Of tensors: v2 has kernels for uint8, and v1 computes in float32."""
-    # Its own rule for the other side, where that is the op's.
-    has_rule = isinstance(op, ops.Resize) and op.side == "shorter" and op.rounding == "down"
-    resized = import_module(functional).resize(
-        planes(pixels),
-        [min(size)] if has_rule else list(size),
-        interpolation=import_module("torchvision.transforms").InterpolationMode[op.filter.upper()],
-        antialias=op.antialias,
-    )
-    return np.asarray(resized.numpy().transpose(1, 2, 0))
-
-
-def _opencv(pixels: Array, op: Resizing, size: Size) -> Array:
-    cv2 = import_module("cv2")
-    has_ipp = cv2.ipp.useIPP()
-    if op.filter == "bicubic":  # Intel IPP, in the wheels for x86, has its own bicubic: 2 % of values off by one
-        cv2.ipp.setUseIPP(False)
-    try:
-        resized = cv2.resize(np.ascontiguousarray(pixels), size[::-1], interpolation=getattr(cv2, OPENCV[op.filter]))
-    finally:
-        cv2.ipp.setUseIPP(has_ipp)
-    return np.asarray(resized).reshape(*size, -1)
-
-
-def _tensorflow(pixels: Array, op: Resizing, size: Size) -> Array:
-    image = import_module("tensorflow").image
-    resized = image.resize(np.ascontiguousarray(pixels), size, method=op.filter, antialias=bool(op.antialias)).numpy()
-    # TensorFlow gives an image that keeps its size back as levels.
-    return np.asarray(resized, np.uint8 if op.filter == "nearest" else np.float32)
-
-
-def _dali(pixels: Array, op: Resizing, size: Size) -> Array:
-    fn, types = import_module("nvidia.dali.fn"), import_module("nvidia.dali.types")
-    rule: dict[str, Any] = {"resize_y": size[0], "resize_x": size[1]}
-    if isinstance(op, ops.Resize) and op.rounding == "half_away":  # as DALI itself computes the size
-        mode = "not_larger" if op.mode == "fit" else "not_smaller"
-        rule = {"resize_y": op.height, "resize_x": op.width, "mode": mode}
-        if op.size is not None:
-            rule = {f"resize_{op.side}": op.size}
-        rule["subpixel_scale"] = bool(op.subpixel)
-    filter_ = getattr(types, DALI[op.filter])
-    return _run_dali(pixels, partial(fn.resize, interp_type=filter_, antialias=bool(op.antialias), **rule))
-
-
-def _run_dali(pixels: Array, graph: Callable[[Any], Any]) -> Array:
-    dali, fn = import_module("nvidia.dali"), import_module("nvidia.dali.fn")
-    pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
-    with pipeline:
-        pipeline.set_outputs(graph(fn.external_source(source=lambda: [np.ascontiguousarray(pixels)], layout="HWC")))
-    pipeline.build()
-    return np.array(pipeline.run()[0].at(0))
-
-
-RESIZERS: Mapping[Like, tuple[str, Callable[[Array, Resizing, Size], Array]]] = {
-    "pillow": ("pillow", partial(_pillow, order=13)),
-    "pillow12": ("pillow", partial(_pillow, order=12)),
-    "torchvision": ("torchvision", partial(_torchvision, functional="torchvision.transforms.v2.functional")),
-    "torch": ("torchvision", partial(_torchvision, functional="torchvision.transforms.functional")),
-    "opencv": ("opencv", _opencv),
-    "tensorflow": ("tensorflow", _tensorflow),
-    "dali": ("dali", _dali),
-}
-"""By profile the key of its library, and what resizes levels to a size."""
+def _resized(pixels: Array, op: Resizing) -> Array:
+    """What the library of a profile makes of levels."""
+    original = PROFILES[op.like].original
+    functions, size = import_module(original.functions), size_of(op, pixels)
+    if original.takes_planes:
+        return np.asarray(original.resize(functions, planes(pixels), op, size).numpy().transpose(1, 2, 0))
+    return np.asarray(original.resize(functions, pixels, op, size))
 
 
 def _normalize(values: Array, op: ops.Normalize) -> Array:
@@ -490,8 +292,9 @@ def _transformers_normalize(values: Array, op: ops.Normalize) -> Array:
 
 def _dali_normalize(values: Array, op: ops.Normalize) -> Array:
     mean, std = ([x / op.scale for x in _per_channel(x, values)] for x in (op.mean, op.std))
-    dtype, normalize = import_module("nvidia.dali.types").FLOAT, import_module("nvidia.dali.fn").crop_mirror_normalize
-    return _run_dali(values, partial(normalize, dtype=dtype, output_layout="HWC", mean=mean, std=std))
+    library = import_module("nvidia.dali")
+    how: dict[str, Any] = {"dtype": library.types.FLOAT, "output_layout": "HWC", "mean": mean, "std": std}
+    return np.asarray(dali.run(library, values, lambda image: library.fn.crop_mirror_normalize(image, **how)))
 
 
 NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize], Array]]] = {

@@ -16,7 +16,7 @@ from pixprep.verify.images import Array
 Resizing = ops.Resize | ops.Letterbox
 
 
-def resizing(chain: Sequence[ops.AnyOp]) -> Resizing | None:
+def resizing(chain: Sequence[ops.Op]) -> Resizing | None:
     """The one resize of a chain, if there is one."""
     return next((op for op in chain if isinstance(op, Resizing)), None)
 
@@ -29,12 +29,12 @@ def is_real(op: Resizing | None) -> bool:
 class Stage:
     """A chain of ops; where it does not end with ``tensor``, one that holds the values as they are is added."""
 
-    def __init__(self, chain: Sequence[ops.AnyOp]) -> None:
+    def __init__(self, chain: Sequence[ops.Op]) -> None:
         if not isinstance(chain[-1], ops.Tensor):
             chain = (*chain, ops.Tensor(dtype="float32" if is_real(resizing(chain)) else "uint8", layout="hwc"))
         pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain])
         self._is_chw = pipeline.outputs["tensor"].spec.layout == "chw"
-        self._engine = Engine(pipeline, threads=1)
+        self._engine = Engine(pipeline, threads=1, odd_range=True)
 
     def run(self, encoded: bytes) -> Array:
         """(height, width, channels), whatever the layout; raises the ImageError of an image that is refused."""

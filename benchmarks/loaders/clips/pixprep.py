@@ -9,7 +9,7 @@ from typing import Any
 import pixprep as pp
 from loaders.clips import MEAN, SIDE, STD, What
 
-PACKAGES = ("pixprep", "numpy", "llvmlite", "av")
+PACKAGES = ("pixprep", "numpy", "av")
 SETTINGS = ()
 
 

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from pixprep.data.sources import Sample
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
+from pixprep.decoders import KINDS, USUAL
 from pixprep.errors import DataError, ImageError, printable
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
 CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 

@@ -21,8 +21,7 @@ from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
 from pixprep.serve.client import Spent, Triton
-from pixprep.serve.request import ModelInput
-from pixprep.serve.server import curl_line
+from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
@@ -338,7 +337,8 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     Raises:
         ImageError: it is refused, by the limits of the model that serves the pipeline.
     """
-    with Engine(pipeline.for_photos(), threads=1, limits=given.limits, damage=given.damage) as engine:
+    options = {"limits": given.limits, "damage": given.damage, "odd_range": True}  # the model's process warns
+    with Engine(pipeline.for_photos(), threads=1, **options) as engine:
         for _ in range(2):
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             if batch.errors[0] is not None:

@@ -1,25 +1,42 @@
-"""The machine code equals NumPy's windows, passes and indexing in every value; and life without it."""
+"""The kernels in C equal NumPy's windows, passes and indexing in every value; and life without them."""
 
+import ctypes
+import importlib.util
+import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from images import checkerboard, noise
-from pixprep.kernels import compiled
+from pixprep.decoders.structure import MOST_KEPT, ROW
+from pixprep.draws import erasing
+from pixprep.kernels import fixed, native
+from pixprep.kernels.cpu import noise as kernel_noise
+from pixprep.kernels.fixed import RECENT
 from pixprep.kernels.resample import resample
-from pixprep.kernels.resampling import RECENT, axes
+from pixprep.kernels.resampling import axes
+from pixprep.kernels.structs import ALIGNMENT, DIGITS, IMAGE, PIXELS, TAPS
 from pixprep.profiles import PROFILES, Method
+from pixprep.profiles.formula import Curve
 from pixprep.profiles.formula import windows as in_numpy
-from pixprep.profiles.windows import Axis, Windows
+from pixprep.profiles.windows import IDENTITY_BITS, Axis, Windows
 from resize_cases import assert_equal, placement, resize, windows
 
 TESTS = Path(__file__).parents[1]
+KERNELS = TESTS.parent / "backend" / "pixprep" / "kernels"
+spec = importlib.util.spec_from_file_location("hatch_build", TESTS.parent / "hatch_build.py")
+hatch_build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(hatch_build)
 RESIZES = [
     (like, method) for like in ("pillow", "torchvision") for method in PROFILES[like].methods
     if PROFILES[like].formula(method)
@@ -41,13 +58,11 @@ def pixels(height, width, channels, seed=0):
 
 
 def both(image, like, method, resized_size, *, region=None, vertical_first=False):
-    """(name, the region in machine code, the same in NumPy)."""
+    """(name, the region in C, the same in NumPy)."""
     size, (name, antialias) = image.shape[:2], method
     where = placement(size, resized_size, region)
     formula = PROFILES[like].formula(Method(*method))
-    mine = compiled.resample(
-        image, formula, *axes(resize(like, name, resized_size), where), vertical_first=vertical_first
-    )
+    mine = fixed.resample(image, formula, *axes(resize(like, name, resized_size), where), vertical_first=vertical_first)
     how = windows(like, name, size, resized_size, antialias=antialias, region=region)
     return f"{size} {resized_size} {region}", mine, resample(image, replace(how, vertical_first=vertical_first))
 
@@ -56,7 +71,7 @@ def test_the_windows_that_are_remembered_have_a_bound():
     """Whatever the images are: axes of up to 16,384 positions, as the limits have them, before and after."""
     lengths = (1, 100, 10_923, 16_383, 16_384)
     largest = max(
-        compiled.grouped.__wrapped__(formula, Axis(before, after, before / after, 0, after), 16).memory.nbytes
+        fixed.grouped.__wrapped__(formula, Axis(before, after, before / after, 0, after), 16).memory.nbytes
         for formula, before, after in product(FORMULAS, lengths, (224, 16_384))
         if before != after
     )
@@ -84,9 +99,14 @@ def random_axes(count, seed):
 
 def made_windows(formula, axis):
     """Those of ``grouped``, in groups of one."""
-    made = compiled.grouped(formula, axis, 1)
-    first, count = made.memory[: 2 * made.size].reshape(2, -1)
-    return Windows(first, count, made.memory[2 * made.size :].reshape(made.size, made.taps), made.bits)
+    made = fixed.grouped(formula, axis, 1)
+    first, count = made.memory[: 2 * made.windows.size].reshape(2, -1)
+    return Windows(
+        first,
+        count,
+        made.memory[2 * made.windows.size :].reshape(made.windows.size, made.windows.taps),
+        made.windows.bits,
+    )
 
 
 def assert_same_windows(mine, theirs):
@@ -110,13 +130,13 @@ def test_windows_equal_those_of_numpy(formula):
 @pytest.mark.parametrize("formula", FORMULAS, ids=str)
 def test_groups_hold_the_same_weights_and_stay_inside_what_is_read(formula, group):
     for axis in random_axes(30, group):
-        made, theirs = compiled.grouped(formula, axis, group), in_numpy(formula, axis)
-        first, groups = made.memory[: 2 * made.size].reshape(2, -1)
-        assert (made.begin, made.end) == theirs.span(axis.length)
-        assert made.begin <= first.min()
-        assert (first + groups * group).max() <= max(made.end, made.begin + made.taps)
-        mine, expected = np.zeros((2, made.size, axis.length + made.taps), np.int32)
-        rows = made.memory[2 * made.size :].reshape(made.size, -1)
+        made, theirs = fixed.grouped(formula, axis, group), in_numpy(formula, axis)
+        first, groups = made.memory[: 2 * made.windows.size].reshape(2, -1)
+        assert (made.windows.begin, made.windows.end) == theirs.span(axis.length)
+        assert made.windows.begin <= first.min()
+        assert (first + groups * group).max() <= max(made.windows.end, made.windows.begin + made.windows.taps)
+        mine, expected = np.zeros((2, made.windows.size, axis.length + made.windows.taps), np.int32)
+        rows = made.memory[2 * made.windows.size :].reshape(made.windows.size, -1)
         for index, (at, count) in enumerate(zip(first, groups * group, strict=True)):
             mine[index, at : at + count] = rows[index, :count]
             count = theirs.count[index]  # noqa: PLW2901
@@ -204,19 +224,20 @@ def test_strides_make_no_difference(channels):
 def test_a_change_of_one_weight_is_seen():
     image, formula = pixels(60, 90, 4), PROFILES["pillow"].formula(Method("bicubic", antialias=True))
     axis = Axis(length=90, out_length=31, ratio=90 / 31, begin=0, end=31)
-    made = compiled.grouped(formula, axis, 4)
-    wrong = made._replace(memory=made.memory.copy())
-    wrong.memory[2 * made.size + 11 * made.taps + 3] += 1 << 15
-    right = compiled.along(1, image, made)
+    made = fixed.grouped(formula, axis, 4)
+    numbers = {name: getattr(made.windows, name) for name in ("size", "taps", "group", "begin", "end", "bits")}
+    wrong = fixed.laid(made.memory.copy(), **numbers)
+    wrong.memory[2 * made.windows.size + 11 * made.windows.taps + 3] += 1 << 15
+    right = fixed.along(1, image, made)
     with pytest.raises(AssertionError, match="differ"):
-        assert_equal([("off", compiled.along(1, image, wrong), right)])
+        assert_equal([("off", fixed.along(1, image, wrong), right)])
 
 
 GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
-from pixprep.kernels import compiled
-from pixprep.kernels.compiled import Grouped, neighbours
+from pixprep.kernels import fixed, native
+from pixprep.kernels.fixed import laid, neighbours
 from pixprep.profiles.formula import Formula
 from pixprep.profiles.windows import Axis
 
@@ -229,7 +250,7 @@ for page in (0, 5):
     assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(PAGE), 0) == 0
 inside = whole[PAGE : 5 * PAGE]
 if "beyond" in sys.argv:
-    print(whole[5 * PAGE])
+    ctypes.memset(whole.ctypes.data + 5 * PAGE, 0, 1)
 for height, width, channels, taps in [
     (h, w, c, t) for h in (1, 3, 5) for w in (1, 3, 4, 5, 16, 19) for c in (1, 3, 4) for t in (1, 3, 6, 17)
 ]:
@@ -242,20 +263,34 @@ for height, width, channels, taps in [
             first = np.arange(max(1, values.shape[axis] - longest + 1), dtype=np.int32)
             rest = np.repeat([longest // group, 1], [len(first), longest * len(first)])
             memory = np.concatenate([first, rest]).astype(np.int32)
-            compiled.along(axis, values, Grouped(memory, len(first), longest, 3, 0, values.shape[axis]))
+            numbers = {"size": len(first), "taps": longest, "group": group, "bits": 3, "end": values.shape[axis]}
+            fixed.along(axis, values, laid(memory, **numbers))
         out = np.empty((channels, height, width), np.float32)
-        compiled.look_up(values, np.zeros((channels, 256), np.float32), out)
+        fixed.look_up(values, np.zeros((channels, 256), np.float32), out)
         if channels != 3:
-            finish = compiled.finish(np.zeros((1, 256), np.float32), (channels - 1,), np.zeros((1, 2)))
+            finish = fixed.finish(np.zeros((1, 256), np.float32), (channels - 1,), np.zeros((1, 2)))
             for n in (1, 2, 7, 40):
                 rows, columns = (Axis(length, n, length / n, 0, n) for length in values.shape[:2])
                 for is_down in (False, True):
                     for formula in FORMULAS:
                         out = np.empty((1, n, n), np.float32)
-                        compiled.write(
+                        fixed.write(
                             values, formula, rows, columns,
                             finish=finish, out=out, vertical_first=is_down, flips=(is_down, True), remembers=n == 7,
                         )
+rows = columns = 24
+out = np.empty((rows * columns + 8) * 4, np.uint8)
+for height, width, (channels, apart), kind in [
+    (h, w, c, k) for h in (1, 2, 5) for w in (1, 2, 3, 9) for c in ((1, 1), (3, 3), (3, 4)) for k in range(4)
+]:
+    size = max((height * max(width, 2) - 1) * apart + channels, 8)
+    one = 65536 if kind == 3 else 1.0 if kind == 0 else 2 / width
+    for levels in (inside[:size], inside[-size:]):
+        native.kernels().warp(ctypes.byref(native.Warp(
+            levels.ctypes.data, max(width, 2) * apart, height, width, channels, apart,
+            out.ctypes.data, rows, columns, -5, -5, kind,
+            one, 0, 0, 0, one, 0, width / 2, height / 2, width / 2, height / 2, 7, True,
+        )))
 """
 
 
@@ -264,11 +299,11 @@ def _guarded(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_no_pass_reads_beyond_the_pixels():
+def test_nothing_is_read_beyond_the_pixels():
     """The pages before and after them cannot be read."""
     done = _guarded()
     assert done.returncode == 0, done.stderr
-    assert _guarded("beyond").returncode < 0
+    assert _guarded("beyond").returncode != 0
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
@@ -281,7 +316,7 @@ def test_a_look_up_equals_indexing_and_leaves_the_rest_alone(dtype):
         canvas = np.full((3, 50, 40), 77, dtype)
         planes = np.full((50, 40, 3), 77, dtype)
         for whole in (canvas, planes.transpose(2, 0, 1)):
-            compiled.look_up(view, table, whole[:, 4 : 4 + rows, 6 : 6 + columns])
+            fixed.look_up(view, table, whole[:, 4 : 4 + rows, 6 : 6 + columns])
             expected = np.full((3, 50, 40), 77, dtype)
             for plane in range(3):
                 expected[plane, 4 : 4 + rows, 6 : 6 + columns] = table[plane][view[:, :, plane]]
@@ -301,14 +336,14 @@ def in_one_call(image, formula, size, region, *, table, channels, layout, lines,
         for _ in range(2)
     )
     planes, whole = (array if layout == "chw" else array.transpose(2, 0, 1) for array in (left, expected))
-    finish = compiled.finish(table, channels, lines)
+    finish = fixed.finish(table, channels, lines)
     target = planes[:, 2 : 2 + high, 4 : 4 + wide]
-    done = compiled.write(image, formula, *axes_, finish=finish, out=target, **how)
-    block = compiled.resample(image, formula, *axes_, vertical_first=how["vertical_first"])
+    done = fixed.write(image, formula, *axes_, finish=finish, out=target, **how)
+    block = fixed.resample(image, formula, *axes_, vertical_first=how["vertical_first"])
     block = block[:: -1 if how["flips"][0] else 1, :: -1 if how["flips"][1] else 1]
     for plane, channel in enumerate(channels):
         whole[plane, 2 : 2 + high, 4 : 4 + wide] = table[plane][block[:, :, channel]]
-    return done, left, expected, finish.line is not None
+    return done, left, expected, finish.lines is not None
 
 
 def test_one_call_gives_what_several_do():
@@ -363,9 +398,10 @@ def test_threads_do_not_meet():
         list(pool.map(work, range(4)))
 
 
-def _python(code):
+def _python(code, **environment):
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS)
+    run = {"capture_output": True, "text": True, "check": False, "cwd": TESTS, "env": os.environ | environment}
+    done = subprocess.run(command, **run)  # noqa: PLW1510  (in the options)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.split()
@@ -375,20 +411,21 @@ ENGINE = """
 import sys
 import pixprep as pp
 from images import photo
+from pixprep.kernels import native
 
 def engine(**resize):
     ops = [pp.decode(), pp.resize(64, **resize), pp.center_crop(56), pp.normalize(), pp.tensor()]
     return pp.Engine(pp.Pipeline(ops), threads=2)
 
 def is_loaded():
-    return "llvmlite" in sys.modules
+    return native.library.cache_info().currsize > 0
 """
 
 
-def test_the_code_is_made_with_the_engine_and_nothing_with_the_first_image():
+def test_the_library_is_loaded_with_the_engine_and_nothing_with_the_first_image():
     code = """
 with engine(filter="bicubic") as running:
-    assert "pixprep.kernels.compiled" in sys.modules
+    assert is_loaded()
     before = set(sys.modules)
     running.run([photo()] * 4)
     print(len(set(sys.modules) - before))
@@ -396,7 +433,7 @@ with engine(filter="bicubic") as running:
     assert _python(ENGINE + code) == ["0"]
 
 
-def test_an_engine_without_a_use_for_it_does_not_load_llvm():
+def test_an_engine_without_a_use_for_it_does_not_load_it():
     code = """
 engine(filter="nearest")
 engine(like="opencv", filter="bilinear", antialias=False)
@@ -407,33 +444,139 @@ print(is_loaded())
     assert _python(ENGINE + code) == ["False", "True"]
 
 
-def test_without_llvmlite_tensors_are_the_same():
+LEVELS = [level for level in native.LEVELS if level in native.levels()]
+
+
+@pytest.mark.parametrize("level", [*LEVELS[1:], "none"])
+def test_tensors_are_the_same_on_each_level_and_without_a_library(level):
     code = """
 import hashlib
-for resize in ({"filter": "bilinear"}, {"filter": "lanczos"}, {"like": "torchvision"}):
-    (tensor,) = engine(**resize).run([photo()])
+ops = [
+    pp.decode(), pp.resize(64), pp.center_crop(56), pp.rotate(20, filter="bilinear"), pp.saturation(1.3), pp.hue(0.2),
+    pp.normalize(), pp.tensor(),
+]
+engines = [engine(filter="bilinear"), engine(filter="lanczos"), engine(like="torchvision"), pp.Engine(pp.Pipeline(ops))]
+for each in engines:
+    (tensor,) = each.run([photo()])
     print(hashlib.sha256(tensor.tobytes()).hexdigest())
-print(is_loaded())
+print(native.library() is not None)
 """
-    *with_it, is_loaded = _python(ENGINE + code)
-    *without, is_still = _python(
-        "import sys\nsys.modules['llvmlite'] = None\n" + ENGINE.replace('"llvmlite" in sys.modules', "False") + code
-    )
-    assert with_it == without
-    assert len(set(with_it)) == 3
-    assert (is_loaded, is_still) == ("True", "False")
+    *best, is_there = _python(ENGINE + code)
+    *other, is_still = _python(ENGINE + code, PIXPREP_KERNELS=level)
+    assert other == best
+    assert len(set(best)) == 4
+    assert (is_there, is_still) == ("True", str(level != "none"))
 
 
-def test_without_llvmlite_the_kernel_passes_its_tests():
+def test_noise_equals_numpys():
+    for shape in ((1, 1, 1), (3, 5, 7), (3, 40, 33)):
+        words = (0xFFFFFFF1, 7, shape[1])
+        assert np.array_equal(kernel_noise(words, shape), erasing.noise(words, shape))
+    assert not np.array_equal(kernel_noise((1, 2, 3), (1, 2, 2)), erasing.noise((1, 2, 4), (1, 2, 2)))
+
+
+def test_without_a_library_the_kernel_passes_its_tests():
     """Pillow and NumPy serve there; a few tests of each."""
     chosen = "random_sizes or normalize_equals or crop or order"
-    code = f"""
-import sys
-sys.modules["llvmlite"] = None
-import pytest
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "device/test_kernel.py", "-k", {chosen!r}]))
-"""
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS)
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "device/test_kernel.py"]
+    environment = os.environ | {"PIXPREP_KERNELS": "none"}
+    done = subprocess.run(
+        [*command, "-k", chosen], capture_output=True, text=True, check=False, cwd=TESTS, env=environment
+    )
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout
+
+
+def test_a_processor_without_a_library_is_told_so_once():
+    code = """
+import logging, platform
+logging.basicConfig()
+platform.machine = lambda: "vax"
+from pixprep.kernels import native
+print(native.library(), native.library())
+"""
+    environment = os.environ | {"PIXPREP_KERNELS": ""}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "None None\n"
+    assert done.stderr == (
+        "WARNING:pixprep.kernels.native:no kernels in C work here, on vax (none is installed), so that NumPy and "
+        "Pillow do, several times more slowly; a wheel for this machine has them, and so has what is built on it: pip "
+        "install --no-binary pixprep\n"
+    )
+
+
+def test_the_structs_of_python_are_those_of_c(tmp_path):
+    """The compiler checks what ctypes has."""
+    lines = ["#include <stddef.h>", '#include "arguments.h"']
+    for name, struct in native.STRUCTS.items():
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(struct)}, "{name}");')
+        for field, *_ in struct._fields_:
+            where = getattr(struct, field)
+            lines += [
+                f'_Static_assert(offsetof(struct {name}, {field}) == {where.offset}, "{name}.{field}");',
+                f'_Static_assert(sizeof(((struct {name} *)0)->{field}) == {where.size}, "{name}.{field}");',
+            ]
+    lines += [f'_Static_assert(offsetof(struct jpeg, {name}) == {8 * i}, "{name}");' for i, name in enumerate(ROW)]
+    lines.append(f'_Static_assert(sizeof(struct jpeg) == {8 * (len(ROW) + MOST_KEPT)}, "jpeg");')
+    lines += [f'_Static_assert({curve.upper()} == {i}, "{curve}");' for i, curve in enumerate(get_args(Curve))]
+    lines.append('#include "structs.h"')
+    for name in IMAGE.names:
+        lines.append(f'_Static_assert(offsetof(struct Image, {name}) == {IMAGE.fields[name][1]}, "{name}");')
+    lines.append(f'_Static_assert(sizeof(struct Image) == {IMAGE.itemsize}, "Image");')
+    lines.append(f'_Static_assert({TAPS} == TAPS && {DIGITS} == DIGITS && {PIXELS} == PIXELS, "numbers");')
+    lines.append(f'_Static_assert({ALIGNMENT} == ALIGNMENT && {IDENTITY_BITS} == IDENTITY_BITS, "numbers");')
+    right, wrong = "\n".join(lines), "\n".join(lines).replace(" == 8,", " == 16,", 1)
+    assert right != wrong
+    assert [compiles(code, tmp_path) for code in (right, wrong)] == [True, False]
+
+
+def compiles(code, folder):
+    path = folder / "layout.c"
+    path.write_text(code, encoding="utf-8")
+    command = [*hatch_build.compiler(platform.machine()), "-std=gnu11", "-c", "-I", str(KERNELS), str(path), "-o"]
+    environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": str(folder), "ZIG_GLOBAL_CACHE_DIR": str(folder)}
+    done = subprocess.run(
+        [*command, str(folder / "layout.o")], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0 or "_Static_assert" in done.stderr or "static assertion" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def test_sine_and_cosine_are_those_of_the_c_library():
+    """Zig has its own, which differ in the last bit of 3 % of their values."""
+    libraries = sorted(KERNELS.glob("pixprep-*.so"))
+    assert libraries
+    for path in libraries:
+        names = path.read_bytes()
+        assert b"\0sin\0" in names
+        assert b"\0cos\0" in names
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("pixprep-*.so")), ids=lambda path: path.stem)
+def test_no_product_and_sum_are_fused_in_float64(path):
+    """What ``-ffp-contract=off`` is for: the windows would differ in their last bit."""
+    if shutil.which("objdump") is None:
+        pytest.skip("NO OBJDUMP: the machine code is not looked at; apt-get install binutils")
+    code = subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
+    assert "mulpd" in code or "fmul" in code
+    assert not re.findall(r"vfn?m(?:add|sub)\w*[ps]d\b|\bfmadd\td", code)
+
+
+def test_libraries_are_compiled_when_a_source_is_newer_and_zig_is_fetched_unless_another_compiler_is_named(
+    tmp_path, monkeypatch
+):
+    source = tmp_path / "warp.c"
+    for place in (source, *(tmp_path / f"pixprep-{level}.so" for level in native.LEVELS)):
+        place.touch()
+        os.utime(place, (1 << 31, (1 << 31) + (place != source)))  # newer than hatch_build.py
+    assert hatch_build.is_new(tmp_path, "x86_64")
+    assert not hatch_build.is_new(tmp_path, "aarch64")
+    os.utime(source, (1 << 31, (1 << 31) + 2))
+    assert not hatch_build.is_new(tmp_path, "x86_64")
+    monkeypatch.delenv("PIXPREP_CC", raising=False)
+    hook = hatch_build.Kernels(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    assert hook.dependencies() == [hatch_build.ZIG]
+    monkeypatch.setenv("PIXPREP_CC", "gcc")
+    assert hook.dependencies() == []
+    assert hatch_build.compiler("x86_64") == ["gcc"]

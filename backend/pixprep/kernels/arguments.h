@@ -1,0 +1,198 @@
+// Arguments of the kernels in C: each function is given one struct, by address. kernels/native.py has the same structs,
+// and a test compares their sizes and the places of their fields.
+#pragma once
+#include <stdint.h>
+
+#define KERNEL __attribute__((visibility("default")))
+
+// In the order of `Curve` in profiles/formula.py.
+enum curve { BOX, BILINEAR, HAMMING, BICUBIC, LANCZOS, TWO, FOUR };
+
+enum { DONE = 0, NO_MEMORY = 1, TOO_NARROW = 2 };  // what a function answers
+
+// A formula of windows: profiles/formula.py says what it means.
+struct formula {
+    double radius;  // of the curve
+    int32_t curve;
+    int32_t is_widened;
+    int32_t bits;   // 0: the axis has its own
+    int32_t unused;
+};
+
+// An axis that changes its length, and the part of its result that is wanted: profiles/windows.py.
+struct axis {
+    double ratio;
+    double offset;
+    int64_t length;
+    int64_t out_length;
+    int64_t begin;
+    int64_t end;
+};
+
+// The windows of an axis, in groups of neighbours. Memory is the caller's: `taps` weights a window.
+struct windows {
+    int32_t *first;   // the first position of each window
+    int32_t *count;   // its groups
+    int32_t *weights;
+    int64_t size;     // how many windows
+    int64_t taps;     // the most positions of a window, in whole groups
+    int64_t group;    // 1, 4 or 16 positions
+    int64_t begin;    // the input positions that they read
+    int64_t end;
+    int64_t bits;     // of the weights
+};
+
+struct making {
+    struct formula formula;
+    struct axis axis;
+    struct windows windows;  // made: begin, end, bits, and what lies in the memory
+};
+
+// A pass along one axis of uint8 (rows, columns, channels).
+struct pass {
+    struct windows windows;
+    const uint8_t *levels;  // the row, or the column, at which the windows begin
+    int64_t pitch;          // bytes from row to row
+    uint8_t *out;           // the first row and column of the result
+    int64_t out_pitch;      // bytes from row to row; negative: the result stands on its head
+    int64_t out_step;       // across: bytes from column to column; negative: the result is mirrored
+    int64_t rows;           // across: how many
+    int64_t length;         // down: bytes of a row, at least 16
+    int64_t channels;       // across: 1 or 4
+};
+
+// Values of a tensor, (planes, rows, columns), by the levels of an image.
+struct values {
+    const uint8_t *levels;
+    int64_t levels_plane;  // bytes from one to the next
+    int64_t levels_row;
+    int64_t levels_column;
+    uint8_t *out;
+    int64_t out_plane;
+    int64_t out_row;
+    int64_t out_column;
+    const void *table;     // of each plane 256 values
+    const double *lines;   // of each plane scale and offset, which give the values, too; 0: nothing does
+    int64_t planes;
+    int64_t rows;
+    int64_t columns;
+    int64_t size;          // bytes of a value
+};
+
+// A whole resize: windows, both passes, values.
+struct resize {
+    struct formula formula;
+    struct axis rows;
+    struct axis columns;
+    const struct windows *made_rows;  // 0: they are made here
+    const struct windows *made_columns;
+    const uint8_t *pixels;            // (rows, columns, channels)
+    int64_t pitch;
+    int64_t channels;                 // 1 or 4
+    int64_t is_vertical_first;
+    int64_t is_flipped;               // the result stands on its head
+    int64_t is_mirrored;
+    int64_t first_channel;            // of the first plane
+    int64_t channel_step;             // from plane to plane
+    struct values values;             // without levels, and what follows from them
+};
+
+// An image and its placement. Axis 0 is the rows, 1 the columns.
+struct placed {
+    double ratio[2];
+    int64_t begin[2];    // of the box
+    int64_t end[2];
+    int64_t resized[2];
+    int64_t first[2];    // of the region
+    int64_t last[2];
+    int64_t at[2];
+    int64_t mirror[2];
+    int64_t flip[2];
+    int64_t is_vertical_first;
+    int64_t like;        // the number of the first image with the same placement
+    int64_t address;     // of the pixels, in the kernels' memory
+    int64_t height;
+    int64_t width;
+    int64_t pitch;
+    int64_t tensor;
+};
+
+// A chunk for fast.cu: the structs of its images, and behind them their windows.
+struct chunk {
+    struct formula formula;
+    const struct placed *images;
+    int64_t count;
+    int64_t channels;
+    uint8_t *memory;    // what is uploaded; 0: it is measured alone
+    int64_t address;    // where the kernels find it
+    int64_t n_bytes;    // made: of the memory
+    int64_t middle;     // made: bytes between the passes
+    int64_t wide;       // made: the largest extent of the first pass
+    int64_t high;
+};
+
+// A step on colours: words of red, green, blue and a byte of no meaning, in groups of 16.
+struct colours {
+    uint32_t *pixels;
+    int64_t count;     // of words that are the image's
+    double turn;       // of the hue
+    float gray;        // of a fade
+    float factor;      // of a blend or a fade
+    float rest;        // float32(1 - factor)
+    int32_t like;      // 0: Pillow's rounding; 1: torchvision's
+    int64_t total;     // made: the sum of the luma
+    uint8_t *curves;   // (3, 256): what levels become
+    uint32_t *counts;  // made: (3, 256), which begin as 0: of the levels
+};
+
+// Noise: values that Philox looks up.
+struct noise {
+    float *out;
+    int64_t count;
+    const float *table;  // 65,536 values
+    uint32_t key[2];
+    uint32_t which;
+    uint32_t unused;
+};
+
+// A warp of gray bytes, or of colours that lie 3 or 4 bytes apart.
+struct warp {
+    const uint8_t *pixels;  // of at least two columns and 8 bytes
+    int64_t pitch;
+    int64_t height;
+    int64_t width;          // of the image: one of one column has a second behind it
+    int64_t channels;       // 1 or 3
+    int64_t apart;          // bytes from pixel to pixel
+    uint8_t *out;           // (rows, columns), a byte or a word a pixel, and room for 8 pixels more
+    int64_t rows;
+    int64_t columns;
+    int64_t left;           // of the first pixel in the whole result
+    int64_t top;
+    int64_t kind;           // in the order of KINDS in kernels/warp.py
+    double a;               // the matrix; of `fixed` in 65,536ths, whole numbers
+    double b;
+    double c;
+    double d;
+    double e;
+    double f;
+    double half_width;      // of the image, for torchvision
+    double half_height;
+    double middle_x;        // of the whole result
+    double middle_y;
+    uint32_t fill;          // a level a byte
+    int32_t is_filled;      // torchvision mixes the fill with what is at the edge
+};
+
+// The structure of a JPEG, as decoders/structure.py says.
+enum { MOST_KEPT = 16, MOST_SEGMENTS = 4096 };
+
+struct jpeg {
+    const uint8_t *data;
+    int64_t size;
+    int64_t is_whole;  // made, as all that follows
+    int64_t kept;
+    int64_t scans;
+    int64_t interval;
+    int64_t restarts;
+    int64_t segments[MOST_KEPT];
+};

@@ -1,0 +1,198 @@
+// Formulas of levels and of the positions of a warp, for the CPU and for CUDA, each once.
+//
+// In C a number is a vector of LANES pixels, and in CUDA one pixel's: of 32 bits `whole`, `word` and `real`, of 64 bits
+// `wide`. Each product and sum is rounded by itself, but for `fused`: compile with -ffp-contract=off, or --fmad=false.
+#ifndef FORMULAS
+#define FORMULAS
+
+#ifdef __cplusplus  // CUDA
+
+#define SHARED __device__ static inline
+typedef int whole;
+typedef unsigned word;
+typedef float real;
+typedef double wide;
+#define WHOLE(x) ((int)(x))
+#define WORD(x) ((unsigned)(x))
+#define REAL(x) ((float)(x))
+#define WIDE(x) ((double)(x))
+#define ALL(type, x) ((type)(x))
+#define CHOOSE(condition, one, other) ((condition) ? (one) : (other))
+SHARED float fused(float a, float b, float c) { return fmaf(a, b, c); }
+
+#else
+
+#include <math.h>
+#include <stdint.h>
+
+#define SHARED static inline __attribute__((always_inline))
+typedef int32_t whole __attribute__((vector_size(4 * LANES)));
+typedef uint32_t word __attribute__((vector_size(4 * LANES)));
+typedef float real __attribute__((vector_size(4 * LANES)));
+typedef double wide __attribute__((vector_size(8 * LANES)));
+typedef int64_t wide_whole __attribute__((vector_size(8 * LANES)));
+#define WHOLE(x) __builtin_convertvector(x, whole)  // cut off
+#define WORD(x) __builtin_convertvector(x, word)
+#define REAL(x) __builtin_convertvector(x, real)
+#define WIDE(x) __builtin_convertvector(x, wide)
+#define ALL(type, x) ((x) - (type){0})
+// A condition has all bits of a number, or none.
+#define CHOOSE(condition, one, other)                                                              \
+    ({                                                                                             \
+        __typeof__((one) + (other)) one_ = (one) - (__typeof__((one) + (other))){0};               \
+        __typeof__(one_) other_ = (other) - (__typeof__(one_)){0};                                 \
+        __typeof__(condition) if_ = (condition);                                                   \
+        (__typeof__(one_))((if_ & (__typeof__(if_))one_) | (~if_ & (__typeof__(if_))other_));      \
+    })
+#define EACH(type, function, ...)                                                                  \
+    type made_;                                                                                    \
+    for (int lane = 0; lane < LANES; ++lane) made_[lane] = function(__VA_ARGS__);                  \
+    return made_
+
+#ifndef __has_builtin
+#define __has_builtin(x) 0
+#endif
+#if __has_builtin(__builtin_elementwise_fma)
+SHARED real fused(real a, real b, real c) { return __builtin_elementwise_fma(a, b, c); }
+SHARED real real_floor(real x) { return __builtin_elementwise_floor(x); }
+SHARED wide wide_floor(wide x) { return __builtin_elementwise_floor(x); }
+SHARED real rounded_even(real x) { return __builtin_elementwise_rint(x); }
+#else  // GCC
+SHARED real fused(real a, real b, real c) { EACH(real, fmaf, a[lane], b[lane], c[lane]); }
+SHARED real real_floor(real x) { EACH(real, floorf, x[lane]); }
+SHARED wide wide_floor(wide x) { EACH(wide, floor, x[lane]); }
+SHARED real rounded_even(real x) { EACH(real, rintf, x[lane]); }
+#endif
+#define rounded_down(x) _Generic((x), real: real_floor, wide: wide_floor)(x)
+
+#endif
+
+SHARED real clipped(real value, float most) {
+    value = CHOOSE(value > 0, value, 0.0f);
+    return CHOOSE(value < most, value, most);
+}
+
+// The gray of a pixel, a level: Pillow's, and torchvision's.
+SHARED whole luma_pillow(whole red, whole green, whole blue) {
+    return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16;
+}
+
+SHARED whole luma_torchvision(whole red, whole green, whole blue) {
+    real gray = fused(REAL(green), ALL(real, 0.587f), REAL(red) * 0.2989f);
+    return WHOLE(fused(REAL(blue), ALL(real, 0.114f), gray));
+}
+
+// A level blended with gray; `rest` is float32(1 - factor).
+SHARED whole blended_pillow(whole level, real gray, float factor, float rest) {
+    (void)rest;
+    return WHOLE(clipped(gray + (REAL(level) - gray) * factor, 255));
+}
+
+SHARED whole blended_torchvision(whole level, real gray, float factor, float rest) {
+    return WHOLE(clipped(fused(gray, ALL(real, rest), REAL(level) * factor), 255));
+}
+
+#if !defined CHANNELS || CHANNELS == 3
+
+// A colour by its levels in order, and by its corner of the circle of hues.
+struct hue {
+    whole top, middle, low;
+    whole base;        // 0, 2, 4: red, green, blue is the top
+    whole is_falling;  // the hue falls where the middle rises
+};
+
+SHARED struct hue hue_of(whole red, whole green, whole blue) {
+    struct hue made;
+    made.top = CHOOSE(red > green, red, green);
+    made.top = CHOOSE(made.top > blue, made.top, blue);
+    made.low = CHOOSE(red < green, red, green);
+    made.low = CHOOSE(made.low < blue, made.low, blue);
+    made.middle = red + green + blue - made.top - made.low;
+    made.base = CHOOSE(red == made.top, 0, CHOOSE(green == made.top, ALL(whole, 2), 4));
+    made.is_falling = CHOOSE(red == made.top, blue, CHOOSE(green == made.top, red, green)) == made.low;
+    return made;
+}
+
+// What the sixth `sector` of the circle makes of a colour: a word.
+SHARED word by_sector(whole sector, whole top, whole low, whole other) {
+    sector = CHOOSE(sector == 6, 0, sector);
+    whole red = CHOOSE((sector == 0) | (sector == 5), top, CHOOSE((sector == 1) | (sector == 4), other, low));
+    whole green = CHOOSE((sector == 1) | (sector == 2), top, CHOOSE((sector == 0) | (sector == 3), other, low));
+    whole blue = CHOOSE((sector == 3) | (sector == 4), top, CHOOSE((sector == 2) | (sector == 5), other, low));
+    return (word)(red | green << 8 | blue << 16);
+}
+
+SHARED whole part_pillow(whole top, whole saturation, whole phi) {
+    return WHOLE(REAL(top * (65025 - saturation * phi)) * (float)(1.0 / 65025) + 0.5f);
+}
+
+// A pixel whose hue is turned, a word. kernels/colours.py has the libraries' own formulas, which give the same.
+SHARED word turned_pillow(whole red, whole green, whole blue, float turn) {
+    struct hue c = hue_of(red, green, blue);
+    whole span = c.top - c.low;
+    real x = REAL(c.top - c.middle) / REAL(CHOOSE(span > 0, span, 1));
+    real h = CHOOSE(c.is_falling, REAL(c.base + 1) - x, REAL(c.base - 1) + x) / 6.0f;
+    whole hue = (WHOLE(CHOOSE(h < 0, h + 1.0f, h) * 255.0f) + (int)turn) & 255;
+    whole saturation = WHOLE(REAL(span) / REAL(CHOOSE(c.top > 0, c.top, 1)) * 255.0f);
+    whole sector = ((hue * 6 + 1) * 257) >> 16, phi = hue * 6 - sector * 255;
+    phi = CHOOSE((sector & 1) == 1, phi, 255 - phi);
+    return by_sector(sector, c.top, part_pillow(c.top, saturation, ALL(whole, 255)), part_pillow(c.top, saturation, phi));
+}
+
+SHARED word turned_torchvision(whole red, whole green, whole blue, float turn) {
+    const float unit = (float)(1.0 / 255);
+    struct hue c = hue_of(red, green, blue);
+    real one = REAL(CHOOSE(c.top > 0, c.top, 1)) * unit, top = REAL(c.top) * unit, middle = REAL(c.middle) * unit;
+    real span = top - REAL(c.low) * unit;
+    real x = (top - middle) / CHOOSE(span > 0, span, one), s = span / one;
+    real h = CHOOSE(c.is_falling, REAL(c.base + 1) - x, (x + REAL(c.base)) - 1.0f);
+    h = h * (float)(1.0 / 6) + 1.0f;
+    h = CHOOSE(h < 1, h, h - 1.0f) + turn;
+    h = CHOOSE(h < 1, CHOOSE(h < 0, h + 1.0f, h), h - 1.0f);
+    real y = h * 6.0f;
+    whole sector = WHOLE(y);
+    real product = s * (y - REAL(sector)), rest = ALL(real, 1.0f) - s;
+    real share = CHOOSE((sector & 1) == 1, ALL(real, 1.0f) - product, product + rest);
+    return by_sector(sector, c.top, WHOLE(clipped(rest * top, 1) * 255.999f), WHOLE(clipped(share * top, 1) * 255.999f));
+}
+
+#endif
+
+// The position that Pillow's bilinear warp looks at, in float64: x or y, by three numbers of the matrix.
+SHARED wide warped(const double *m, wide x, wide y) { return x * m[0] + y * m[1] + m[2]; }
+
+// Its level between four: of the upper row, of the lower one.
+SHARED whole between(whole a, whole b, whole c, whole d, wide dx, wide dy) {
+    wide upper = WIDE(a) + WIDE(b - a) * dx, lower = WIDE(c) + WIDE(d - c) * dx;
+    return WHOLE(upper + (lower - upper) * dy);
+}
+
+// The position that torchvision's warps look at, in float32; `half` of the image's length. Further away than these bounds
+// nothing lies, and whole numbers suffice.
+SHARED real warped_float(const double *m, real x, real y, float half) {
+    real position = fused(x * (float)m[0] + y * (float)m[1] + (float)m[2] + 1.0f, ALL(real, half), ALL(real, -0.5f));
+    position = CHOOSE(position > -3, position, -3.0f);
+    return CHOOSE(position < 1e9f, position, 1e9f);
+}
+
+// Its sum of four.
+SHARED real weighed(const real *values, const real *shares) {
+    real sum = fused(values[1], shares[1], values[0] * shares[0]);
+    return fused(values[3], shares[3], fused(values[2], shares[2], sum));
+}
+
+// Philox4x32-10: a counter becomes random.
+SHARED void philox(unsigned *counter, unsigned first_key, unsigned second_key) {
+#ifdef __cplusplus
+#pragma unroll 1
+#endif
+    for (int round = 0; round < 10; ++round, first_key += 0x9E3779B9u, second_key += 0xBB67AE85u) {
+        unsigned long long a = 0xD2511F53ull * counter[0], b = 0xCD9E8D57ull * counter[2];
+        counter[0] = (unsigned)(b >> 32) ^ counter[1] ^ first_key;
+        counter[1] = (unsigned)b;
+        counter[2] = (unsigned)(a >> 32) ^ counter[3] ^ second_key;
+        counter[3] = (unsigned)a;
+    }
+}
+
+#endif

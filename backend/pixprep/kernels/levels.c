@@ -1,0 +1,89 @@
+// Levels looked up one by one, counted, and made values; and the noise of a tensor.
+#include "levels.h"
+
+#include <string.h>
+
+#define LANES 16
+#include "formulas.h"
+
+// Where the columns of the result are neighbours, 16 bytes are stored at once; the last ones may overlap those before.
+#define LOOK_UP(type, bits)                                                                                            \
+    static void look_up_##bits(const struct values *told) {                                                            \
+        enum { COUNT = 128 / bits };                                                                                   \
+        const struct values values = *told, *n = &values; /* so that it is known to stay the same */                   \
+        const int is_near = n->out_column == sizeof(type) && n->columns >= COUNT;                                      \
+        for (int64_t plane = 0; plane < n->planes; ++plane)                                                            \
+            for (int64_t row = 0; row < n->rows; ++row) {                                                              \
+                const type *table = (const type *)n->table + 256 * plane;                                              \
+                const uint8_t *from = n->levels + plane * n->levels_plane + row * n->levels_row;                       \
+                uint8_t *to = n->out + plane * n->out_plane + row * n->out_row;                                        \
+                for (int64_t column = 0; is_near && column < n->columns; column += COUNT) {                            \
+                    int64_t at = column < n->columns - COUNT ? column : n->columns - COUNT;                            \
+                    type found __attribute__((vector_size(16)));                                                       \
+                    const uint8_t *level = from + at * n->levels_column;                                               \
+                    for (int i = 0; i < COUNT; ++i, level += n->levels_column) found[i] = table[*level];               \
+                    memcpy(to + at * sizeof(type), &found, sizeof found);                                              \
+                }                                                                                                      \
+                for (int64_t column = 0; !is_near && column < n->columns; ++column)                                    \
+                    memcpy(to + column * n->out_column, &table[from[column * n->levels_column]], sizeof(type));        \
+            }                                                                                                          \
+    }
+LOOK_UP(uint8_t, 8)
+LOOK_UP(uint16_t, 16)
+LOOK_UP(uint32_t, 32)
+
+// `level * scale + offset` in float64, rounded to float32, of 16 neighbouring pixels of four channels at a time; the last
+// ones overlap those before.
+static void line(const struct values *told) {
+    const struct values all = *told, *n = &all;
+    for (int64_t plane = 0; plane < n->planes; ++plane) {
+        const double scale = n->lines[2 * plane], offset = n->lines[2 * plane + 1];
+        for (int64_t row = 0; row < n->rows; ++row) {
+            const uint8_t *from = n->levels + plane * n->levels_plane + row * n->levels_row;
+            uint8_t *to = n->out + plane * n->out_plane + row * n->out_row;
+            for (int64_t column = 0; column < n->columns; column += LANES) {
+                int64_t at = 4 * (column < n->columns - LANES ? column : n->columns - LANES);
+                whole words;
+                memcpy(&words, from + at, sizeof words);
+                real values = REAL(WIDE(words & 255) * scale + offset);
+                memcpy(to + at, &values, sizeof values);
+            }
+        }
+    }
+}
+
+KERNEL void look_up(const struct values *n) {
+    if (n->lines && n->levels_column == 4 && n->out_column == 4 && n->columns >= LANES) return line(n);
+    switch (n->size) {
+    case 1: return look_up_8(n);
+    case 2: return look_up_16(n);
+    default: return look_up_32(n);
+    }
+}
+
+KERNEL void look_up_colours(const struct colours *n) {
+    const uint8_t *red = n->curves, *green = red + 256, *blue = green + 256;
+    for (int64_t i = 0; i < n->count; ++i) {
+        uint32_t word = n->pixels[i];
+        n->pixels[i] = red[word & 255] | green[word >> 8 & 255] << 8 | blue[word >> 16 & 255] << 16;
+    }
+}
+
+KERNEL void count_levels(const struct colours *n) {
+    uint32_t *red = n->counts, *green = red + 256, *blue = green + 256;
+    for (int64_t i = 0; i < n->count; ++i) {
+        uint32_t word = n->pixels[i];
+        ++red[word & 255];
+        ++green[word >> 8 & 255];
+        ++blue[word >> 16 & 255];
+    }
+}
+
+// Value i is what the half i % 2 of word i % 8 / 2 of the counter (i / 8, which, 0, 0) looks up.
+KERNEL void make_noise(const struct noise *n) {
+    for (int64_t i = 0; i < n->count; i += 8) {
+        unsigned counter[] = {(unsigned)(i / 8), n->which, 0, 0};
+        philox(counter, n->key[0], n->key[1]);
+        for (int k = 0; k < 8 && i + k < n->count; ++k) n->out[i + k] = n->table[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
+    }
+}

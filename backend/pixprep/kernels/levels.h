@@ -1,0 +1,5 @@
+// Values of levels: levels.c; resize.c ends with them, too.
+#pragma once
+#include "arguments.h"
+
+void look_up(const struct values *values);

@@ -1,0 +1,174 @@
+// Windows by a formula, number for number as profiles/formula.py makes them in NumPy: float64, one operation after the
+// other, nothing fused.
+#include "windows.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#ifdef __clang__  // most windows are short: vectors of vectors are for loops of many turns
+#define SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
+#define NARROW _Pragma("clang loop vectorize_width(4) interleave(disable)")
+#else
+#define SHORT
+#define NARROW
+#endif
+
+enum { MOST_BITS = 22, NARROW_BITS = 15 };
+
+// One window; its weights lie in the memory that its maker was given.
+struct window {
+    int64_t first;
+    int64_t count;
+    double largest;  // of its weights
+};
+
+// An axis as the makers of windows see it.
+struct line {
+    double ratio;
+    double offset;
+    double support;  // half the width of a window
+    double shrink;   // one over the stretch of the curve
+    int64_t length;
+};
+
+typedef struct window maker(const struct line *, int64_t index, double *weights);
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+static double sinc(double x) {
+    double y = x * M_PI;
+    return x == 0 ? 1 : sin(y) / y;
+}
+
+static double box(double x) { return x > -0.5 && x <= 0.5 ? 1 : 0; }
+
+static double bilinear(double x) { return larger(1 - fabs(x), 0); }
+
+static double hamming(double x) {  // Pillow's constants are float32
+    double value = sinc(x) * (0.54f + 0.46f * cos(fabs(x) * M_PI));
+    return fabs(x) < 1 ? value : 0;
+}
+
+static double bicubic(double x) {  // Keys 1981, a = -0.5
+    double a = fabs(x);
+    return a < 1 ? (1.5 * a - 2.5) * a * a + 1 : a < 2 ? ((-0.5 * a + 2.5) * a - 4) * a + 2 : 0;
+}
+
+static double lanczos(double x) { return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0; }
+
+// Keys 1981, a = -0.75: for 0 <= x <= 1, and for 1 <= x <= 2.
+static double near(double x) { return (1.25 * x - 2.25) * x * x + 1; }
+static double far(double x) { return ((-0.75 * x + 3.75) * x - 6) * x + 3; }
+
+// `_cut` of profiles/formula.py: a window ends at the border.
+static inline struct window cut(const struct line *line, int64_t index, double *weights, double (*curve)(double)) {
+    double middle = line->offset + (index + 0.5) * line->ratio, total = 0, largest = 0;
+    int64_t first = most((int64_t)(middle - line->support + 0.5), 0);
+    int64_t count = least((int64_t)(middle + line->support + 0.5), line->length) - first;
+    NARROW for (int64_t tap = 0; tap < count; ++tap) {
+        weights[tap] = curve(((double)(tap + first) - middle + 0.5) * line->shrink);
+        total += weights[tap];
+    }
+    for (int64_t tap = 0; tap < count; ++tap) {
+        weights[tap] /= total;
+        largest = larger(weights[tap], largest);
+    }
+    return (struct window){first, count, largest};
+}
+
+static struct window cut_box(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, box); }
+static struct window cut_bilinear(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, bilinear); }
+static struct window cut_hamming(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, hamming); }
+static struct window cut_bicubic(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, bicubic); }
+static struct window cut_lanczos(const struct line *line, int64_t i, double *weights) { return cut(line, i, weights, lanczos); }
+
+// The position at or before the middle of a window, and the share of the way from there to the middle.
+static int64_t floor_of(const struct line *line, double middle, double *share) {
+    int64_t floor = least((int64_t)floorf((float)middle), line->length - 1);
+    double rest = larger(middle - floor, 0);
+    *share = rest > 1 ? 1 : rest;
+    return floor;
+}
+
+// `_nearest` of profiles/formula.py: a position beyond the border gives its weight to the border's.
+static struct window nearest(const struct line *line, int64_t begin, const double *shares, int taps, double *weights) {
+    int64_t first = most(begin, 0), count = least(begin + taps, line->length) - first;
+    double largest = 0;
+    for (int tap = 0; tap < taps; ++tap) weights[tap] = 0;
+    for (int tap = 0; tap < taps; ++tap) {
+        int64_t position = most(least(begin + tap, line->length - 1), 0);
+        weights[position - first] += shares[tap];
+        largest = larger(weights[position - first], largest);
+    }
+    return (struct window){first, count, largest};
+}
+
+static struct window nearest_two(const struct line *line, int64_t index, double *weights) {
+    double t;
+    int64_t floor = floor_of(line, larger((index + 0.5) * line->ratio - 0.5, 0), &t);
+    return nearest(line, floor, (double[]){1 - t, t}, 2, weights);
+}
+
+static struct window nearest_four(const struct line *line, int64_t index, double *weights) {
+    double t;
+    int64_t floor = floor_of(line, (index + 0.5) * line->ratio - 0.5, &t);
+    return nearest(line, floor - 1, (double[]){far(1 + t), near(t), near(1 - t), far(2 - t)}, 4, weights);
+}
+
+static maker *const MAKERS[] = {
+    [BOX] = cut_box,         [BILINEAR] = cut_bilinear, [HAMMING] = cut_hamming, [BICUBIC] = cut_bicubic,
+    [LANCZOS] = cut_lanczos, [TWO] = nearest_two,       [FOUR] = nearest_four,
+};
+
+static double stretch_of(const struct formula *formula, const struct axis *axis) {
+    return formula->is_widened ? larger(axis->ratio, 1) : 1;
+}
+
+int64_t most_taps(const struct formula *formula, const struct axis *axis, int64_t group) {
+    double support = formula->radius * stretch_of(formula, axis);
+    return (least(2 * (int64_t)ceil(support) + 1, axis->length) + group - 1) & -group;
+}
+
+// The most bits that keep each weight of the axis below 2^15.
+static int precision(maker *window, const struct line *line, int64_t out_length, double *weights) {
+    double largest = 0;
+    int bits = 0;
+    for (int64_t index = 0; index < out_length; ++index) largest = larger(window(line, index, weights).largest, largest);
+    while (bits < MOST_BITS && (int64_t)(0.5 + largest * (1 << (bits + 1))) < 1 << NARROW_BITS) ++bits;
+    return bits;
+}
+
+void fill_windows(const struct formula *formula, const struct axis *axis, struct windows *made, double *weights) {
+    maker *window = MAKERS[formula->curve];
+    double stretch = stretch_of(formula, axis);
+    struct line line = {axis->ratio, axis->offset, formula->radius * stretch, 1 / stretch, axis->length};
+    made->bits = formula->bits ? formula->bits : precision(window, &line, axis->out_length, weights);
+    struct window last = window(&line, axis->end - 1, weights);
+    made->begin = window(&line, axis->begin, weights).first;
+    made->end = last.first + last.count;
+    // No group leaves what is read, unless that is less than a group.
+    int64_t limit = made->group == 1 ? made->end : most(made->end, made->begin + made->taps);
+    double one = 1 << made->bits;
+    for (int64_t index = 0; index < made->size; ++index) {
+        struct window each = window(&line, axis->begin + index, weights);
+        int64_t count = (each.count + made->group - 1) & -made->group, first = least(each.first, limit - count);
+        int64_t shift = each.first - first;
+        int32_t *to = made->weights + index * made->taps;
+        made->first[index] = first;
+        made->count[index] = count / made->group;
+        SHORT for (int64_t tap = 0; tap < shift; ++tap) to[tap] = 0;
+        NARROW for (int64_t tap = 0; tap < each.count; ++tap) {
+            double weight = weights[tap] * one;
+            to[shift + tap] = (int32_t)(weight + (weight < 0 ? -0.5 : 0.5));
+        }
+        SHORT for (int64_t tap = shift + each.count; tap < count; ++tap) to[tap] = 0;
+    }
+}
+
+KERNEL int make_windows(struct making *n) {
+    double *weights = malloc(sizeof *weights * most(n->windows.taps, 4));
+    if (!weights) return NO_MEMORY;
+    fill_windows(&n->formula, &n->axis, &n->windows, weights);
+    free(weights);
+    return DONE;
+}

@@ -1,0 +1,184 @@
+"""Ops that change the levels of some of the images, or of each by numbers of its own: in training only."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import ClassVar
+
+from pixprep.draws import colors
+from pixprep.draws.philox import Words
+from pixprep.errors import PipelineError
+from pixprep.ops.color import (
+    MAX_FACTOR,
+    Autocontrast,
+    Brightness,
+    Contrast,
+    Equalize,
+    Grayscale,
+    Hue,
+    Invert,
+    Posterize,
+    Saturation,
+    Solarize,
+)
+from pixprep.ops.op import ImageOp, Op, Sometimes, check_range, need_whole_levels, shown
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import ColorLike, ImageSpec, Side, as_tuple
+
+Strength = float | tuple[float, float] | None
+
+
+class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
+    """Make some of the images gray.
+
+    torchvision v2's ``RandomGrayscale``.
+
+    Args:
+        p: how often.
+        like: as of ``grayscale``.
+    """
+
+    p: float = 0.1
+
+
+class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize"):
+    """Keep the upper bits of each level in some of the images.
+
+    torchvision v2's ``RandomPosterize``.
+
+    Args:
+        bits: as of ``posterize``.
+        p: how often.
+    """
+
+    p: float = 0.5
+
+
+class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
+    """Invert the levels from a threshold on in some of the images.
+
+    torchvision v2's ``RandomSolarize``.
+
+    Args:
+        threshold: as of ``solarize``.
+        p: how often.
+    """
+
+    p: float = 0.5
+
+
+class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autocontrast"):
+    """Stretch the levels of each channel in some of the images.
+
+    torchvision v2's ``RandomAutocontrast``.
+
+    Args:
+        p: how often.
+        like: as of ``autocontrast``.
+    """
+
+    p: float = 0.5
+
+
+class RandomEqualize(Sometimes, Equalize, frozen=True, tag="random_equalize"):
+    """Spread the levels of each channel in some of the images.
+
+    torchvision v2's ``RandomEqualize``.
+
+    Args:
+        p: how often.
+    """
+
+    p: float = 0.5
+
+
+class RandomInvert(Sometimes, Invert, frozen=True, tag="random_invert"):
+    """Invert some of the images.
+
+    torchvision v2's ``RandomInvert``.
+
+    Args:
+        p: how often.
+    """
+
+    p: float = 0.5
+
+
+class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
+    """Change brightness, contrast, saturation and hue at random, in random order.
+
+    torchvision v2's ``ColorJitter``: each factor uniform in ``[max(0, 1 - x), 1 + x]``, the hue in ``[-x, x]``.
+
+    Args:
+        brightness, contrast, saturation: how much, or from and to; None: not at all.
+        hue: how much of a whole turn, at most 0.5, or from and to; None: not at all.
+        like: whose rounding.
+        p: how often; torchvision's has it by ``RandomApply``.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    brightness: Strength = None
+    contrast: Strength = None
+    saturation: Strength = None
+    hue: Strength = None
+    like: ColorLike = "pillow"
+    p: float = 1.0
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("p", self.p, 0, 1)
+        for name, span in self.spans.items():
+            lowest, highest = (-0.5, 0.5) if name == "hue" else (0.0, MAX_FACTOR)
+            if span is None:
+                continue
+            if not all(map(isfinite, span)) or not lowest <= span[0] <= span[1] <= highest:
+                given = shown(as_tuple(getattr(self, name)))
+                raise PipelineError(f'"{name}" must be inside {lowest:g} to {highest:g}, not {given}')
+
+    @property
+    def spans(self) -> dict[str, tuple[float, float] | None]:
+        """From and to of each."""
+        return {
+            "brightness": _span(self.brightness, 1.0),
+            "contrast": _span(self.contrast, 1.0),
+            "saturation": _span(self.saturation, 1.0),
+            "hue": _span(self.hue, 0.0),
+        }
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return before.do(
+            colors.Jitter(
+                key=key,
+                brightness=self.spans["brightness"],
+                contrast=self.spans["contrast"],
+                saturation=self.spans["saturation"],
+                hue=self.spans["hue"],
+                like=self.like,
+                p=self.p,
+            )
+        )
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation, "hue": Hue}
+        return [kinds[kind](factor=factor, like=self.like) for kind, factor in words.items()]
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses values that are no levels."""
+        need_whole_levels(image)
+        return image
+
+
+def _span(strength: Strength, middle: float) -> tuple[float, float] | None:
+    """From and to; None where nothing would change."""
+    if strength is None:
+        return None
+    if isinstance(strength, tuple | list):
+        span = float(strength[0]), float(strength[1])
+    else:
+        least = -strength if middle == 0 else max(0.0, middle - strength)
+        span = least, middle + strength
+    return None if span == (middle, middle) else span

@@ -1,0 +1,181 @@
+"""The ops of a pipeline on their way to a plan: geometry folds with geometry, arithmetic with arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pixprep.draws import windows
+from pixprep.draws.erasing import Erasing
+from pixprep.errors import PipelineError
+from pixprep.plan import inputs, placement
+from pixprep.plan.placement import Geometry, GeometryStep, LevelsStep, Move, Window
+from pixprep.plan.plan import ArithmeticStep, TensorPlan
+from pixprep.profiles import PROFILES
+from pixprep.spec import Color, Fill, Levels, TensorSpec, as_tuple
+from pixprep.steps import levels
+from pixprep.steps.operators import Operator
+
+CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
+"""For each channel of an image the decoded one that it is."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The ops from the first to some place in the pipeline, folded.
+
+    Attributes:
+        color: order of the channels, as the first op says it.
+        is_reduced: a JPEG may be decoded to a fraction of its size.
+        before, resize, after: the geometry.
+        fill: the colour of the margins so far; None: there is none.
+        levels: what is done to the levels.
+        arithmetic: what is done to the value.
+        erasures: what is done to the tensor.
+        operators: that ``extern`` may name, see ``operators.find``.
+    """
+
+    color: Color
+    is_reduced: bool = False
+    before: tuple[GeometryStep, ...] = ()
+    resize: placement.Resize | None = None
+    after: tuple[GeometryStep, ...] = ()
+    fill: tuple[int, ...] | inputs.Fill | None = None
+    levels: tuple[LevelsStep, ...] = ()
+    arithmetic: tuple[ArithmeticStep, ...] = ()
+    erasures: tuple[Erasing, ...] = ()
+    operators: tuple[Operator | str, ...] = ()
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """For each channel of the image the decoded one that it is."""
+        return CHANNELS[self.color]
+
+    @property
+    def geometry(self) -> Geometry:
+        """Without a resize every step counts as one after it."""
+        fill = self.fill if isinstance(self.fill, inputs.Fill) else None
+        if self.resize is None:
+            return Geometry((), None, self.before, self.levels, self.erasures, fill=fill)
+        return Geometry(self.before, self.resize, self.after, self.levels, self.erasures, fill=fill)
+
+    def tensor(self, spec: TensorSpec) -> TensorPlan:
+        """The plan of the image as a tensor.
+
+        Raises:
+            PipelineError: the arithmetic leaves the range of float32.
+        """
+        fill = self.fill if self.fill and not isinstance(self.fill, inputs.Fill) else (0,)
+        return TensorPlan(
+            spec=spec,
+            geometry=self.geometry,
+            fill=fill * (len(self.channels) if len(fill) == 1 else 1),
+            channels=self.channels,
+            arithmetic=self.arithmetic,
+        )
+
+    def then(self, step: GeometryStep, *, fill: Fill | None = None) -> Lowered:
+        """With one more step, which may leave a margin of a colour.
+
+        Raises:
+            PipelineError: there is a margin of another colour, or what must come after.
+        """
+        if self.erasures:
+            raise PipelineError("must come before random_erasing, which is done to the tensor")
+        if not self._changes_places(step, leaves_margin=fill is not None):
+            if isinstance(fill, str):
+                raise PipelineError("a colour that comes with the image must come before what changes the levels")
+            if isinstance(step, inputs.Box):
+                raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
+            if isinstance(step, windows.IouCrop):
+                raise PipelineError("must come before what changes the levels: it chooses its window by the boxes")
+            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
+        colour = self.fill
+        if fill is not None:
+            if isinstance(fill, str):
+                colour = inputs.Fill(fill, len(self.channels))
+            else:
+                colour = tuple(int(level) for level in as_tuple(fill))
+            if self.fill not in (None, colour):
+                raise PipelineError("its margin has another colour than an earlier one: use one fill")
+        if self.resize is None:
+            return replace(self, before=(*self.before, step), fill=colour)
+        return replace(self, after=(*self.after, step), fill=colour)
+
+    def resized(self, resize: placement.Resize) -> Lowered:
+        """With a resize. A centre crop before it has to fit inside; ``pad`` and random ops may make margins.
+
+        A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
+
+        Raises:
+            PipelineError: what comes before cannot be resized, or not so.
+        """
+        if self.levels:
+            raise PipelineError("must come before what changes the levels, which is done to the resized image")
+        if self.resize is not None:
+            raise PipelineError("the image is resized already, and pixels should be resampled once")
+        if self.is_reduced:
+            _check_reduced(resize)
+        steps = tuple(
+            replace(step, beyond="refuse_smaller") if isinstance(step, Window) and step.beyond == "fill" else step
+            for step in self.before
+        )
+        is_padded = Geometry(steps, resize, ()).is_padded
+        is_pads = any(isinstance(step, Window) and step.beyond == "refuse_larger" for step in steps)
+        first = "must come before pad" if is_pads else "must have no random margin before it"
+        if is_padded and resize.is_real:
+            raise PipelineError(
+                f'{first}: with "like": "{resize.like}" and "filter": "{resize.filter}", '
+                "which round nothing, margins are not resampled"
+            )
+        if is_padded and self.is_reduced:
+            raise PipelineError(f'{first}: margins are not resampled with "reduced": true of decode')
+        return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
+
+    def do(self, *steps: LevelsStep) -> Lowered:
+        """With steps done to the levels."""
+        return replace(self, levels=(*self.levels, *steps))
+
+    def colour(self, fill: Levels) -> tuple[int, ...]:
+        """A level for each decoded channel, of what a field says in the order of the image's channels."""
+        those = tuple(int(level) for level in as_tuple(fill))
+        those *= len(self.channels) if len(those) == 1 else 1
+        return tuple(those[self.channels.index(channel)] for channel in range(len(self.channels)))
+
+    def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
+        """Whether a step of the geometry may come before what is done to the levels, with the same result."""
+        if isinstance(step, placement.Flip | windows.Flip):
+            return all(_keeps_places(each) for each in self.levels)
+        return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
+
+
+def _check_reduced(resize: placement.Resize) -> None:
+    """Refuse the resizes that a decode to a fraction contradicts.
+
+    Their values are to be some library's, or they look at single pixels, or cut them at a hard edge.
+    """
+    reducible = PROFILES[resize.like].reducible
+    refused = {
+        f'"like": "{resize.like}"': (not reducible, '"like": "pillow"'),
+        f'"filter": "{resize.filter}"': (resize.filter not in reducible, '"filter": "bilinear"'),
+        '"antialias": false': (not resize.antialias, '"antialias": true'),
+    }
+    for field, (is_refused, remedy) in refused.items():
+        if is_refused:
+            raise PipelineError(
+                f'{field} contradicts "reduced": true of decode, which changes pixels: '
+                f'write {remedy}, or leave "reduced" out'
+            )
+
+
+def _keeps_places(step: LevelsStep) -> bool:
+    """Whether a mirror may come before or after."""
+    if isinstance(step, Move):
+        return False
+    return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.keeps_places
+
+
+def _is_pointwise(step: LevelsStep) -> bool:
+    """Whether a crop may come before or after."""
+    if isinstance(step, Move):
+        return False
+    return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.is_pointwise

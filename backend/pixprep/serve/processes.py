@@ -1,0 +1,125 @@
+"""The processes that `serve` starts: Triton's, and the guard that ends it when `serve` cannot.
+
+tritonserver    leads a process group of its own, with a Python stub for each instance of a Python model
+sh, the guard   waits for us to end: SIGKILL and a closed terminal leave no time to stop anything ourselves
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from pixprep.serve.stubs import stat
+from pixprep.serve.wheel import SHARED_MEMORY, most_files
+
+_logger = logging.getLogger(__name__)
+
+# Ends the process group that was named last as soon as nobody holds the other end of stdin, and removes what is left.
+_GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL -- "-$group"; rm -rf "$1"* "$2"'
+
+
+class Processes:
+    """One Triton at a time, its stubs and what they leave.
+
+    Args:
+        prefix: of the names of their shared memory, which is removed when they end.
+        folder: removed if we are killed.
+    """
+
+    def __init__(self, prefix: str, folder: Path) -> None:
+        self._prefix = prefix
+        self._triton: subprocess.Popen[bytes] | None = None
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "sh", str(SHARED_MEMORY / prefix), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    @property
+    def triton(self) -> subprocess.Popen[bytes]:
+        """The present Triton, or the last one."""
+        assert self._triton is not None
+        return self._triton
+
+    def poll(self) -> int | None:
+        """Triton's exit code; None if it has not ended, or none was started."""
+        return None if self._triton is None else self._triton.poll()
+
+    def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
+        """Start a Triton in a folder: there is none now. It may have as many connections as the hard limit lets it."""
+        self._triton = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches us alone; the group is ours to end
+        )
+        with suppress(OSError):  # it has ended
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.prlimit(self._triton.pid, resource.RLIMIT_NOFILE, (most_files(), hard))
+        self._tell_guard(str(self._triton.pid))
+
+    def end(self, *, until: float) -> None:
+        """Ask Triton to end, and wait until it has, or it is too late."""
+        if self._triton is not None:
+            self._triton.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._triton.wait(max(0.0, until - time.monotonic()))
+
+    def kill(self) -> None:
+        """End Triton and its stubs, if they have not ended, and remove what they leave."""
+        if self._triton is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._triton.pid, signal.SIGKILL)
+            self._triton.wait()
+            self._tell_guard("")
+        for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
+            region.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End them all."""
+        self.kill()
+        self._guard.kill()
+        self._guard.communicate()
+
+    def _tell_guard(self, group: str) -> None:
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):  # someone has ended it
+            self._guard.stdin.write(f"{group}\n".encode())
+            self._guard.stdin.flush()
+
+
+def hide(pid: int, secret: str) -> None:
+    """Write over a secret in the command line of a child of ours, which every user of this machine may read.
+
+    Triton takes its keys there and nowhere else. It has copied them by the time it is ready.
+    """
+    try:
+        with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
+            begin, end = map(int, stat(pid)[45:47])  # arg_start, arg_end of proc(5)
+            memory.seek(begin)
+            words = memory.read(end - begin)
+            memory.seek(begin)
+            memory.write(words.replace(secret.encode(), b"x" * len(secret)))
+    except OSError as error:
+        _logger.warning("other users of this machine can read the server's admin key: %s", error.strerror)
+
+
+def count_threads(pid: int) -> int:
+    """The threads of a process; 0 if it has ended."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208  (names, not paths)
+    except OSError:
+        return 0

@@ -1,0 +1,259 @@
+"""One walk over the ops of a side: each is wired, inferred and folded, and its outputs get their plans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pixprep import file
+from pixprep.errors import PipelineError
+from pixprep.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
+from pixprep.spec import ImageSpec, InputSpec, TensorSpec
+from pixprep.steps.operators import Extern as Call
+from pixprep.steps.operators import Operator, find
+
+MAX_NAME = 128
+MAX_OUTPUT_BYTES = (1 << 31) - 1
+"""Of the outputs of one image, and of a batch: gRPC carries no more in one answer, and a host holds many answers."""
+RESERVED_NAMES = ("image", "status")  # the input, and the output that on_error "zero" adds
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op in its place, and what leaves it.
+
+    Attributes:
+        index: of the op in the file.
+        op: itself.
+        key: of the numbers that it draws.
+        taken: the index of the op whose image it takes; of the first, its own.
+        image: the spec of the image that leaves it.
+        chain: the ops from the first to it, those that change the image.
+        lowered: the same, folded.
+        inputs: the numbers that it takes with each image.
+        call: the operator that it gives a tensor to, of an ``extern`` behind ``tensor``.
+    """
+
+    index: int
+    op: Op
+    key: str
+    taken: int
+    image: ImageSpec
+    chain: tuple[Op, ...]
+    lowered: Lowered
+    inputs: tuple[InputSpec, ...] = ()
+    call: Call | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a pipeline.
+
+    Attributes:
+        name: as in Triton: the op's ``name``, or what the op is called.
+        spec: for one image.
+        chain: the ops from ``decode`` to the output itself.
+    """
+
+    name: str
+    spec: TensorSpec
+    chain: tuple[Op, ...]
+
+
+@dataclass(frozen=True)
+class Walked:
+    """The ops of one side, checked, inferred and compiled; ``Pipeline`` has the attributes."""
+
+    nodes: tuple[Node, ...]
+    outputs: dict[str, Output]
+    plan: Plan
+
+
+def nodes(ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...] = (), where: str = "") -> Iterator[Node]:
+    """Every op, one after the other, each wired, inferred and folded when it is asked for.
+
+    Args:
+        ops: with the index of each in the file.
+        operators: that ``extern`` may name.
+        where: the side, as a message begins.
+
+    Raises:
+        PipelineError: of an op that does not go with those before it.
+    """
+    found: dict[int, Node] = {}
+    names: dict[str, int] = {}
+    tensors: set[int] = set()  # the last ops that made them
+    counts: Counter[str] = Counter()
+    last: int | None = None
+    for index, op in ops:
+        with at(index, op, where):
+            taken = _taken(index, op, names, last)
+            key = op.name or f"{op_name(op)}#{counts[op_name(op)]}"
+            counts[op_name(op)] += op.name is None
+            if isinstance(op, FirstOp):
+                node = Node(index, op, key, index, op.infer(), (op,), op.lower(operators))
+            else:
+                node = replace(found[taken], index=index, op=op, key=key, taken=taken, inputs=(), call=None)
+            if isinstance(op, Extern) and taken in tensors:
+                called = find(op.operator, op.version, operators)
+                if called.place == "tensor":
+                    node = replace(node, call=called.use(op.fields))
+                    tensors.remove(taken)
+            if isinstance(op, Tensor) or node.call is not None:
+                tensors.add(index)
+            elif isinstance(op, ImageOp):
+                before, image = node.lowered, node.image
+                node = replace(
+                    node,
+                    inputs=op.inputs(image),
+                    image=op.infer(image),
+                    chain=(*node.chain, op),
+                    lowered=op.lower(before, image, key),
+                )
+        found[index] = node
+        last = index
+        yield node
+
+
+def walked(
+    ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...], where: str = "", size_hint: str = ""
+) -> Walked:
+    """The ops of a side, with their outputs and plan.
+
+    Args:
+        ops: with the index of each in the file.
+        operators: that ``extern`` may name.
+        where: the side, as a message begins.
+        size_hint: what to say where the size of a tensor is open.
+
+    Raises:
+        PipelineError: the ops are wrong, or do not go together.
+    """
+    plans: dict[str, OutputPlan] = {}
+    annotations: dict[str, AnnotationPlan] = {}
+    outputs: dict[str, Output] = {}
+    tensors: dict[int, str] = {}  # by the index of the last op that made them
+    given: dict[str, InputSpec] = {}
+    passed: list[Node] = []
+    for node in nodes(ops, operators, where):
+        index, op = node.index, node.op
+        passed.append(node)
+        with at(index, op, where):
+            for spec in node.inputs:
+                _add_input(spec, given)
+            if isinstance(op, OutputOp):
+                if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
+                    raise PipelineError(size_hint)
+                output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
+                _check_output(output.name, (*outputs, *annotations))
+                outputs[output.name] = output
+                plans[output.name] = op.lower(node.lowered, output.spec)
+                if isinstance(op, Tensor):
+                    tensors[index] = output.name
+            elif node.call is not None:
+                old = outputs.pop(tensors.pop(node.taken))
+                if "t" in (old.spec.layout or ""):
+                    raise PipelineError("takes the tensor of an image, and this is that of a clip")
+                before = plans.pop(old.name)
+                output = Output(op.name or old.name, node.call.result(old.spec), (*old.chain, op))
+                _check_output(output.name, (*outputs, *annotations))
+                _check_size(old.spec.n_bytes, where)  # it is made, too
+                assert isinstance(before, TensorPlan)
+                outputs[output.name], tensors[index] = output, output.name
+                plans[output.name] = replace(before, calls=(*before.calls, node.call))
+            elif isinstance(op, AnnotationOp):
+                name = op.name or op_name(op)
+                _check_output(name, (*outputs, *annotations))
+                annotations[name] = op.lower(node.lowered)
+                _check_once(annotations)
+    if not any(isinstance(node.op, Tensor) for node in passed):
+        raise PipelineError("ops: no op gives a tensor: end with tensor")
+    _check_size(n_bytes(outputs), f"ops: {where}")
+    names = [node.op.name for node in passed if node.op.name is not None]
+    for name in given:
+        _check_input(name, [*names, *outputs, *annotations], annotations)
+    first = passed[0].op
+    assert isinstance(first, FirstOp)
+    return Walked(tuple(passed), outputs, first.plan(plans, annotations, given))
+
+
+@contextmanager
+def at(index: int, op: Op, where: str = "") -> Iterator[None]:
+    """Begin what is wrong with the place of the op."""
+    try:
+        yield
+    except PipelineError as error:
+        raise PipelineError(f'ops[{index}] "{op_name(op)}": {where}{error}') from None
+
+
+def _check_size(size: int, where: str) -> None:
+    if size > MAX_OUTPUT_BYTES:
+        raise PipelineError(
+            f"{where}the outputs of one image take {size:,} bytes; at most {MAX_OUTPUT_BYTES:,} "
+            "leave the server in one answer"
+        )
+
+
+def n_bytes(outputs: Mapping[str, Output]) -> int:
+    """What the outputs of one image take."""
+    return sum(output.spec.n_bytes for output in outputs.values())
+
+
+def _check_output(name: str, others: Sequence[str]) -> None:
+    if name in RESERVED_NAMES:
+        raise PipelineError(f'name: "{name}" is kept for Triton')
+    if name in others:
+        raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
+
+
+def _add_input(spec: InputSpec, others: dict[str, InputSpec]) -> None:
+    """Enter an input that an op names; several ops may share it."""
+    _check_name(spec.name, "an input")
+    if spec.name in RESERVED_NAMES:
+        raise PipelineError(f'an input "{spec.name}": the name is kept for Triton')
+    if others.setdefault(spec.name, spec) != spec:
+        raise PipelineError(f'the input "{spec.name}" is {others[spec.name]} of an earlier op, and here {spec}')
+
+
+def _check_input(name: str, others: Sequence[str], annotations: Mapping[str, AnnotationPlan]) -> None:
+    """Refuse an input that a client or a source could take for something else."""
+    if name in others:
+        raise PipelineError(f'ops: the input "{name}" has the name of an op or an output: give it another')
+    if name in ("boxes", "points") and annotations:
+        raise PipelineError(f'ops: the input "{name}" has the name of a sample\'s annotation: give it another')
+
+
+def _check_once(annotations: dict[str, AnnotationPlan]) -> None:
+    """One set of boxes at most, and one of points: labels follow them."""
+    for kind in (BoxesPlan, PointsPlan):
+        if sum(isinstance(each, kind) for each in annotations.values()) > 1:
+            raise PipelineError("there is one already, and labels can follow only one")
+
+
+def _check_name(name: str, what: str) -> None:
+    """Refuse what is no name of an op or an input."""
+    if not (name.isascii() and name.isidentifier()):  # in other letters it may look like another name
+        raise PipelineError(f"{what}: ASCII letters, digits and _, not {file.quoted(name)}")
+    if len(name) > MAX_NAME:
+        raise PipelineError(f"{what}: {len(name):,} letters; at most {MAX_NAME}")
+
+
+def _taken(index: int, op: Op, names: dict[str, int], last: int | None) -> int:
+    """The index of the op whose image ``op`` takes; enters its own name into ``names``."""
+    if isinstance(op, FirstOp) != (last is None):
+        raise PipelineError("the first op, and no other, must be decode, or pixels where nothing is encoded")
+    if op.from_ is not None and op.from_ not in names:
+        named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
+        raise PipelineError(f"from: no earlier op is named {file.quoted(op.from_)}; named are: {named}")
+    if op.name is not None:
+        _check_name(op.name, "name")
+        if op.name in names:
+            raise PipelineError(f'name: "{op.name}" is the name of ops[{names[op.name]}] already')
+    taken = -1 if last is None else last if op.from_ is None else names[op.from_]
+    if op.name is not None:
+        names[op.name] = index
+    return taken

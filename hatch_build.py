@@ -1,0 +1,130 @@
+"""Compiles the kernels, backend/pixprep/kernels/*.c, when a wheel or an editable install is made: hatchling calls it.
+
+As a program it compiles them where they lie, or into the folder that is named, with more options of the compiler behind
+it. The compiler is Clang, as ``ziglang`` brings it: GCC's
+kernels take several times as long. These variables of the environment change that:
+
+PIXPREP_CC: another compiler. Its wheel is for machines like this one.
+PIXPREP_ARCHITECTURE: x86_64 or aarch64, for a wheel that is meant for another processor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ZIG = "ziglang==0.17.1"
+GLIBC = "2.17"
+KERNELS = Path("backend", "pixprep", "kernels")
+LEVELS = {"x86_64": ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
+"""Of processors: a library for each. Any other architecture has one, by its own name."""
+FLAGS = (
+    "-std=gnu11", "-O3", "-fPIC", "-shared", "-s", "-Wall", "-Wextra", "-Wno-psabi", "-fvisibility=hidden",
+    "-ffp-contract=off",  # each product and sum is rounded by itself
+    "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
+
+
+def compiler(architecture: str) -> list[str]:
+    """The words that begin a command of the compiler.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    if other := os.environ.get("PIXPREP_CC"):
+        return [other]
+    if importlib.util.find_spec("ziglang") is None:
+        sys.exit(f'pixprep: the kernels need a compiler: pip install "{ZIG}", or say PIXPREP_CC=gcc (slower kernels)')
+    libc = f"gnu.{GLIBC}" if architecture in ("x86_64", "aarch64") else "gnu"
+    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-{libc}"]
+
+
+def compile_kernels(folder: Path, to: Path, architecture: str, *more: str) -> list[Path]:
+    """The libraries of an architecture, two at a time.
+
+    Args:
+        folder: of the sources.
+        to: where the libraries go.
+        architecture: as ``platform.machine`` says it.
+        more: options of the compiler.
+
+    Raises:
+        SystemExit: there is no compiler.
+        subprocess.CalledProcessError: it does not compile them; it has said why.
+    """
+    other = os.environ.get("PIXPREP_CC")
+    start = compiler(architecture)
+
+    def compiled(level: str, cache: str) -> Path:
+        library = to / f"pixprep-{level}.so"
+        flags = [*FLAGS, *more]
+        if level.startswith("x86"):
+            flags.append(f"-march={level}" if other else f"-mcpu={level.replace('x86-64', 'x86_64').replace('-', '_')}")
+        if level.endswith("v4"):
+            flags.append("-mprefer-vector-width=512")
+        made = library.with_suffix(f".{os.getpid()}")  # whoever has the old one loaded keeps it
+        command = [*start, *flags, *map(str, sorted(folder.glob("*.c"))), "-o", str(made), "-lm"]
+        environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        subprocess.run(command, check=True, env=environment)
+        made.replace(library)
+        return library
+
+    with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda level: compiled(level, cache), LEVELS.get(architecture, (architecture,))))
+
+
+def is_new(folder: Path, architecture: str) -> bool:
+    """Whether the libraries that lie beside the sources are newer than these."""
+    libraries = [folder / f"pixprep-{level}.so" for level in LEVELS.get(architecture, (architecture,))]
+    sources = [Path(__file__), *folder.glob("*.[ch]")]
+    return all(each.exists() for each in libraries) and max(each.stat().st_mtime for each in sources) < min(
+        each.stat().st_mtime for each in libraries
+    )
+
+
+class Kernels(BuildHookInterface[Any]):
+    """See the head of this file."""
+
+    def dependencies(self) -> list[str]:
+        """Zig, which is fetched only where no other compiler is named."""
+        return [ZIG] if platform.system() == "Linux" and not os.environ.get("PIXPREP_CC") else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, beside the sources for an editable install, else into the wheel."""
+        self._made = None
+        if platform.system() != "Linux":
+            return
+        folder = Path(self.root, KERNELS)
+        if version == "editable":
+            if not is_new(folder, platform.machine()):
+                compile_kernels(folder, folder, platform.machine())
+            return
+        architecture = os.environ.get("PIXPREP_ARCHITECTURE") or platform.machine()
+        self._made = Path(tempfile.mkdtemp())
+        for library in compile_kernels(folder, self._made, architecture):
+            build_data["force_include"][str(library)] = f"pixprep/kernels/{library.name}"
+        is_any = not os.environ.get("PIXPREP_CC") and architecture in ("x86_64", "aarch64")
+        system = f"manylinux_{GLIBC.replace('.', '_')}" if is_any else "linux"
+        build_data |= {"pure_python": False, "tag": f"py3-none-{system}_{architecture}"}
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was compiled for the wheel."""
+        del version, build_data, artifact_path
+        if self._made:
+            shutil.rmtree(self._made)
+
+
+if __name__ == "__main__":
+    HERE = Path(__file__).parent / KERNELS
+    FOLDER, *MORE = sys.argv[1:] or [HERE]
+    compile_kernels(HERE, Path(FOLDER), os.environ.get("PIXPREP_ARCHITECTURE") or platform.machine(), *map(str, MORE))

@@ -1,0 +1,118 @@
+// Random resizes, colours, warps and noise by a library of kernels, for tests/package/test_wheel.py: prints a hash of what
+// they make, which is the same on every processor.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+
+static uint64_t state = 88172645463325252u, hash = 14695981039346656037u;
+
+static uint64_t next(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+
+static int between(int low, int high) { return low + next() % (high - low + 1); }
+
+static void add(const void *bytes, size_t count) {
+    for (size_t i = 0; i < count; ++i) hash = (hash ^ ((const uint8_t *)bytes)[i]) * 1099511628211u;
+}
+
+static void *random_bytes(size_t count) {
+    uint8_t *made = malloc(count);
+    for (size_t i = 0; i < count; ++i) made[i] = next();
+    return made;
+}
+
+static void *library;
+
+static int run(const char *name, void *arguments) {
+    int (*function)(void *) = (int (*)(void *))dlsym(library, name);
+    if (!function) exit(2);
+    return function(arguments);
+}
+
+static void resize_one(void) {
+    static const double radius[] = {.5, 1, 1, 2, 3, 1, 2};
+    int curve = between(BOX, FOUR), channels = next() % 2 ? 4 : 1, planes = channels == 1 ? 1 : 3;
+    int height = between(2, 200), width = between(2, 300), high = between(2, 150), wide = between(2, 150);
+    if (height == high || width == wide) return;
+    uint8_t *pixels = random_bytes(height * width * channels);
+    double lines[6];
+    float *table = malloc(planes * 256 * sizeof *table), *out = calloc(planes * high * wide, sizeof *out);
+    for (int i = 0; i < 6; ++i) lines[i] = between(-1000, 1000) / 333.0;
+    for (int i = 0; i < planes * 256; ++i) table[i] = i % 256 * lines[i / 256 * 2] + lines[i / 256 * 2 + 1];
+    struct resize n = {
+        .formula = {radius[curve], curve, curve < TWO, next() % 2 ? 22 : 0, 0},
+        .rows = {(double)height / high, 0, height, high, 0, high},
+        .columns = {(double)width / wide, 0, width, wide, 0, wide},
+        .pixels = pixels, .pitch = width * channels, .channels = channels, .is_vertical_first = next() % 2,
+        .is_flipped = next() % 2, .is_mirrored = next() % 2, .channel_step = 1,
+        .values = {.out = (uint8_t *)out, .out_plane = 4 * high * wide, .out_row = 4 * wide, .out_column = 4,
+                   .table = table, .lines = next() % 2 ? lines : 0, .planes = planes, .size = 4},
+    };
+    int answer = run("resize", &n);
+    add(&answer, sizeof answer);
+    add(out, planes * high * wide * sizeof *out);
+    free(pixels), free(table), free(out);
+}
+
+static void colour_one(void) {
+    static const char *const names[] = {"fade", "blend", "turn", "add_luma"};
+    enum { COUNT = 4096 };
+    uint32_t *pixels = random_bytes(COUNT * sizeof *pixels);
+    struct colours n = {.pixels = pixels, .count = COUNT, .gray = between(0, 255), .like = next() % 2};
+    n.factor = between(-100, 300) / 100.0f;
+    n.rest = 1 - n.factor;
+    n.turn = n.like ? between(-50, 50) / 100.0 : between(0, 255);
+    run(names[next() % 4], &n);
+    for (int i = 0; i < COUNT; ++i) pixels[i] &= 0xFFFFFF;
+    add(pixels, COUNT * sizeof *pixels);
+    add(&n.total, sizeof n.total);
+    free(pixels);
+}
+
+static void warp_one(void) {
+    int height = between(2, 90), width = between(2, 90), kind = between(0, 3), apart = (int[]){1, 3, 4}[next() % 3];
+    enum { ROWS = 60, COLUMNS = 50 };
+    uint8_t *pixels = random_bytes(height * width * apart + 8);
+    uint32_t *out = calloc(ROWS * COLUMNS + 8, sizeof *out);
+    struct warp n = {
+        .pixels = pixels, .pitch = width * apart, .height = height, .width = width, .channels = apart == 1 ? 1 : 3,
+        .apart = apart, .out = (uint8_t *)out, .rows = ROWS, .columns = COLUMNS, .kind = kind, .half_width = width / 2.0,
+        .half_height = height / 2.0, .middle_x = 24.5, .middle_y = 29.5, .fill = next() & 0xFFFFFF, .is_filled = next() % 2,
+    };
+    double *matrix[] = {&n.a, &n.b, &n.c, &n.d, &n.e, &n.f};
+    for (int i = 0; i < 6; ++i) {
+        double value = between(-1000, 1000) / 700.0;
+        *matrix[i] = kind == 3 ? (int)(value * 65536) : kind ? value / 25 : i % 3 == 2 ? value * 20 : value;
+    }
+    run("warp", &n);
+    if (apart > 1)
+        for (int i = 0; i < ROWS * COLUMNS; ++i) out[i] &= 0xFFFFFF;
+    add(out, ROWS * COLUMNS * (apart == 1 ? 1 : 4));
+    free(pixels), free(out);
+}
+
+static void noise_one(void) {
+    float *table = malloc(65536 * sizeof *table), out[1001];
+    for (int i = 0; i < 65536; ++i) table[i] = i;
+    struct noise n = {out, 1001, table, {(uint32_t)next(), (uint32_t)next()}, between(0, 9), 0};
+    run("make_noise", &n);
+    add(out, sizeof out);
+    free(table);
+}
+
+int main(int count, char **words) {
+    if (count != 3 || !(library = dlopen(words[1], RTLD_NOW))) return 1;
+    for (int i = 0; i < atoi(words[2]); ++i) {
+        resize_one();
+        colour_one();
+        warp_one();
+        noise_one();
+    }
+    printf("%016llx\n", (unsigned long long)hash);
+}

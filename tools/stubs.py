@@ -1,0 +1,56 @@
+"""Write the two files that tell type checkers the names of the operators, which Python gives them at run time."""
+
+import ast
+from pathlib import Path
+
+import pixprep
+from pixprep.ops import OPS
+
+PACKAGE = Path(pixprep.__file__).parent
+HEAD = "# Written by tools/stubs.py: run `make docs` after a new operator.\n"
+
+
+def of_ops() -> str:
+    """``pixprep/ops/__init__.pyi``: each class by its own name."""
+    source = (PACKAGE / "ops" / "__init__.py").read_text(encoding="utf-8")
+    classes = [_import(cls.__module__, cls.__name__, cls.__name__) for cls in OPS.values()]
+    return _stub([*_imported(source, "pixprep"), *classes, "OPS: dict[str, type[Op]]"])
+
+
+def of_package() -> str:
+    """``pixprep/__init__.pyi``: each operator by its name in the file, and what else ``import pixprep`` gives."""
+    source = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
+    ops = [_import(cls.__module__, cls.__name__, name) for name, cls in OPS.items()]
+    late = [_import(*target.rpartition(".")[::2], name) for name, target in pixprep.LATE.items()]
+    assigned = ["__version__: str", "__all__: list[str]", "load = Pipeline.load"]
+    return _stub([*_imported(source, "pixprep"), *late, *ops, *assigned])
+
+
+def write() -> None:
+    """Both files."""
+    (PACKAGE / "ops" / "__init__.pyi").write_text(of_ops(), encoding="utf-8")
+    (PACKAGE / "__init__.pyi").write_text(of_package(), encoding="utf-8")
+
+
+def _imported(source: str, package: str) -> list[str]:
+    """The imports of a module from its package."""
+    found = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
+    return [
+        _import(node.module, alias.name, alias.name)
+        for node in found
+        if node.module is not None and node.module.split(".")[0] == package
+        for alias in node.names
+    ]
+
+
+def _import(module: str, name: str, known_as: str) -> str:
+    return f"from {module} import {name} as {known_as}"
+
+
+def _stub(lines: list[str]) -> str:
+    imports = sorted(line for line in lines if line.startswith("from "))
+    return "\n".join([HEAD, *imports, "", *(line for line in lines if line not in imports)]) + "\n"
+
+
+if __name__ == "__main__":
+    write()
