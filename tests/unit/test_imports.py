@@ -91,7 +91,7 @@ triton triton.config
 triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
-repository.labels
+repository.labels repository.replacement
 repository.lookahead repository.ports
 repository.wiring
 repository.check
