@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -68,6 +68,16 @@ class Batch:
             if name in found:
                 return found[name]
         raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
+
+    def keys(self) -> list[str]:
+        """The names of the outputs and fields: ``dict(batch)`` has them all."""
+        return list(dict.fromkeys((*self.outputs, *self.fields)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.outputs or name in self.fields
 
     def __len__(self) -> int:
         """How many images; of a pipeline that takes boxes, how many boxes."""

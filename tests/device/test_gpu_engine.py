@@ -42,11 +42,6 @@ PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
 OURS = ("kernels.gpu", "decoders.nvimagecodec", "decoders.gpu", "devices.gpu", "data.frameworks.cupy")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 @pytest.fixture
 def gpu(monkeypatch, folder):
     """CuPy and nvImageCodec, played, and pixprep's modules over them."""
@@ -1165,7 +1160,11 @@ WRONG_STEPS = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG_STEPS)
+SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+FIRST, *OTHERS = WRONG_STEPS
+
+
+@pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_no_engine_changes_levels_as_the_cpu_does_not(gpu, wrong):
     """Every kind of step is compared, whatever the example's numbers ask for."""
     before, _ = WRONG_STEPS[wrong]

@@ -25,12 +25,10 @@ gpu.main()
 """
 
 pytest.importorskip("nvidia.nvimgcodec", reason="NO NVIMGCODEC: pip install nvidia-nvimgcodec-cu12")
-pytestmark = pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
+pytestmark = [
+    pytest.mark.skipif(cuda_shim.COMPILER is None, reason="NO C++ COMPILER: the CUDA kernels do not run here"),
+    pytest.mark.slow(reason="a minute; test_gpu_engine.py runs the product's own GPU code over the same fake"),
+]
 
 
 def run(command, **environment):
