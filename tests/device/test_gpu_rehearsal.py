@@ -68,7 +68,7 @@ def test_the_gpu_benchmark_runs_to_its_end_and_writes_its_numbers(folder, tmp_pa
     results = json.loads(path.read_text())
     assert path.name == "gpu-today-fake-gpu.json"
     assert results["copy_bytes_per_s"] > 0
-    decoders, batches = ["consistent", "fastest"], [1, 3]
+    decoders, batches = ["consistent", "fastest", "cuda"], [1, 3]
     assert [row["decoder"] for row in results["checks"]] == decoders
     cells = [(row["decoder"], row["batch"]) for row in results["throughput"]]
     assert cells == [(decoder, batch) for decoder in decoders for batch in batches]

@@ -29,7 +29,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKDOWN = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "client_examples").rglob("*.md"))]
-MOST_WORDS = 700
+MOST_WORDS = 760
 LINE = 120
 TABLE_LINE = 200  # a row of a table cannot wrap; the targets of its links do not count
 

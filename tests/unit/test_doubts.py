@@ -101,6 +101,15 @@ def test_of_several_outputs_the_odd_one_is_named():
     ]
 
 
+def test_of_two_normalizes_the_second_is_one_too_many():
+    once = pp.normalize(mean=MEAN, std=STD)
+    (text,) = odd_ranges(pipeline(once, once))
+    assert text.startswith('ops[4] "normalize": ')
+    assert text.endswith(": ops[3] normalizes already: take this one out")
+    (text,) = odd_ranges(pipeline(pp.normalize(scale=1), pp.normalize(mean=MEAN, std=STD, scale=1)))
+    assert text.endswith(DEFAULT)
+
+
 def test_a_crop_of_more_than_resize_leaves_is_said():
     assert black_margins(pipeline(size=224, crop=256)) == [
         'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '

@@ -42,17 +42,17 @@ walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
 kernels.native
-decoders.clips.pictures decoders.pixels decoders.samples decoders.structure decoders.text
+decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 pipeline decoders.clips.ffmpeg decoders.header
 presets show show.warnings kernels.colours
 kernels.surfaces
-data data.sources data.wire
+data data.manifest data.sources data.wire
 data.sources.checksum data.sources.storage
 data.sources.*
 data.sources.voc
 data.read
 data.opening
-decoders.flaws kernels.canvases kernels.margins
+decoders.flaws decoders.samples kernels.canvases kernels.margins
 kernels.fixed kernels.filters kernels.flow
 kernels.filling kernels.resampling
 kernels.resample kernels.warp
@@ -60,6 +60,7 @@ kernels.levels
 kernels.launch kernels.nvrtc
 decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
+decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
 kernels.staged
 devices
@@ -90,7 +91,7 @@ triton triton.config
 triton.metrics triton.pool triton.probe triton.warm_up triton.watchdog
 triton.model
 repository.backend repository.lite0 repository.models repository.onnx_classifier repository.onnx_trial repository.pbtxt
-repository.labels
+repository.labels repository.replacement
 repository.lookahead repository.ports
 repository.wiring
 repository.check
@@ -152,7 +153,7 @@ HOMES = {
         "verify.report",
         "verify.stages",
     },
-    "nvidia": {"decoders.gpu", "devices.gpu", "verify.originals"},
+    "nvidia": {"decoders.nvimagecodec", "devices.gpu", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
@@ -167,7 +168,7 @@ HOMES = {
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
-    "pyarrow": {"ray"},
+    "pyarrow": {"data.manifest", "ray"},
     "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},

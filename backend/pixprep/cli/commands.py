@@ -151,13 +151,17 @@ def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
 
 
 def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
-    """Say on stderr what one photo becomes. A hint: what cannot be shown fails nothing."""
+    """Say on stderr what one photo becomes. A hint: a photo that cannot be shown fails nothing.
+
+    Raises:
+        PipelineError: every photo would fail.
+    """
     name, encoded = photo
     say(f"preview of {name}:", file=sys.stderr)
     try:
         for line in lines(encoded):
             say(f"  {line}", file=sys.stderr)
-    except (PixprepError, OSError, MemoryError) as error:
+    except (ImageError, SetupError, OSError, MemoryError) as error:
         another = "" if isinstance(error, SetupError) else "; --image takes another"
         say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
 

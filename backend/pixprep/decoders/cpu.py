@@ -11,6 +11,7 @@ OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refus
 from __future__ import annotations
 
 import io
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,6 +73,8 @@ class CpuDecoder:
     Raises:
         SetupError: the limits name a format that nothing installed here decodes.
     """
+
+    words = "libjpeg-turbo and Pillow"
 
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
         if "avif" in limits.formats:
@@ -235,10 +238,10 @@ class CpuDecoder:
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
-        is_whole = warning is None or _is_rare(warning)
-        if is_whole or self._damage == "pillow":
+        if warning is None or _is_rare(warning) or self._damage == "pillow":
+            is_recovered = warning is not None and not _is_rare(warning)
             try:
-                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered=not is_whole)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered)
             except ImageError as error:
                 damage = error.as_value()
         else:
@@ -300,12 +303,24 @@ class CpuDecoder:
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
             raise
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            raise ImageError("TOO_MANY_PIXELS", "more than Pillow decodes (PIL.Image.MAX_IMAGE_PIXELS)") from None
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise self._bomb(str(error)) from None
         except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
             if "truncated" in str(error).lower():
                 raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
             raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
+
+    def _bomb(self, said: str) -> ImageError:
+        """Pillow's refusal, which comes before the size can be read: its limit, or ours where that is lower."""
+        found = re.search(r"\d+", said)
+        size = f"{int(found[0]):,} pixels" if found else "more pixels than Pillow decodes"
+        least = 2 * (Image.MAX_IMAGE_PIXELS or self._limits.max_pixels)  # Pillow warns at half of what it refuses
+        if self._limits.max_pixels <= least:
+            return ImageError(
+                "TOO_MANY_PIXELS", f"{size}; the limit is {self._limits.max_pixels:,} (parameter max_pixels)"
+            )
+        setting = "Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS"
+        return ImageError("TOO_MANY_PIXELS", f"{size}; the limit is {least:,} ({setting})")
 
     def _opened(self, encoded: Encoded, name: Format) -> Image.Image:
         if name != "heic":

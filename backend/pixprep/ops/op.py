@@ -24,6 +24,25 @@ from pixprep.steps.operators import Operator
 
 Array = npt.NDArray[Any]
 
+_COLORS = {
+    "black": "0",
+    "white": "255",
+    "gray": "128",
+    "grey": "128",
+    "silver": "192",
+    "red": "[255, 0, 0]",
+    "green": "[0, 128, 0]",
+    "lime": "[0, 255, 0]",
+    "blue": "[0, 0, 255]",
+    "navy": "[0, 0, 128]",
+    "yellow": "[255, 255, 0]",
+    "cyan": "[0, 255, 255]",
+    "magenta": "[255, 0, 255]",
+    "orange": "[255, 165, 0]",
+    "purple": "[128, 0, 128]",
+}
+"""Names of HTML's colours, and their levels: red, green, blue."""
+
 MAX_SIDE = 16384
 MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
@@ -340,8 +359,12 @@ def check_sides(height: int | None, width: int | None) -> None:
 
 
 def check_fill(fill: Fill) -> None:
-    """Raise PipelineError where a colour has a level outside 0 to 255."""
+    """Raise PipelineError where a colour has a level outside 0 to 255, or is a word that hardly is an input's name."""
     if isinstance(fill, str):
+        if levels := _COLORS.get(fill.lower()):
+            raise PipelineError(
+                f'"fill" is levels, or the name of an input: for {fill} write {levels}; an input needs another name'
+            )
         return
     for value in as_tuple(fill):
         if not 0 <= value <= 255:

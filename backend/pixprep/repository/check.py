@@ -9,6 +9,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
+from pixprep.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
 from pixprep.file import read_bytes
 from pixprep.pipeline import Pipeline
@@ -107,14 +108,38 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
+def asked(pipeline: Pipeline) -> list[str]:
+    """The numbers that clients are to send with each image, if any."""
+    such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
+    return [f"asks its clients for {such} with each image"] if such else []
+
+
+def lacking(config: Mapping[str, Any]) -> list[str]:
+    """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
+    formats, notes = model_config.options(config).limits.formats, []
+    for name, find in (("avif", prepare_avif), ("heic", heic_opener)):
+        try:
+            _ = find() if name in formats else None
+        except SetupError as error:
+            notes.append(f"this machine would not serve it: {error}")
+    return notes
+
+
 def side_notes(path: Path) -> list[str]:
-    """Of each pipeline of a repository, or of a pipeline file: what serving leaves out, and what it does otherwise."""
+    """Notes on each pipeline of a repository, or on a pipeline file.
+
+    They are: what serving leaves out, what it does otherwise, what it asks of clients.
+    """
     notes = []
     for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
+        if path.is_dir():
+            folder = file.parents[1]
+            with suppress(PipelineError, SetupError):
+                notes += [f"{folder}: {each}" for each in lacking(_read_config(folder / CONFIG_FILE))]
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
             pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
-            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline)) if each]
+            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline), *asked(pipeline)) if each]
     return notes
 
 

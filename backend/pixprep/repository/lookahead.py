@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import printable
-from pixprep.ops import Letterbox, Normalize, Resize
+from pixprep.ops import Extern, Letterbox, Normalize, Resize
 from pixprep.pipeline import Pipeline
 from pixprep.walk import Output
 
@@ -68,12 +68,29 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list
         twice = _normalized_twice(start, output)
         if twice:
             notes.append(f"{printable(path.name)}: {twice}")
+        if not start.arithmetic and _is_unchanged(output) and _has_scores(graph):
+            notes.append(
+                f"{printable(path.name)}: takes the levels 0 to 255 as they are: the pipeline has no normalize, and "
+                "the model none of its own; put normalize before tensor, if the training had one"
+            )
         if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
             notes.append(
                 f"{printable(path.name)}: {start.resizes[0]} resizes the input, and so does the pipeline: each image "
                 "is resampled twice; export the model without it"
             )
     return notes
+
+
+def _is_unchanged(output: Output) -> bool:
+    """Whether a tensor of floats holds levels."""
+    is_changed = any(isinstance(op, Normalize | Extern) for op in output.chain)
+    return not is_changed and output.spec.dtype in ("float32", "float16") and output.spec.high == 255
+
+
+def _has_scores(graph: Any) -> bool:
+    """Whether the one output has a score for each class, as models have that learned from normalized images."""
+    dims = [output.type.tensor_type.shape.dim for output in graph.output]
+    return len(dims) == 1 and len(dims[0]) == 2 and dims[0][1].dim_value > 1
 
 
 def _walk(graph: Any, name: str, output: Output) -> _Start:

@@ -6,8 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pixprep.file import read_bytes
 from pixprep.triton.config import FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
@@ -16,6 +18,8 @@ MARK = "# Written by `pixprep build`"
 LABELS_FILE = "labels.txt"
 _FIRST_LINE = re.compile(rf"{re.escape(MARK)} \(([0-9a-f]{{12}})\), .*\n")
 _CHOICES = "# options: "
+_STEP = re.compile(r'\bmodel_name\s*:\s*"([^"]*)"')
+_MAX_BYTES = 1 << 20
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 # of a classifier's config.pbtxt: where it runs, and where its inputs come
 _PLACES = {
@@ -45,6 +49,16 @@ class Names(NamedTuple):
     def of(cls, name: str) -> Names:
         """``NAME_preprocess``, ``NAME_classifier``, and the ensemble ``NAME``; without a name the usual ones."""
         return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
+
+
+def ensembles(repository: Path) -> dict[str, list[str]]:
+    """The models of each ensemble of a repository, whoever wrote it, in the order of its steps."""
+    found = {}
+    for path in sorted(repository.glob("*/config.pbtxt")):
+        text = read_bytes(path, most=_MAX_BYTES).decode(errors="replace")
+        if models := _STEP.findall("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))):
+            found[path.parent.name] = list(dict.fromkeys(models))
+    return found
 
 
 def is_as_written(text: str) -> bool:

@@ -45,6 +45,8 @@ def _odd_range(pipeline: Pipeline, output: Output) -> str:
     place, name, low, high = places[-1], output.name, output.spec.low, output.spec.high
     meant = next((text for scale, text in _SCALES if _mends(pipeline, place, name, scale)), "")
     remedy = f'did you mean "scale": {meant}?' if meant else ""
+    if len(places) > 1 and _is_usual_without(pipeline, place, name):
+        remedy = f"ops[{places[-2]}] normalizes already: take this one out"
     return (
         f'ops[{place}] "normalize": the values of "{name}" would be {low:.4g} to {high:.4g}, {why}: '
         f"{remedy or 'compare its mean, std and scale with those of the training'}"
@@ -73,6 +75,16 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
         if max(low, -high) > apart:
             return "far from 0"
     return ""
+
+
+def _is_usual_without(pipeline: Pipeline, index: int, name: str) -> bool:
+    """Whether the values are usual ones without an op, and no levels."""
+    ops = [op for place, op in enumerate(pipeline.definition) if place != index]
+    try:
+        ends = _ends(Pipeline(ops, operators=pipeline.operators), name)
+    except PipelineError:
+        return False
+    return not _why_odd(ends) and bool(np.ptp(ends, axis=1).max() < _LEVELS[0])
 
 
 def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
