@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -68,6 +68,16 @@ class Batch:
             if name in found:
                 return found[name]
         raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
+
+    def keys(self) -> list[str]:
+        """The names of the outputs and fields: ``dict(batch)`` has them all."""
+        return list(dict.fromkeys((*self.outputs, *self.fields)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.outputs or name in self.fields
 
     def __len__(self) -> int:
         """How many images; of a pipeline that takes boxes, how many boxes."""
@@ -145,9 +155,10 @@ class Engine:
             inside a packet; with ``strict`` the CPU decodes them.
         odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
             it.
-        decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
-            whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
-            whatever pixels they give. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
+        decoder: what may decode on a GPU. ``consistent``: the hardware engine has baseline JPEGs and CUDA the others,
+            so that an image gets the same pixels whatever the load; CUDA alone where the engine's are too far from
+            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
+            nvImageCodec chooses the engine's way by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
 
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.
@@ -193,6 +204,11 @@ class Engine:
     def lanes(self) -> int:
         """How many threads work at once."""
         return self._device.lanes
+
+    @property
+    def decoders(self) -> str:
+        """What decodes, in words."""
+        return self._decoder.words
 
     @property
     def tensors(self) -> tuple[str, ...]:

@@ -59,6 +59,16 @@ def test_a_batch_has_the_pixels_of_the_engine_and_the_fields_of_its_samples():
         batches[0]["depth"]
 
 
+def test_a_batch_is_a_mapping_of_its_outputs_and_fields():
+    with loader() as ours:
+        batch = ours.example()
+    assert list(batch) == ["tensor", "label", "name", "index", "attempt", "is_padding"]
+    assert "label" in batch
+    assert "depth" not in batch
+    assert dict(batch)["label"] is batch["label"]
+    assert len(batch) == 1  # image
+
+
 def test_paths_views_and_arrays_are_images_too(tmp_path):
     (tmp_path / "a.jpg").write_bytes(encoded(0))
     source = [
@@ -71,6 +81,13 @@ def test_paths_views_and_arrays_are_images_too(tmp_path):
         (batch,) = epoch(ours)
     for row in range(4):
         assert np.array_equal(batch["tensor"][row], expected(row))
+
+
+def test_a_loader_says_what_it_is():
+    with loader(shuffle=True, seed=4) as ours:
+        assert repr(ours) == (
+            "<Loader: 5 batches of 8, 40 samples of list, shuffle=True, seed=4, shard=(0, 1), epoch=0>"
+        )
 
 
 def test_the_kind_of_a_field_does_not_depend_on_the_samples_that_meet():
@@ -762,6 +779,13 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
     os.close(theirs)
 
 
+def test_a_progress_bar_is_shown_in_a_notebook():
+    code = (
+        "import sys; sys.modules['ipykernel'] = sys\nlist(pp.Loader(samples(), PLAIN, batch_size=8, progress=True))\n"
+    )
+    assert "0/5 [" in run(code).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
@@ -793,6 +817,8 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
         ({"cache": "pixels", "device": "gpu"}, pp.PipelineError, 'cache="pixels" is for device="cpu", not for "gpu"'),
         ({"cache": "pixels", "cache_bytes": "4G"}, pp.PipelineError, "cache_bytes is a number of bytes, such as 4 <<"),
         ({"device": "tpu"}, pp.SetupError, 'device "tpu"'),
+        ({"device": "cuda:1", "cache": "pixels"}, pp.PipelineError, 'not for "gpu:1"'),
+        ({"device": "cuda", "cache": "pixels"}, pp.PipelineError, 'not for "gpu"'),
     ],
 )
 def test_what_cannot_be_is_refused(options, kind, words):

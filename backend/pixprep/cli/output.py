@@ -179,7 +179,7 @@ def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
 
 
 class Progress:
-    """A bar on stderr, if that is a terminal."""
+    """A bar on stderr, if that is a terminal or a notebook's."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -191,7 +191,8 @@ class Progress:
             if find_spec("tqdm") is None:  # what needs its extra says so
                 return
             tqdm = import_module("tqdm")
-            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=None)
+            hidden = False if "ipykernel" in sys.modules else None  # None: where stderr is no terminal
+            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=hidden)
         self._bar.update(done - self._bar.n)
 
     @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -75,12 +76,12 @@ class Loader:
             Both log a warning, and ``errors`` has them all.
         max_errors: how many broken samples an epoch may have before a DataError ends it: a share of this shard's
             samples, or a whole number.
-        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``: where the outputs are, too.
+        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``: where the outputs are, too. ``"cuda:1"`` is ``"gpu:1"``.
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
         limits, damage, decoder, odd_range: see ``Engine``.
-        progress: show a bar for each epoch on stderr, where that is a terminal.
+        progress: show a bar for each epoch on stderr, where that is a terminal or of a notebook.
 
     Attributes:
         source, pipeline: as given.
@@ -127,6 +128,7 @@ class Loader:
             raise DataError("the source has no samples")
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
+        device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
         self.source = source
         self.pipeline = pipeline
         self.order = Order(
@@ -169,6 +171,11 @@ class Loader:
         self._under_way: Callable[[], Epoch | None] = lambda: None
         self._batches = self._samples = 0
         self._times = dict.fromkeys(Epoch.TIMES, 0.0)
+
+    def __repr__(self) -> str:
+        order, source = self.order, type(self.source).__name__
+        what = f"shuffle={order.shuffle!r}, seed={order.seed}, shard={order.shard}, epoch={self._epoch}"
+        return f"<Loader: {len(self):,} batches of {order.batch_size}, {order.samples:,} samples of {source}, {what}>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""

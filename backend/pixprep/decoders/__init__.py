@@ -50,7 +50,7 @@ KINDS: dict[Format, Kind] = {
 USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.is_usual)
 NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
 Damage = Literal["strict", "structural", "pillow", "lenient"]
-Codec = Literal["consistent", "fastest", "cpu"]
+Codec = Literal["consistent", "fastest", "cuda", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
 T = TypeVar("T")
@@ -191,7 +191,13 @@ def called(name: Format) -> str:
 
 
 class Decoder(Protocol):
-    """Decodes for one engine; may be called from several of its threads."""
+    """Decodes for one engine; may be called from several of its threads.
+
+    Attributes:
+        words: what decodes, for a log.
+    """
+
+    words: str
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None) -> Iterator[Chunk[Any]]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.

@@ -74,6 +74,8 @@ class CpuDecoder:
         SetupError: the limits name a format that nothing installed here decodes.
     """
 
+    words = "libjpeg-turbo and Pillow"
+
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
         if "avif" in limits.formats:
             prepare_avif()
@@ -236,10 +238,10 @@ class CpuDecoder:
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
-        is_whole = warning is None or _is_rare(warning)
-        if is_whole or self._damage == "pillow":
+        if warning is None or _is_rare(warning) or self._damage == "pillow":
+            is_recovered = warning is not None and not _is_rare(warning)
             try:
-                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered=not is_whole)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered)
             except ImageError as error:
                 damage = error.as_value()
         else:

@@ -42,6 +42,7 @@ class JpegHeader(NamedTuple):
         scan: where the first scan begins, in bytes.
         least: the bytes that the first scan has at least, if it is whole; 0 where that is not known.
         is_rgb: its three components are red, green and blue, and not YCbCr.
+        samplings: of each component a byte: how often it is sampled across (the upper half) and down.
     """
 
     height: int
@@ -53,6 +54,7 @@ class JpegHeader(NamedTuple):
     scan: int
     least: int
     is_rgb: bool
+    samplings: bytes
 
     def size(self, *, is_upright: bool) -> tuple[int, int]:
         """(height, width), as stored or turned upright."""
@@ -100,6 +102,31 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
         raise
     check_header(header, encoded, limits, is_strict=is_strict)
     return name, header
+
+
+def said_pixels(encoded: memoryview, name: Format) -> int | None:
+    """Height x width of a PNG, GIF, BMP or WebP as its first bytes say, unchecked; None of other files."""
+    head = bytes(encoded[:30])
+    height: int
+    width: int
+    if len(head) < 30:
+        return None
+    if name == "png":
+        height, width = struct.unpack_from(">II", head, 16)
+    elif name == "gif":
+        height, width = struct.unpack_from("<HH", head, 6)
+    elif name == "bmp":
+        height, width = map(abs, struct.unpack_from("<ii", head, 18))
+    elif name == "webp" and head[12:16] == b"VP8X":
+        height, width = (1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27))
+    elif name == "webp" and head[12:16] == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        height, width = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    elif name == "webp" and head[12:16] == b"VP8 ":
+        height, width = (side & 0x3FFF for side in struct.unpack_from("<HH", head, 26))
+    else:
+        return None
+    return height * width
 
 
 def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
@@ -238,6 +265,7 @@ def _header(
         scan=begin,
         least=(blocks * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
         is_rgb=is_rgb,
+        samplings=bytes(fields[7::3]),
     )
 
 

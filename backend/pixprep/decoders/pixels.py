@@ -44,6 +44,8 @@ class PixelsDecoder:
         arrays: of the device.
     """
 
+    words = "nothing: pixels come"
+
     def __init__(self, plan: Plan, limits: Limits, arrays: OfDevice) -> None:
         assert plan.takes is not None
         self._plan = plan

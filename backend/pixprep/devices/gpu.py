@@ -17,7 +17,8 @@ from numpy.lib.stride_tricks import as_strided
 from nvidia import nvimgcodec
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
-from pixprep.decoders.gpu import GpuDecoder, Memory
+from pixprep.decoders.gpu import GpuDecoder
+from pixprep.decoders.nvimagecodec import Memory
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.devices import clip_decoder
 from pixprep.errors import ImageError, SetupError

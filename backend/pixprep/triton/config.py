@@ -82,8 +82,7 @@ class Options:
         damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
             is. ``pillow``: one that Pillow does not load is. ``lenient``: what libjpeg-turbo can recover is its tensor.
             None: the device's default.
-        decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder, and the hardware engine where it gives the same
-            pixels. ``fastest``: both, in any case. ``cpu``.
+        decoder: of JPEGs on a GPU, see ``Engine``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
         accept_base64: an image may come as base64 text, from clients that speak JSON.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from pixprep.decoders.text import without_base64
@@ -25,38 +24,11 @@ from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
 from pixprep.triton.probe import is_probe
 from pixprep.triton.warm_up import warm_up
-from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
+from pixprep.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
 
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
 """M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
 50 MB stay after a trim."""
-
-
-def _elements(tensor: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
-    """The elements of a BYTES tensor as Triton writes it, each after its length (4 bytes, little-endian): views of it.
-
-    Raises:
-        ValueError: the lengths do not add up.
-    """
-    buffer, begin, views = tensor.data, 0, []
-    while begin < len(buffer):
-        end = begin + 4 + int.from_bytes(buffer[begin : begin + 4], "little")
-        if end > len(buffer) or begin + 4 > len(buffer):
-            raise ValueError(f"an element of a BYTES tensor ends {end - len(buffer)} bytes after it")
-        views.append(buffer[begin + 4 : end])
-        begin = end
-    elements = np.empty(len(views), dtype=np.object_)
-    for index, view in enumerate(views):  # at once, NumPy would look into them
-        elements[index] = view
-    return elements
-
-
-def _replace_tritons_reader() -> None:
-    """Let Triton read the elements of BYTES tensors by ``_elements``, in this process.
-
-    Its own reader makes a bytes object of each element, which for 8 images of 0.9 MB was a tenth of the answer's time.
-    """
-    pb_utils.deserialize_bytes_tensor = _elements
 
 
 def _keep_blocks() -> None:
@@ -97,7 +69,6 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Compile the pipeline, start the engine, decode one image: ready means that everything has run once."""
-        _replace_tritons_reader()
         _keep_blocks()
         # Pillow's remarks on damaged files quote them: each is a line in the log, and is remembered for ever.
         warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -139,6 +110,8 @@ class TritonPythonModel:
             decoder=options.decoder,
             odd_range=True,  # said above
         )
+        if is_on_gpu:
+            pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
@@ -153,7 +126,9 @@ class TritonPythonModel:
             frames=pipeline.images[0].frames or 0,
         )
         self._watchdog = Watchdog(
-            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"), on_idle=self._engine.trim
+            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"),
+            on_idle=self._engine.trim,
+            idle_s=GPU_IDLE_S if is_on_gpu else IDLE_S,
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:

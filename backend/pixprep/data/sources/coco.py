@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import I64, Names, StrPath, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.errors import DataError, ImageError
 from pixprep.file import read_bytes
@@ -60,7 +60,7 @@ class _File(msgspec.Struct):
     annotations: list[msgspec.Raw]
 
 
-class CocoImages:
+class CocoImages(Source):
     """The images of a COCO file with their boxes; see ``Source``. Made by ``coco``.
 
     A sample has ``image`` (a path), ``name`` and ``id``, ``size`` where the file says it, ``boxes`` and ``labels``, and

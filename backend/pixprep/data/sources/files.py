@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.decoders import KINDS, USUAL
 from pixprep.errors import DataError, ImageError, printable
@@ -23,7 +23,7 @@ CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 
 
-class ImageFiles:
+class ImageFiles(Source):
     """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
 
     A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),

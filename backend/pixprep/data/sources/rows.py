@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import bad, fingerprint, place
 from pixprep.errors import DataError, ImageError
 
 _Key = str | int
 
 
-class Rows:
+class Rows(Source):
     """The rows of a sequence; see ``Source``. Made by ``rows``."""
 
     def __init__(self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str) -> None:

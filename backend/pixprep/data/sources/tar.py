@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import I64, Files, Names, StrPath, archives, bad, fingerprint, noted, place, scan
 from pixprep.errors import DataError, ImageError
 
@@ -40,7 +40,7 @@ class _Shard:
     notes: list[str] = field(default_factory=list)
 
 
-class TarSamples:
+class TarSamples(Source):
     """The samples of tar files; see ``Source``. Made by ``tar``."""
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pixprep.data import wire
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import I64, Files, StrPath, archives, bad, fingerprint, noted, place, scan
 from pixprep.errors import DataError, ImageError, SetupError
 
@@ -33,7 +33,7 @@ _Found = tuple[I64, I64, ImageError | None]
 """Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
 
 
-class Records:
+class Records(Source):
     """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
 
     def __init__(

@@ -337,8 +337,8 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     Raises:
         ImageError: it is refused, by the limits of the model that serves the pipeline.
     """
-    options = {"limits": given.limits, "damage": given.damage, "odd_range": True}  # the model's process warns
-    with Engine(pipeline.for_photos(), threads=1, **options) as engine:
+    limits, damage = given.limits, given.damage
+    with Engine(pipeline.for_photos(), threads=1, limits=limits, damage=damage, odd_range=True) as engine:
         for _ in range(2):
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             if batch.errors[0] is not None:
