@@ -83,7 +83,9 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipel
     try:
         operators, names = _graph(data, where)
     except wire.WireError as error:
-        raise PipelineError(f"{where}: not a serialized DALI pipeline: {error}") from None
+        raise PipelineError(
+            f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
+        ) from None
     if output is not None and output not in names:
         raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")
     wanted = names if output is None else [output]

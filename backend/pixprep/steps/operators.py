@@ -279,8 +279,9 @@ def find(
         raise PipelineError(f"needs operator {name} {version}, and version {versions} is here: install the other")
     what = "allow it" if _entries(name) else "install it and allow it"
     raise PipelineError(
-        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in config.pbtxt "
-        "or `pixprep serve --allow-operators`"
+        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in "
+        f"config.pbtxt, `pixprep build --parameter allow_operators={name}`, `pixprep serve --allow-operators`, or for "
+        f"any command {VARIABLE}={name}"
     )
 
 
