@@ -8,7 +8,7 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep.boxes import annotated
-from pixprep.draws import windows
+from pixprep.draws import philox, windows
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
@@ -35,7 +35,7 @@ def image_of(height, width):
 
 def numbers(key, blocks):
     """Numbers that are known: rows of four."""
-    return windows.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
+    return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
 def resized_crop_window(height, width, scale, ratio, *, fitting=windows.fitting, fallback=windows.fallback):
@@ -120,7 +120,7 @@ def test_a_crop_that_does_not_fit_is_refused_by_both():
     with pytest.raises(ValueError, match="larger than"):
         v2.RandomCrop((32, 24)).make_params([image_of(31, 99)])
     with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 31 x 99 pixels are too small for the window of 32 x 24"):
-        step.words(31, 99, windows.EXAMPLE)
+        step.words(31, 99, philox.EXAMPLE)
 
 
 def test_the_canvas_of_a_zoom_out_is_torchvisions():

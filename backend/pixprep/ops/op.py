@@ -103,7 +103,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         return ()
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """What the original library makes of an image, for ``verify``: see docs/verify.md.
+        """What the original library makes of an image, for ``verify``: see docs/importing.md.
 
         Args:
             pixels: uint8 (height, width, channels), in the order of the pipeline's channels; float32 after a resize
