@@ -161,7 +161,7 @@ def denormalize(boxes: Numbers, size: Numbers) -> F32:
 
 
 def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan makes of one sample's annotation, which lies in its image as ``placed`` says.
+    """Apply a plan to one sample's annotation, which lies in its image as ``placed`` says.
 
     Returns:
         By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), and the fields of each box that is left.
@@ -356,7 +356,7 @@ def _pad_of(plan: Plan, name: str) -> int | None:
 
 
 def _array(name: str, values: Numbers, last: int) -> F64:
-    """As float64, with the last dimension that it must have; an empty list is no boxes."""
+    """Convert to float64, and check the last dimension; an empty list is no boxes."""
     array = np.asarray(values, np.float64)
     if array.shape == (0,):
         array = array.reshape(0, last)

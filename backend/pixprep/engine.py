@@ -80,7 +80,7 @@ class Batch:
         return name in self.outputs or name in self.fields
 
     def __len__(self) -> int:
-        """How many images; of a pipeline that takes boxes, how many boxes."""
+        """Number of images; of a pipeline that takes boxes, of boxes."""
         return len(self.errors)
 
     @property
@@ -202,12 +202,12 @@ class Engine:
 
     @property
     def lanes(self) -> int:
-        """How many threads work at once."""
+        """Number of threads that work at once."""
         return self._device.lanes
 
     @property
     def decoders(self) -> str:
-        """What decodes, in words."""
+        """Decoders, in words."""
         return self._decoder.words
 
     @property
@@ -250,7 +250,7 @@ class Engine:
         rows: Sequence[int] | None = None,
         keep: Callable[[int, Decoded], None] | None = None,
     ) -> Batch:
-        """All outputs of the pipeline, or those named, for each image; see ``run``.
+        """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
 
         Args:
             encoded: the images.
@@ -457,7 +457,7 @@ class Engine:
         self._device.trim()
 
     def is_working(self) -> bool:
-        """Whether the device can still compute: after some errors a GPU does nothing more for this process."""
+        """Tell whether the device can still compute: after some errors a GPU does nothing more for this process."""
         return self._device.is_working()
 
     def close(self) -> None:
@@ -484,7 +484,7 @@ def _spans(counts: Sequence[int]) -> list[slice]:
 
 
 def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:
-    """What an image is in each of its rows."""
+    """Result of an image in each of its rows."""
     if isinstance(result, ImageError) or not result.placed.rows:
         return [result] * (span.stop - span.start)
     return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]
@@ -520,10 +520,10 @@ def _check_images(encoded: object) -> None:
 
 
 def _read(value: object) -> str:
-    """What to do with a path that stands for an image."""
+    """Remedy for a path that stands for an image."""
     return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
 
 
 def _arrays(value: object) -> str:
-    """What to do with pixels where encoded images are wanted."""
+    """Remedy for pixels where encoded images are wanted."""
     return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""

@@ -52,7 +52,7 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where an imported pipeline comes from. Changes nothing of what it does; ``pixprep verify`` compares with it.
+    """Origin of an imported pipeline. It changes no pixel; ``pixprep verify`` compares with it.
 
     Args:
         library: whose definition it was: ``torchvision``, ``timm``, ``transformers``, ``keras``, ``ultralytics``,
@@ -128,7 +128,7 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
 
 
 def not_json(error: json.JSONDecodeError) -> str:
-    """Where a text is no JSON, and how; the usual slips by name, and in the same words in every Python."""
+    """Error of a text that is no JSON: the usual slips by name, in the same words in every Python."""
     text, at = error.doc, error.pos
     before, next_ = text[:at].rstrip(), text[at : at + 1]
     if not text.strip():
@@ -172,7 +172,7 @@ def settings(op: Op) -> dict[str, Any]:
 
 
 def _is(op: Op, fields: dict[str, Any]) -> bool:
-    """Whether these fields alone make the same op."""
+    """Tell whether these fields alone make the same op."""
     try:
         return msgspec.convert(fields, type(op)) == op
     except (msgspec.ValidationError, PipelineError):
@@ -300,7 +300,7 @@ def _op(index: int, entry: object) -> Op:
 
 
 def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:
-    """What msgspec found, with the field first and in words: ``size: expected a whole number, got a string``."""
+    """Message of msgspec, with the field first and in words: ``size: expected a whole number, got a string``."""
     text, _, path = str(error).partition(" - at `$.")
     path = path.rstrip("`")
     if text.startswith("Object missing required field"):

@@ -1,4 +1,4 @@
-"""What each command does with its options, and its exit code; the docstrings are the help that users read.
+"""Commands with their options and exit codes; the docstrings are the help that users read.
 
 A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
 """
@@ -136,7 +136,7 @@ def import_pipeline(
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
-    """What a preview is of, and its bytes: the user's photo, or one that pixprep brings along."""
+    """Name and bytes of the photo of a preview: the user's, or one that pixprep brings along."""
     path = image or PHOTOS / "china.jpg"
     if path.is_dir():
         raise PixprepError(f"{path}: is a folder: name a photo in it")
@@ -333,7 +333,7 @@ def _results(
 
 
 def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
-    """What the rows of an image are; a tensor may lie on a GPU."""
+    """Give the rows of an image; a tensor may lie on a GPU."""
     return [
         batch.errors[row]
         or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
@@ -342,7 +342,7 @@ def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageErr
 
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
-    """What is printed of a file: a row for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    """Rows to print of a file, one for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
     if not isinstance(result, dict):
         yield {"error": str(result)}
         return
@@ -520,7 +520,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[
 
 
 def _numbers(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """What ``--input`` says: numbers, or the JSON file that has them."""
+    """Numbers of ``--input``, or of the JSON file that it names."""
     found = {}
     for name, value in inputs:
         found[name] = value

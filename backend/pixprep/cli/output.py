@@ -1,4 +1,4 @@
-"""How the command line prints results: a line or an object for each file, and a progress bar.
+"""Results as the command line prints them: a line or an object for each file, and a progress bar.
 
 Whatever is printed may hold words of others, such as a file's name. Nothing of them reaches the terminal as a control.
 """
@@ -49,7 +49,7 @@ def say_text(text: str, *, file: IO[str] | None = None) -> None:
 
 
 def called() -> str:
-    """How a shell calls this command: by its name where it finds it, else by the path of this Python's own."""
+    """Name by which a shell calls this command, or else its path beside this Python."""
     ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
     if not ours.exists():
         return f"{shlex.quote(sys.executable)} -m pixprep"

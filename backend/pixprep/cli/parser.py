@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """What cannot be written now cannot at Python's end either, which would try again, and complain."""
+    """Drop output that cannot be written, so that Python does not try again at its end, and complain."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -97,7 +97,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _whole(least: int) -> Callable[[str], int]:
-    """What reads a whole number of at least ``least``."""
+    """Make a reader of whole numbers of at least ``least``."""
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):

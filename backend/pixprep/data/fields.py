@@ -1,4 +1,4 @@
-"""What comes with the samples beside their images, as a batch has it."""
+"""Fields that come with the samples beside their images, as a batch has them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def left_behind(
 
 
 def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
-    """Whether it has a value for each pixel: (height, width, ...), (..., height, width), or a picture of Pillow's."""
+    """Tell whether it has a value for each pixel: (height, width, ...), (..., height, width), or a Pillow picture."""
     shape = getattr(value, "shape", ())
     if size is None:
         return False

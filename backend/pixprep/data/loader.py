@@ -216,7 +216,7 @@ class Loader:
         return list(self._maker.broken.values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: behind the batch that was delivered last. JSON holds it.
+        """State of the training behind the batch that was delivered last. JSON holds it.
 
         What is made ahead does not count. Behind the last batch of an epoch it is the beginning of the next. The state
         is the same in all shards, and fits another number of them.
@@ -337,7 +337,7 @@ class Loader:
         return library("keras").Dataset(self, names)
 
     def stats(self) -> Stats:
-        """Who waited for whom so far; printed, it says so in words."""
+        """Times that each side has waited for the other so far; printed, words say so."""
         times, epoch, maker = self._times, self._under_way(), self._maker
         if epoch is not None and not epoch.is_closed:
             times = {name: seconds + times[name] for name, seconds in epoch.times().items()}
@@ -464,7 +464,7 @@ class Epoch(Iterator[Batch]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether its threads have ended."""
+        """Tell whether its threads have ended."""
         return self._ready.is_closed
 
     def times(self) -> dict[str, float]:
@@ -495,7 +495,7 @@ def _check_on_error(on_error: str, world: int) -> None:
 
 
 def _most_errors(max_errors: float, order: Order) -> int:
-    """How many broken samples an epoch of this shard may have."""
+    """Most broken samples that an epoch of this shard may have."""
     if isinstance(max_errors, float) and 0 <= max_errors <= 1:
         return ceil(max_errors * order.samples / order.shard[1])
     if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:

@@ -161,7 +161,7 @@ class Maker:
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
     def reader(self) -> Reader:
-        """What reads samples for ``batches``, which closes it."""
+        """Make the reader of samples for ``batches``, which closes it."""
         of_pixels = self.engine.plan.takes is not None
         return Reader(
             self.source, self.limits, self.timeline, cache=self.cache, blocks=self.blocks, of_pixels=of_pixels
@@ -237,7 +237,7 @@ class Maker:
             )
 
     def _remedy(self, sample: Sample, error: ImageError) -> str:
-        """What lets a damaged JPEG pass; empty of anything else."""
+        """Remedy that lets a damaged JPEG pass; empty of anything else."""
         is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
         if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
             return ""
@@ -314,7 +314,7 @@ class Maker:
         return made
 
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
-        """Where each sample lies by what is drawn for it; called with the size of its image, its annotation, too."""
+        """Placing of each sample by its draws; a function of the image's size."""
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)

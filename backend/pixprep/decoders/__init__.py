@@ -106,7 +106,7 @@ class Chunk(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is refused from the header, before anything is allocated; each is a parameter of the Triton model too.
+    """Limits, checked in the header before anything is allocated; each is a parameter of the Triton model, too.
 
     Attributes:
         formats: which may come at all; ``avif`` and ``heic`` only where they are named, and can be decoded.

@@ -120,7 +120,7 @@ class CpuDecoder:
             yield image
 
     def _read(self, encoded: Encoded | Kept, place: Place) -> _Read | ImageError:
-        """What is known of an image before it is decoded, or why it is not."""
+        """Read what is known of an image before it is decoded, or why it is refused."""
         try:
             if isinstance(encoded, Kept):
                 return _Read(encoded, placed=place(*encoded.pixels.shape[:2]))
@@ -218,7 +218,7 @@ class CpuDecoder:
             return None
 
     def _remains(self, encoded: Encoded, buffer: U8) -> U8:
-        """What libjpeg-turbo makes of a damaged JPEG.
+        """Decode as much of a damaged JPEG as libjpeg-turbo can.
 
         It reports an error that follows a warning as a warning, and simplejpeg then gives the buffer back as it was:
         another client's image. So the last byte has to change, at the latest from another value.
@@ -251,7 +251,7 @@ class CpuDecoder:
         return self._recovered(encoded, header, placed, memory, damage)
 
     def _is_loaded(self, encoded: Encoded, header: JpegHeader) -> bool:
-        """Whether Pillow loads a damaged JPEG."""
+        """Tell whether Pillow loads a damaged JPEG."""
         plain = with_plain_exif(encoded, orientation=header.orientation, scan=header.scan)
         try:
             with self._opened(plain, "jpeg") as image:
@@ -341,7 +341,7 @@ class CpuDecoder:
 
 
 def is_whole(encoded: Encoded) -> bool:
-    """Whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
+    """Tell whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
 
     By its decode to an eighth of the size, in gray: the same warnings, at 0.6 of the cost of all its pixels (0.9 of a
     progressive one's).
@@ -359,7 +359,7 @@ def _warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
 
 
 def _is_rare(message: str) -> bool:
-    """Whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
+    """Tell whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
     return "subsampling" in message or "color conversion" in message
 
 

@@ -199,7 +199,7 @@ class GpuDecoder:
     def _result(
         self, image: Read, decoded: Any | None, on_host: Future[Decoded | ImageError] | None
     ) -> Decoded | ImageError:
-        """What nvImageCodec made of an image, or else the CPU."""
+        """Result of nvImageCodec for an image, or else of the CPU."""
         if image.error is not None:
             return image.error
         if decoded is not None:

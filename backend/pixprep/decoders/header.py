@@ -1,4 +1,4 @@
-"""What the first bytes of an encoded image say, read without decoding or allocating anything."""
+"""Header of an encoded image, read without decoding or allocating anything."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def said_pixels(encoded: memoryview, name: Format) -> int | None:
 
 
 def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
-    """What a file is that is not read, if that can be said, and what can be done."""
+    """Error for a file that is not read: its kind, where it is known, and the remedy."""
     if words := text.described(encoded):
         return ImageError("UNKNOWN_FORMAT", words)
     *others, last = (NAMES[each] for each in limits.formats)
@@ -279,7 +279,7 @@ def _adobe_transform(segment: memoryview, known: int | None) -> int | None:
 
 
 def _is_rgb(frame: bytes | memoryview, *, has_jfif: bool, transform: int | None) -> bool:
-    """Whether three components are red, green and blue, by libjpeg's rule (``default_decompress_parms``)."""
+    """Tell whether three components are red, green and blue, by libjpeg's rule (``default_decompress_parms``)."""
     if frame[5] != 3 or has_jfif:
         return False
     return transform == 0 if transform is not None else bytes(frame[6:13:3]) == b"RGB"
@@ -290,7 +290,7 @@ def _cut_off(data: memoryview) -> ImageError:
 
 
 def _blocks(frame: bytes, scan: bytes) -> int:
-    """How many blocks of 8 x 8 values the components of a scan have; 0 where the headers make no sense.
+    """Number of blocks of 8 x 8 values in a scan; 0 where the headers make no sense.
 
     A scan has more if it holds several components: it then fills its last row and column of units up.
     """
@@ -315,7 +315,7 @@ _recent_blocks = lru_cache(RECENT_SIZES)(_blocks)
 
 
 def _units(frame: bytes, scan: bytes) -> int:
-    """How many units the data of a scan has: blocks of its component, or of several ones what lies in one place."""
+    """Number of units in a scan's data: blocks of its one component, or groups of blocks of several."""
     if scan[0] == 1:
         return _blocks(frame, scan)
     _, across, down = _samplings(frame)
@@ -332,7 +332,7 @@ def _samplings(frame: bytes) -> tuple[bytes, list[int], list[int]]:
 
 
 def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
-    """Whether more scans or segments follow than may; the first scan's length stands at ``position``."""
+    """Tell whether more scans or segments follow than may; the first scan's length stands at ``position``."""
     scans = 1
     for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
         position += int.from_bytes(data[position : position + 2], "big")

@@ -64,7 +64,7 @@ SCARCE_BYTES = 256 << 20
 
 
 class Memory(NamedTuple):
-    """What a decoder asks of its device.
+    """Parts of a device that its decoder needs.
 
     Attributes:
         to_array: wraps an nvImageCodec image without a copy, and uploads a NumPy array.
@@ -132,7 +132,7 @@ class NvImageCodec:
         self.words = self._described()
 
     def takes(self, header: JpegHeader, structure: Structure) -> bool:
-        """Whether it decodes JPEGs of this kind, and to the CPU's colours, as the samples have shown."""
+        """Tell whether it decodes JPEGs of this kind, and to the CPU's colours, as the samples have shown."""
         return self._is_ours(header) and self._seen.issuperset(traits_of(header, structure))
 
     @contextmanager
@@ -224,7 +224,7 @@ class NvImageCodec:
     # before the first image
 
     def _checked(self, codec: Codec) -> tuple[Sequence[Any], Any]:
-        """What decodes here as ``codec`` says: nvImageCodec's kinds of decoders, and its decoder of these."""
+        """Kinds of nvImageCodec's decoders that ``codec`` allows here, and a decoder of these."""
         fault = ""
         for kinds in _KINDS[codec]:
             if fault:
@@ -239,7 +239,7 @@ class NvImageCodec:
         raise SetupError(f"{fault}: {REMEDY}")
 
     def _fault(self, decoder: Any, *, is_steady: bool) -> str:
-        """How a decoder's pixels differ from the CPU's or, if it is to be steady, from call to call; "" for not."""
+        """Difference of a decoder's pixels from the CPU's or, if it is to be steady, from call to call; "" for none."""
         traits, cpu = sample_traits(), CpuDecoder(self._plan, Limits())
         seen: set[Trait] = set()
         first = self._first_call(decoder)
@@ -283,14 +283,14 @@ class NvImageCodec:
         }
 
     def _is_ours(self, header: JpegHeader) -> bool:
-        """Whether it can be decoded to the CPU's colours: red, green and blue would be taken for YCbCr."""
+        """Tell whether it can be decoded to the CPU's colours: red, green and blue would be taken for YCbCr."""
         return not header.is_rgb and (header.orientation == 1 or self._is_for_turned)
 
     def _on_host(self, image: Any) -> U8:
         return self._memory.to_host(self._memory.to_array(image))
 
     def _described(self) -> str:
-        """What decodes JPEGs here; the hardware engine is asked for one, alone."""
+        """Words for the decoders of JPEGs here; the hardware engine is asked for one, alone."""
         if _CUDA[0] not in self._kinds:
             return "libjpeg-turbo (nvImageCodec's)"
         if _HARDWARE not in self._kinds:
@@ -309,5 +309,5 @@ def _stream(name: str) -> Any:
 
 
 def _is_shaped(image: Any | None, placed: Placed) -> bool:
-    """Whether nvImageCodec has decoded an image, to the height and width that its header says."""
+    """Tell whether nvImageCodec has decoded an image, to the height and width that its header says."""
     return image is not None and tuple(image.shape[:2]) == (placed.height, placed.width)

@@ -22,7 +22,7 @@ MOST = 128
 
 
 class OfDevice(NamedTuple):
-    """What a decoder of pixels asks of its device.
+    """Parts of a device that a decoder of pixels needs.
 
     Attributes:
         of: the array that a value is, without a copy; raises TypeError if it is none.

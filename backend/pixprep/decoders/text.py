@@ -29,7 +29,7 @@ _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 def described(encoded: memoryview) -> str | None:
-    """What text stands in place of an image, and what to send instead; None for anything that is no such text."""
+    """Kind of text in place of an image, and what to send instead; None for anything that is no such text."""
     if _DATA_URL.match(encoded, 0, _HEAD):
         return f"the text of a data: URL; {_REQUEST}; or send what follows its comma, with {_ACCEPT}"
     if _JSON.match(encoded, 0, _HEAD):

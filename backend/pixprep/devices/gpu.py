@@ -283,7 +283,7 @@ def _checked_kernel(plan: TensorPlan) -> GpuKernel:
 
 
 def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
-    """How the kernels' values differ from the CPU's; None if they do not."""
+    """Difference of the kernels' values from the CPU's; None if there is none."""
     numbers, channels = np.random.default_rng(0), len(plan.channels)
     images: list[npt.NDArray[np.uint8]] = []
     placements: list[Placement] = []

@@ -36,11 +36,11 @@ class ClipFrames:
 
     @property
     def blocks(self) -> int:
-        """Of four numbers each."""
+        """Number of blocks, each of four numbers."""
         return -(-self.count // 4)
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """As they are; what they choose depends on the times of the frames."""
+        """Give the numbers as they are; their choice depends on the times of the frames."""
         del height, width, boxes
         return {"uniforms": numbers.blocks(self.key, 0, self.blocks).ravel()[: self.count].tolist()}
 
@@ -120,7 +120,7 @@ class Crop:
 
     @property
     def is_inside(self) -> bool:
-        """Whether no window reaches outside the image."""
+        """Tell whether every window lies inside the image."""
         return not any(self.padding) and not self.pad_if_needed
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
@@ -171,7 +171,7 @@ class Flip:
     is_inside: ClassVar[bool] = True
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Whether to mirror."""
+        """Draw whether to mirror."""
         del height, width, boxes
         return {"flip": bool(numbers.blocks(self.key, 0, 1)[0, 0] < self.p)}
 
@@ -230,7 +230,7 @@ class IouCrop:
 
     @property
     def blocks(self) -> int:
-        """Of the first choices of an overlap, which do for nearly every image."""
+        """Number of blocks of the first choices of an overlap, which do for nearly every image."""
         return _FIRST_CHOICES * self._each
 
     @property
@@ -295,7 +295,7 @@ RandomStep = ResizedCrop | Crop | Flip | ZoomOut | IouCrop
 
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
-    """Which boxes have their middle inside a window: bool (n,) of float64 (n, 4) xyxy."""
+    """Find the boxes whose middle is inside a window: bool (n,) of float64 (n, 4) xyxy."""
     first, sides = np.array([[window["left"], window["top"]], [window["width"], window["height"]]])
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     inside = (middles > first) & (middles < first + sides)

@@ -214,7 +214,7 @@ class _Image:
 
 
 def _evaluate(operators: Sequence[_Operator], wanted: Sequence[str]) -> list[_Image]:
-    """What each wanted tensor is."""
+    """Evaluate the wanted tensors."""
     needed, images = _needed(operators, wanted), dict[str, _Image]()
     for operator in operators:
         if needed.isdisjoint(operator.outputs):
@@ -245,7 +245,7 @@ def _needed(operators: Sequence[_Operator], wanted: Sequence[str]) -> set[str]:
 
 
 def _applied(operator: _Operator, fields: Fields, images: Mapping[str, _Image]) -> _Image:
-    """What an operator makes of its input."""
+    """Apply an operator to its input."""
     if operator.name not in _OPERATORS:
         raise PipelineError(f"is not understood; understood are {', '.join(_OPERATORS)}")
     if operator.computed:

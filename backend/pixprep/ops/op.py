@@ -1,4 +1,4 @@
-"""What all operators share, and the checks that several of them make.
+"""Base of all ops, and checks that several of them make.
 
 An op takes the image of the op before it, or of the one that ``from`` names. Sizes are in pixels, height before width.
 Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5).
@@ -67,7 +67,7 @@ class Libraries(Protocol):
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
-    """What all operators share.
+    """Base of all ops.
 
     Attributes:
         name: what later ops call this one in ``from``; of an output, its name in Triton.
@@ -103,7 +103,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         return ()
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """What the original library makes of an image, for ``verify``: see docs/importing.md.
+        """Result of the original library for an image, for ``verify``: see docs/importing.md.
 
         Args:
             pixels: uint8 (height, width, channels), in the order of the pipeline's channels; float32 after a resize
@@ -187,7 +187,7 @@ class SteadyOp(ImageOp, frozen=True):
     """An op that does the same to the levels of every image: no number is drawn."""
 
     is_warp: ClassVar[bool] = False
-    """Whether it moves pixels; its ``fill`` is in the order of the channels."""
+    """Tell whether it moves pixels; its ``fill`` is in the order of the channels."""
 
     @property
     def library(self) -> str:
@@ -199,7 +199,7 @@ class SteadyOp(ImageOp, frozen=True):
         return libraries.recolour(self, pixels)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """What the library's own function makes of an image, red first.
+        """Result of the library's own function for an image, red first.
 
         Args:
             image: a PIL image, or a tensor of PyTorch (channels, height, width), as ``like`` says.
@@ -217,7 +217,7 @@ class ColorOp(SteadyOp, frozen=True):
         return image
 
     def step(self) -> LevelStep:
-        """What is done to the levels."""
+        """Steps on the levels."""
         raise NotImplementedError
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -292,12 +292,12 @@ class AnnotationOp(Op, frozen=True):
 
 
 def is_on(op: Op, side: Side) -> bool:
-    """Whether a side of the pipeline has this op."""
+    """Tell whether a side of the pipeline has this op."""
     return side == (op.only or op.home or side)
 
 
 def _wrong_type(op: Op) -> str:
-    """Which field of an op that was made in Python has a value of the wrong type."""
+    """Name the field of an op, made in Python, whose value has the wrong type."""
     try:
         msgspec.convert(msgspec.to_builtins(op, builtin_types=()), type(op))
     except msgspec.ValidationError as error:

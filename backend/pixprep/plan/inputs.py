@@ -28,7 +28,7 @@ Given = Mapping[str, npt.NDArray[Any]]
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:
-    """What an image's tensors are made with, one after the other.
+    """Numbers of an image's tensors, one row after the other.
 
     Args:
         specs: the inputs, at least one.
@@ -101,7 +101,7 @@ def _row(
 
 
 def named(name: str, index: int, count: int) -> str:
-    """How an error begins that is about one row of an input: ``"boxes" 3 of 5: ``."""
+    """Beginning of an error about one row of an input: ``"boxes" 3 of 5: ``."""
     return f'"{name}" {index + 1:,} of {count:,}: '
 
 

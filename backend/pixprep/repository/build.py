@@ -54,7 +54,7 @@ _OTHER_PIPELINE = (
 
 @dataclass(frozen=True)
 class Built:
-    """What ``build`` did.
+    """Report of ``build``.
 
     Attributes:
         paths: the files that it wrote.
@@ -312,7 +312,7 @@ def _labelled(model: Classifier, words: Sequence[str]) -> tuple[str, Sequence[st
 
 
 def _is_there(folder: Path, model: Path | None, plan: Path | None, *data: Path) -> bool:
-    """Whether the last build had the same classifier; of an ONNX file any plan is another form."""
+    """Tell whether the last build had the same classifier; of an ONNX file any plan is another form."""
     pairs = [(model or plan, ONNX_FILE if model else PLAN_FILE), *((path, path.name) for path in data)]
     return all(path and (folder / name).is_file() and cmp(path, folder / name, shallow=False) for path, name in pairs)
 

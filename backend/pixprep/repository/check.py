@@ -1,4 +1,4 @@
-"""What is wrong with a model repository, found in its files: no server, no model is loaded."""
+"""Problems of a model repository, found in its files: no server, no model is loaded."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check(repository: Path) -> list[Problem]:
 
 
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
-    """What leads out of the repository: a copy of it, or a container where it is mounted, would not have that.
+    """Paths that lead out of the repository: a copy of it, or a container where it is mounted, would lack them.
 
     Args:
         path: a model's directory.
@@ -92,7 +92,7 @@ def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
 
 
 def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
-    """What is wrong with a pipeline file: the first problem, or each range of values that is hardly meant.
+    """Problems of a pipeline file: the first one, or each range of values that is hardly meant.
 
     Args:
         path: of the file.
@@ -144,7 +144,7 @@ def side_notes(path: Path) -> list[str]:
 
 
 def _problem(where: str, error: PipelineError | SetupError) -> Problem:
-    """What an error says that may begin with the name of its file."""
+    """Problem that an error names; its text may begin with the name of its file."""
     return Problem(where, str(error).removeprefix(f"{Path(where).name}: "))
 
 
@@ -187,7 +187,7 @@ def _is_version(name: str) -> bool:
 
 
 def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Problem]:
-    """Whether a file that a configuration names is absent, or elsewhere."""
+    """Tell whether a file that a configuration names is absent, or elsewhere."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         yield Problem(where, "leads out of the model's directory", "put the file in it")
     elif not (folder / name).exists():
@@ -195,7 +195,7 @@ def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Probl
 
 
 def _backend(name: str, config: Mapping[str, Any], versions: Sequence[Path]) -> str:
-    """What runs the model, in Triton's order: as written, by the directory's suffix, by the file; ``""``: nothing."""
+    """Backend of the model, in Triton's order: as written, by the directory's suffix, by the file; ``""``: none."""
     if "platform" in config:
         return str(config["platform"]).partition("_")[0]  # such as tensorrt_plan
     if config.get("backend") or "." in name:
@@ -293,7 +293,7 @@ def _check_onnx(model: Model, backend: str, version: Path, problems: list[Proble
 
 
 def _within(declared: Tensor, tensor: Tensor, max_batch_size: int) -> bool:
-    """Whether every shape that a configuration allows is one that the ONNX file takes."""
+    """Tell whether every shape that a configuration allows is one that the ONNX file takes."""
     if declared.shape is None or tensor.shape is None:
         return tensor.shape is None
     ours = (1, *declared.shape[1:]) if max_batch_size == 1 else declared.shape

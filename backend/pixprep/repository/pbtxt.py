@@ -39,7 +39,7 @@ _ALONE = (
 
 
 class Names(NamedTuple):
-    """What the three models are called."""
+    """Names of the three models."""
 
     preprocess: str = "preprocess"
     classifier: str = "classifier"
@@ -62,19 +62,19 @@ def ensembles(repository: Path) -> dict[str, list[str]]:
 
 
 def is_as_written(text: str) -> bool:
-    """Whether nobody has changed the file since ``build`` wrote it."""
+    """Tell whether nobody has changed the file since ``build`` wrote it."""
     first = _FIRST_LINE.match(text)
     return first is not None and first[1] == _checksum(text[first.end() :])
 
 
 def choices(text: str) -> dict[str, Any]:
-    """What ``preprocess`` was given as ``chosen``."""
+    """Choices that ``preprocess`` was given as ``chosen``."""
     line = next((line for line in text.splitlines() if line.startswith(_CHOICES)), f"{_CHOICES}{{}}")
     return dict(json.loads(line.removeprefix(_CHOICES)))
 
 
 def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
-    """Of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
+    """Configuration of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
     return _text(
         "it declares what 1/pipeline.json implies",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
@@ -88,7 +88,7 @@ def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
 
 
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
-    """Of the model that takes the tensors."""
+    """Configuration of the model that takes the tensors."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
     return _text(
         "the tensors are those of the classifier's file",
@@ -101,7 +101,7 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
 
 
 def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
-    """Of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
+    """Configuration of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
     extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
     given = [entry["name"] for entry in config["output"]]
     first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], given)

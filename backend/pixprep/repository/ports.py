@@ -42,7 +42,7 @@ _IO_EXAMPLE = "input:FP32:3x224x224"
 
 @dataclass(frozen=True)
 class Classifier:
-    """What a classifier takes and gives.
+    """Inputs and outputs of a classifier.
 
     Attributes:
         source: how messages call it: the name of its file.
@@ -245,7 +245,7 @@ def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, s
 
 
 def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
-    """Whether an output is named so, has four to seven numbers a row, or one place of YOLO's grids a row or column."""
+    """Tell whether an output looks like boxes: by its name, four to seven numbers a row, or YOLO's grid counts."""
     dims = (output.shape or ())[1:]
     if "box" in output.name.lower() or (len(dims) == 2 and 4 <= dims[1] <= 7):
         return True
@@ -255,7 +255,7 @@ def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
 
 
 def _takes_images(shape: Sequence[int], output: Output) -> bool:
-    """Whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
+    """Tell whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
     return len(shape) == len(output.spec.shape) and shape[0] in (-1, 1)
 
 
@@ -285,7 +285,7 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
 
 
 def mend_dims(output: Output, wanted: Sequence[int]) -> str:
-    """What to change in the pipeline for other dims; ``""`` if no pipeline gives them."""
+    """Remedy in the pipeline for other dims; ``""`` if no pipeline gives them."""
     layout = output.spec.layout
     if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
         return "begin with decode_video, for a model of clips"
@@ -326,12 +326,12 @@ def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
 
 
 def _agree(lengths: Mapping[str, int], given: Mapping[str, int], axes: str) -> bool:
-    """Whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
+    """Tell whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
     return all(lengths.get(axis, -1) in (given.get(axis), -1) for axis in axes)
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
-    """Whether dims agree; -1 agrees with any length, None with any dims."""
+    """Tell whether dims agree; -1 agrees with any length, None with any dims."""
     if ours is None or theirs is None:
         return True
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))

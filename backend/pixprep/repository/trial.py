@@ -43,7 +43,7 @@ _MOST_LETTERS = 300  # of what ONNX Runtime says
 
 
 def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
-    """What becomes of one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
+    """Try one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
 
     Args:
         repository: as ``build`` writes it.
@@ -79,7 +79,7 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
 
 
 def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
-    """What a classifier finds in the photo."""
+    """Classes that a classifier finds in the photo."""
     if find_spec("onnxruntime") is None:
         yield 'the classifier was not tried: pip install "pixprep[classifier]"'
         return
@@ -139,7 +139,7 @@ def _standing(tensor: Array, spec: TensorSpec) -> Array:
 
 
 def _is_refused(onnx: Path, why: str) -> bool:
-    """Whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
+    """Tell whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
     config = onnx.parents[1] / CONFIG_FILE
     is_same = config.is_file() and "kind: KIND_CPU" in config.read_text(encoding="utf-8", errors="replace")
     return is_same and why.startswith(_REFUSED) and "alloc" not in why
@@ -165,7 +165,7 @@ def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Which output has one score a class; without labels only where there is no doubt."""
+    """Find the output with one score a class; without labels only where there is no doubt."""
     fits = [
         index
         for index, values in enumerate(outputs)

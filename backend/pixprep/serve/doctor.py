@@ -35,7 +35,7 @@ DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked for, and found.
+    """One check: its name, its result, and the remedy.
 
     Attributes:
         ok: True; False: something named in ``remedy`` must be done; None: worth knowing, nothing is wrong.
@@ -105,7 +105,7 @@ def _machine() -> Iterator[Check]:
 
 
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
-    """Where Python models exchange their batches with Triton: too little for any, or for large ones."""
+    """Check of shared memory, where Python models exchange batches with Triton."""
     check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
     if not check.ok:
         return check
@@ -157,7 +157,7 @@ def library(name: str, remedy: str) -> Check:
 
 
 def gpu_engine(device: str) -> Check:
-    """Whether the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
+    """Check that the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
     found: list[str] = []
 
     def start() -> None:
@@ -179,7 +179,7 @@ def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
 def attempt(
     name: str, action: Callable[[], object], success: str, *, is_needed: bool = True, consequence: str = ""
 ) -> Check:
-    """What can only be known by doing it: a SetupError says what is wrong, then, after a colon, what to do."""
+    """Check by trying: a SetupError says what is wrong, then, after a colon, what to do."""
     try:
         action()
     except SetupError as error:

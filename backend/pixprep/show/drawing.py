@@ -162,15 +162,15 @@ class Plot:
         return self._x + round((value - low) / (high - low) * (SIDE - 1))
 
     def caption(self, text: str) -> None:
-        """What stands above."""
+        """Caption above the picture."""
         self._draw.text((self._x, self._y), text, INK, _font(16))
 
     def span(self, low: float, high: float) -> None:
-        """What the pipeline can give: from black to white, or the other way round."""
+        """Range that the pipeline can give: from black to white, or the other way round."""
         self._draw.rectangle((self._at(low), self._top, self._at(high), self._bottom), fill="#f3f5f7")
 
     def bars(self, values: npt.NDArray[np.float64], ends: Sequence[float], colour: str) -> None:
-        """How often each value comes; the highest bar fills the plot.
+        """Histogram of the values; the highest bar fills the plot.
 
         A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more
         than others, and the plot looks like a comb.
@@ -226,7 +226,7 @@ class Sheet:
         self.y = MARGIN
 
     def image(self) -> Picture:
-        """What was drawn."""
+        """Image that was drawn."""
         self._grow(self.y + MARGIN // 2)
         return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
 

@@ -68,7 +68,7 @@ def certificate_html(certificate: Certificate) -> str:
 
 
 def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
-    """Of the images that did not fail."""
+    """Range over the images that did not fail."""
     if not whole or not array.size:
         return "-"
     rows = [array[index] for index in whole]

@@ -1,4 +1,4 @@
-"""What is right by the rules of a pipeline file, and hardly meant: odd ranges, margins of a crop, sides unlike."""
+"""Warnings of what is allowed and hardly meant: odd ranges, margins of a crop, sides unlike."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _ends(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
 
 
 def _why_odd(ends: npt.NDArray[np.float64]) -> str:
-    """What is odd about the first channel that is; empty if none is."""
+    """Words for the first channel that is odd; empty if none is."""
     for low, high in ends:
         apart = high - low
         if apart < _NARROWEST:
@@ -78,7 +78,7 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
 
 
 def _is_usual_without(pipeline: Pipeline, index: int, name: str) -> bool:
-    """Whether the values are usual ones without an op, and no levels."""
+    """Tell whether the values are usual ones without an op, and no levels."""
     ops = [op for place, op in enumerate(pipeline.definition) if place != index]
     try:
         ends = _ends(Pipeline(ops, operators=pipeline.operators), name)
@@ -88,7 +88,7 @@ def _is_usual_without(pipeline: Pipeline, index: int, name: str) -> bool:
 
 
 def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
-    """Whether the values are usual ones with another scale."""
+    """Tell whether the values are usual ones with another scale."""
     ops = list(pipeline.definition)
     op = ops[index]
     assert isinstance(op, Normalize)
@@ -115,7 +115,7 @@ def unlike_sides(pipeline: Pipeline) -> list[str]:
 
 
 def _way(plan: OutputPlan) -> str:
-    """How a tensor is resized; empty if it is not."""
+    """Words for the resize of a tensor; empty if there is none."""
     resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
     if resize is None:
         return ""

@@ -43,7 +43,7 @@ _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
-    """What a pipeline does, for a reader; the numbers are worked out for one image of ``height`` x ``width``."""
+    """Explain a pipeline to a reader; the numbers are worked out for one image of ``height`` x ``width``."""
     if pipeline.has_sides:
         sides = [_explain(pipeline.at(side), height, width, f" in {side}") for side in pipeline.sides]
         return "\n".join(sides)
@@ -79,7 +79,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
 
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
-    """How many rows an image has of an input."""
+    """Words for the number of rows that an image has of an input."""
     if spec.kind == "box":
         return " in pixels of the decoded image; each gives a tensor"
     return ", a row for each box" if plan.takes_boxes else ", a row for each image"
@@ -115,7 +115,7 @@ def _denominator(plan: Plan, height: int, width: int) -> int:
 
 
 def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """What becomes of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    """Formula of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
     text, is_sum = "level", False
     for step in arithmetic:
         if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
@@ -137,7 +137,7 @@ def _plus(offset: float) -> str:
 
 
 def op_words(pipeline: Pipeline) -> list[str]:
-    """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    """Words for each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)

@@ -54,7 +54,7 @@ class _Part:
 
 
 class TritonPythonModel:
-    """What Triton calls. One object, and one engine, an instance."""
+    """Model that Triton calls. One object, and one engine, an instance."""
 
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
@@ -138,7 +138,7 @@ class TritonPythonModel:
         return [part.refusal or self._answer(part, batch) for part in parts]
 
     def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
-        """Where the images of each request lie in the batch; the images, and the numbers of each."""
+        """Collect the images and numbers of all requests, and the slice of the batch that is each request's."""
         parts: list[_Part] = []
         encoded: list[Any] = []
         numbers: dict[str, list[Any]] = {name: [] for name in self._numbers}
@@ -234,7 +234,7 @@ def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
 
 
 def _n_bytes(image: Any) -> int:
-    """Of an encoded image, or of an array of pixels."""
+    """Bytes of an encoded image, or of an array of pixels."""
     n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
     return n_bytes
 

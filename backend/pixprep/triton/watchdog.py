@@ -1,4 +1,4 @@
-"""What a clock says of a model's process: its batch takes for ever, or it has had nothing to do for a while.
+"""Watch over a model's process: a batch that takes for ever, or nothing to do for a while.
 
 A hung decoder is worse than one that crashed, so the process ends, and is started anew. Memory that is kept for the
 next batch is given back when hardly any comes.

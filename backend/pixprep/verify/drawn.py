@@ -26,7 +26,7 @@ def verify_training(
     originals: Originals | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """As ``verify``, of the training side: each image with the numbers that a Loader of this seed draws for it.
+    """Verify the training side: each image with the numbers that a Loader of this seed draws for it.
 
     The row ``draw`` compares the tensor that training makes with that of a pipeline whose ops are fixed to what was
     drawn; the other rows compare that pipeline with the original libraries, which must be installed. What

@@ -22,7 +22,7 @@ def resizing(chain: Sequence[ops.Op]) -> Resizing | None:
 
 
 def is_real(op: Resizing | None) -> bool:
-    """Whether a resize gives float32 values, not levels."""
+    """Tell whether a resize gives float32 values, not levels."""
     return op is not None and op.filter in PROFILES[op.like].real
 
 

@@ -31,7 +31,7 @@ _NAMED = 3
 
 
 class Source(Protocol):
-    """What the readers of ``pixprep.read`` are.
+    """Source of samples, as ``pixprep.read`` makes it.
 
     Attributes:
         classes: the names of the labels, in their order; empty where the source knows none.

@@ -93,7 +93,7 @@ class CocoImages(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that is kept of the file."""
+        """Hash of all that is kept of the file."""
         columns = (*self._images.values(), *self._boxes.values())
         return fingerprint("coco", self.classes, self.category_ids, self._names.blob, *columns)
 
@@ -309,7 +309,7 @@ def _read_boxes(
 
 
 def _found(sorted_: I64, values: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Where each value stands, and whether it does."""
+    """Find each value: its position, and whether it is there."""
     places = np.minimum(np.searchsorted(sorted_, values), len(sorted_) - 1)
     return places, sorted_[places] == values if len(sorted_) else np.zeros(len(values), np.bool_)
 

@@ -53,7 +53,7 @@ class ImageFiles(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Of names, labels and columns."""
+        """Hash of names, labels and columns."""
         labels = () if self._labels is None else self._labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
         return fingerprint("files", self.classes, self._names.blob, labels, *columns)
@@ -195,7 +195,7 @@ def _images(root: str, name: str, suffixes: tuple[str, ...]) -> bool:
 def _walk(
     root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Of a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
+    """Walk a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
     status = os.stat(f"{root}/{folder}")  # noqa: PTH116
     here = (status.st_dev, status.st_ino)
     if here in above or len(above) >= _MOST_FOLDERS:

@@ -25,7 +25,7 @@ class Rows(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Of the tag, the fields, and how many rows there are: what they hold is not read."""
+        """Hash of the tag, the fields, and the number of rows; their contents are not read."""
         return fingerprint("rows", self._tag, self._fields, len(self))
 
     def __len__(self) -> int:

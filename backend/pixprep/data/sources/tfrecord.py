@@ -60,7 +60,7 @@ class Records(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Of the files' names, and of where each record lies."""
+        """Hash of the files' names, and of the position of each record."""
         names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
         return fingerprint("tfrecord", names, self._features, *self._offsets, *self._sizes)
 
@@ -210,7 +210,7 @@ def _checksum() -> Callable[[bytes], int]:
 
 
 def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
-    """What is in a file, from its records' lengths."""
+    """Index of one file, from the lengths of its records."""
     offsets: list[int] = []
     offset, problem = 0, None
     unpack = struct.Struct("<QI").unpack

@@ -48,7 +48,7 @@ class VocImages(Source):
 
     @property
     def fingerprint(self) -> str:
-        """Of the names of the images, and of the classes. The XML files are not read for it."""
+        """Hash of the names of images and classes. The XML files are not read for it."""
         return fingerprint("voc", self.classes, self._stems.blob, self._images.blob)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What the page says of one photo: the model's answer, the time of each step, and the stages of the pipeline."""
+"""Answer of the page for one photo: the model's answer, the time of each step, the stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Photos:
             return self._limit(triton, self._known(model))
 
     def answer(self, model: str, encoded: bytes, *, name: str) -> Said:
-        """What a model makes of a photo, how long each step took, and the lines that ask for the same.
+        """Ask a model about a photo: its answer, the time of each step, and the lines that ask for the same.
 
         Args:
             model: one of ``models``.
@@ -232,7 +232,7 @@ def _maker(config: Config, model: str, output: str) -> tuple[str, str]:
 
 
 def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
-    """What each step has spent since then, on average of the requests that it had; without those that had none yet."""
+    """Time of each step since then, on average over its requests; steps without requests are left out."""
     deadline = time.monotonic() + _COUNTED_S
     while True:
         after = triton.spent()
