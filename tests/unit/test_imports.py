@@ -107,7 +107,8 @@ cli.output ray
 serve.page serve.page.answer serve.page.process
 serve.page.server
 serve.page.__main__
-cli.commands
+cli.files
+cli.pipelines cli.runs cli.servers
 cli.parser
 cli
 __main__

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from pixprep import __version__
-from pixprep.cli import commands
+from pixprep.cli import pipelines, runs, servers
 from pixprep.cli.output import LOG_FORMATS, say
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, USUAL, Limits
 from pixprep.errors import ImageError, PixprepError, printable
@@ -197,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run, command=sub)
         return sub
 
-    demo = command("demo", commands.show_demo)
+    demo = command("demo", servers.show_demo)
     photos = "files or folders; default: two that pixprep brings along"
     demo.add_argument("photos", type=Path, nargs="*", metavar="FILE", help=photos)
     demo.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
@@ -206,11 +206,11 @@ def _parser() -> argparse.ArgumentParser:
         "--stay", action="store_true", help="keep serving until Ctrl-C, on ports 8000 to 8002, and a page on 8003"
     )
 
-    build = command("build", commands.write_repository)
+    build = command("build", pipelines.write_repository)
     build.add_argument("--output", **_DIRECTORY, default=Path("model_repository"), help=f"the repository; {_DEFAULT}")
     either = build.add_mutually_exclusive_group()
     either.add_argument("--pipeline", **_FILE, help="a pipeline file")
-    either.add_argument("--preset", choices=commands.PRESETS, help="a pipeline that pixprep brings along")
+    either.add_argument("--preset", choices=pipelines.PRESETS, help="a pipeline that pixprep brings along")
     shared = "a model of DIR that another build wrote: its pipeline and options, for both ensembles"
     either.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
     build.add_argument("--onnx", **_FILE, help="your classifier as ONNX")
@@ -241,13 +241,13 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--odd-range", **_ODD_RANGE)
     build.add_argument("--force", **_FORCE)
 
-    check = command("check", commands.check_path)
+    check = command("check", pipelines.check_path)
     check.add_argument("path", type=Path, metavar="DIR|FILE", help="a model repository, or a pipeline file")
     check.add_argument("--image", **{**_PHOTO, "help": "preview what becomes of this photo, too"})
     check.add_argument("--odd-range", **_ODD_RANGE)
     check.add_argument("--json", **_json("a list of objects: where, what, remedy"))
 
-    import_ = command("import", commands.import_pipeline)
+    import_ = command("import", pipelines.import_pipeline)
     sources = "a file such as preprocessor_config.json, config.json, model.dali, model.onnx"
     import_.add_argument("source", metavar="SOURCE", help=f"LIBRARY:NAME, or {sources}")
     import_.add_argument("file", **_FILE, help="the pipeline file to write")
@@ -268,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     import_.add_argument("--image", **_PHOTO)
     import_.add_argument("--force", **_FORCE)
 
-    verify = command("verify", commands.verify_pipeline)
+    verify = command("verify", pipelines.verify_pipeline)
     verify.add_argument("pipeline", **_PIPELINE)
     verify.add_argument(
         "--images", **_FILE, nargs="+", default=[], help="compare with these too: images, or folders of them"
@@ -279,7 +279,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--output", **_FILE, help="write a PNG: the worst image, both results and their difference")
     verify.add_argument("--json", **_json("the certificate as JSON"))
 
-    explain = command("explain", commands.explain_pipeline)
+    explain = command("explain", pipelines.explain_pipeline)
     explain.add_argument("pipeline", **_PIPELINE)
     size = "height x width of the image in the example; default: 480x640"
     example = explain.add_mutually_exclusive_group()
@@ -288,7 +288,7 @@ def _parser() -> argparse.ArgumentParser:
     picture = "write a PNG: the photo at every stage, with the crop, the tensor and its values"
     explain.add_argument("--output", **_FILE, help=picture)
 
-    run = command("run", commands.run_files)
+    run = command("run", runs.run_files)
     run.add_argument("pipeline", **_PIPELINE)
     run.add_argument("files", **_IMAGES)
     run.add_argument("--output", **_DIRECTORY, help="write each tensor there as .npy")
@@ -304,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Look at what training reads."
     about_data = parsers.add_parser("data", help=text, description=text).add_subparsers(required=True, metavar="WHAT")
-    data_check = command("check", commands.check_data, about_data)
+    data_check = command("check", runs.check_data, about_data)
     data_check.add_argument("source", **_SOURCE)
     data_check.add_argument("--option", **_SOURCE_OPTION)
     through = "a pipeline file, through whose training side they go; default: an upright decode"
@@ -312,7 +312,7 @@ def _parser() -> argparse.ArgumentParser:
     data_check.add_argument("--threads", **_COUNT, help="default: the cores of this process")
     data_check.add_argument("--json", **_json("an object: samples, broken, notes"))
 
-    preview = command("preview", commands.preview_training)
+    preview = command("preview", runs.preview_training)
     preview.add_argument("pipeline", **_PIPELINE)
     preview.add_argument("source", **_SOURCE)
     preview.add_argument("--option", **_SOURCE_OPTION)
@@ -322,18 +322,18 @@ def _parser() -> argparse.ArgumentParser:
     preview.add_argument("--epoch", type=_whole(0), default=0, metavar="N", help=_DEFAULT)
     preview.add_argument("--serving", action="store_true", help="show the serving side, on the same samples")
 
-    batch = command("batch", commands.run_manifest)
+    batch = command("batch", runs.run_manifest)
     lists = "a list of images: a path a line, or a column of a .csv or .parquet; relative paths lie beside it"
     batch.add_argument("manifest", type=Path, metavar="MANIFEST", help=lists)
     batch.add_argument("--pipeline", **_FILE, required=True, help="a pipeline file")
     batch.add_argument("--output", **_DIRECTORY, required=True, help="of one run; who runs it again goes on")
     batch.add_argument("--column", metavar="NAME", help="of a .csv or .parquet; default: path, or the only one")
     batch.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help=_DEFAULT)
-    batch.add_argument("--rows-per-file", **_COUNT, default=commands.ROWS_PER_FILE, help=_DEFAULT)
+    batch.add_argument("--rows-per-file", **_COUNT, default=runs.ROWS_PER_FILE, help=_DEFAULT)
     batch.add_argument("--workers", **_COUNT, help="processes, each with a core or a GPU; default: all that Ray has")
     batch.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster; default: Ray on this machine")
 
-    serve = command("serve", commands.serve_models)
+    serve = command("serve", servers.serve_models)
     serve.add_argument("--model-repository", **_DIRECTORY, default=Path("model_repository"), help=_DEFAULT)
     serve.add_argument("--host", default="127.0.0.1", help=_DEFAULT)
     serve.add_argument("--allow-remote", action="store_true", help="let --host be more than this machine")
@@ -347,15 +347,15 @@ def _parser() -> argparse.ArgumentParser:
         )
     page = "a page for this machine's browser: drop a photo, see its stages, classes and times"
     serve.add_argument("--page", action="store_true", help=page)
-    page_port = f"default: {commands.PAGE_PORT}; 0: any that is free"
-    serve.add_argument("--page-port", type=_whole(0), default=commands.PAGE_PORT, metavar="N", help=page_port)
+    page_port = f"default: {servers.PAGE_PORT}; 0: any that is free"
+    serve.add_argument("--page-port", type=_whole(0), default=servers.PAGE_PORT, metavar="N", help=page_port)
     serve.add_argument("--log-file", **_FILE, help="Triton's log; default: kept only if Triton fails")
     lines = "of what pixprep logs; json: an object a line, Triton's own lines among them"
     serve.add_argument("--log-format", **_one_of(LOG_FORMATS), help=f"{lines}; {_DEFAULT}")
     trace = "send OpenTelemetry spans of requests there, by OTLP over HTTP, such as http://localhost:4318/v1/traces"
     serve.add_argument("--trace", type=_collector, dest="trace_url", metavar="URL", help=trace)
     of_these = "of N requests one is traced, and each that has a traceparent"
-    serve.add_argument("--trace-rate", **_COUNT, default=commands.TRACE_RATE, help=f"{of_these}; {_DEFAULT}")
+    serve.add_argument("--trace-rate", **_COUNT, default=servers.TRACE_RATE, help=f"{of_these}; {_DEFAULT}")
     serve.add_argument("--watch", action="store_true", help="deploy a model whose files change, if it passes and loads")
     serve.add_argument("--no-check", action="store_true", help="start whatever `pixprep check` says of the repository")
     in_flight = "on a GPU: images between the ensemble's steps at once, for which memory is set aside"
@@ -364,9 +364,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--images-in-flight", **_COUNT, default=512, help=f"{in_flight}; {_DEFAULT}")
 
     send, health, bench = (
-        command("send", commands.send_images),
-        command("health", commands.ask_health),
-        command("bench", commands.measure_server),
+        command("send", servers.send_images),
+        command("health", servers.ask_health),
+        command("bench", servers.measure_server),
     )
     for sub in (send, health, bench):
         if sub is not health:
@@ -395,10 +395,10 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--csv-file", **_FILE, help="write the table as CSV too")
     bench.add_argument("--json-file", **_FILE, help="write the table as JSON too")
 
-    command("doctor", commands.look_for_traps).add_argument(
+    command("doctor", servers.look_for_traps).add_argument(
         "--json", **_json("a list of objects: name, ok, found, remedy")
     )
-    command("install-backend", commands.write_backend).add_argument(
+    command("install-backend", servers.write_backend).add_argument(
         "directory", **_DIRECTORY, help="gets the folder `pixprep`"
     )
     return parser

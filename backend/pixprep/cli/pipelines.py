@@ -1,0 +1,203 @@
+"""Commands about a pipeline or a repository: build, check, import, verify, explain.
+
+A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
+The docstrings are the help that users read.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pixprep import presets
+from pixprep.cli.files import PHOTOS, check_picture, say_skipped, served_side, write_picture
+from pixprep.cli.output import Progress, called, say, say_text
+from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.files import expand, named
+from pixprep.pipeline import Pipeline
+from pixprep.show.warnings import black_margins
+from pixprep.show.words import explain
+
+PRESETS = {name: getattr(presets, name) for name in ("imagenet", "clip", "efficientnet_lite0", "letterbox")}
+
+
+def write_repository(
+    *, output: Path, pipeline: Path | None, preset: str | None, image: Path | None, **options: Any
+) -> int:
+    """Write a model repository: preprocess, classifier, ensemble. Without arguments, the demo.
+
+    pixprep build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models
+    """
+    from pixprep.repository import build, try_out
+
+    photo = _photo(image)
+    if options["parameters"] is not None:
+        options["parameters"] = dict(options["parameters"])
+    allowed = (options["parameters"] or {}).get("allow_operators", "").split()
+    given = Pipeline.load(pipeline, operators=allowed) if pipeline else None
+    built = build(output, pipeline=PRESETS[preset]() if preset else given, **options)
+    for path in built.paths:
+        say(path)
+    for note in built.notes:
+        say_text(note, file=sys.stderr)
+    _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
+    if options["plan"] or options["classifier"] != "tensorrt":  # else the plan is made first, as a note says
+        say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
+    return 0
+
+
+def check_path(*, path: Path, image: Path | None, odd_range: bool, as_json: bool) -> int:
+    """Check a model repository or a pipeline file, without a server.
+
+    pixprep check models
+    """
+    from pixprep.repository import check, check_pipeline, side_notes, try_out
+
+    photo = _photo(image)
+    if not path.exists():
+        raise PixprepError(f"{path}: no such file or folder")
+    problems = check(path) if path.is_dir() else check_pipeline(path, odd_range=odd_range)
+    if as_json:
+        say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
+    else:
+        for problem in problems:
+            say(problem)
+        for margin in [] if problems or path.is_dir() else black_margins(Pipeline.load(path)):
+            say(f"{path.name}: {margin}", file=sys.stderr)
+        if len(problems) != 1:  # one says it all
+            say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
+    for note in side_notes(path):
+        say(note, file=sys.stderr if as_json else sys.stdout)
+    if image and not problems:
+        try:
+            lines = try_out(path, photo[1]) if path.is_dir() else _lines(Pipeline.load(path), photo[1])
+            for line in lines:
+                say(line, file=sys.stderr if as_json else sys.stdout)
+        except ImageError as error:
+            raise PixprepError(f"{image}: {error}") from None
+    return 1 if problems else 0
+
+
+def import_pipeline(
+    *, source: str, file: Path, option: Sequence[tuple[str, Any]], training: str | None, image: Path | None, force: bool
+) -> int:
+    """Write a model's own preprocessing as a pipeline file: of torchvision, timm, transformers, Keras ...
+
+    pixprep import timm:resnet50.a1_in1k pipeline.json
+    """
+    from pixprep import importers
+
+    if file.exists() and not force:
+        raise PixprepError(f"{file}: exists already; --force writes over it")
+    photo = _photo(image)
+    options = {**dict(option), **({} if training is None else {"training": training})}
+    pipeline = importers.import_pipeline(source, **options)
+    with named(file, "cannot be written"):
+        pipeline.save(file)
+    origin = pipeline.origin
+    assert origin
+    version = "" if origin.version == "unknown" else f" {origin.version}"
+    say(f"{file}: {origin.name} of {origin.library}{version}, pixels as in {origin.profile}")
+    if origin.library == "ultralytics":
+        from pixprep.importers.ultralytics import own_code
+
+        for line in own_code(Path(source.removeprefix("ultralytics:"))):
+            say(f"{origin.name}: this is what Ultralytics does to an image; {line}: docs/detection.md", file=sys.stderr)
+    _preview(photo, lambda encoded: _lines(pipeline, encoded))
+    say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
+    return 0
+
+
+def _photo(image: Path | None) -> tuple[str, bytes]:
+    """Name and bytes of the photo of a preview: the user's, or one that pixprep brings along."""
+    path = image or PHOTOS / "china.jpg"
+    if path.is_dir():
+        raise PixprepError(f"{path}: is a folder: name a photo in it")
+    with named(path, "cannot be read"):
+        return str(path) if image else f"{path.name}, which pixprep brings along", path.read_bytes()
+
+
+def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
+    from pixprep.show.preview import preview
+
+    return preview(pipeline, encoded).lines()
+
+
+def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
+    """Say on stderr what one photo becomes. A hint: a photo that cannot be shown fails nothing.
+
+    Raises:
+        PipelineError: every photo would fail.
+    """
+    name, encoded = photo
+    say(f"preview of {name}:", file=sys.stderr)
+    try:
+        for line in lines(encoded):
+            say(f"  {line}", file=sys.stderr)
+    except (ImageError, SetupError, OSError, MemoryError) as error:
+        another = "" if isinstance(error, SetupError) else "; --image takes another"
+        say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
+
+
+def verify_pipeline(
+    *, pipeline: Path, images: Sequence[Path], training: bool, seed: int, output: Path | None, as_json: bool
+) -> int:
+    """Compare a pipeline with the library whose pixels it claims to give, stage by stage.
+
+    pixprep verify pipeline.json --images photos --output worst.png
+    """
+    from pixprep.verify import verify, verify_training
+
+    check_picture(output, images)
+    paths = expand(images)
+    say_skipped(images)
+    loaded = Pipeline.load(pipeline) if training else served_side(pipeline)
+    with Progress("images") as progress:
+        if training:
+            certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to)
+        else:
+            certificate = verify(loaded, images=paths, on_progress=progress.to)
+    say_text(certificate.to_json() if as_json else str(certificate))
+    if output:
+        from pixprep.show.worst import worst
+
+        picture = worst(certificate)
+        if picture:
+            write_picture(output, picture)
+        said = "the picture of the worst image" if picture else "not written: nothing differs"
+        say(f"{output}: {said}", file=sys.stderr)
+    return 0 if certificate.holds else 1
+
+
+def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | None, output: Path | None) -> int:
+    """Say what a pipeline does: ops, plan, shapes; and show it, as a picture of one photo at every stage.
+
+    pixprep explain pipeline.json --image photo.jpg --output stages.png
+    """
+    check_picture(output, [image] if image else [])
+    loaded = Pipeline.load(pipeline)
+    if not image and not output:
+        say_text(explain(loaded, height=size[0], width=size[1]))
+        return 0
+    from pixprep.show.preview import preview, still
+
+    name, encoded = _photo(image)
+    try:
+        encoded = bytes(still(loaded, encoded))
+        found = preview(loaded, encoded)
+        say_text(explain(loaded, height=found.height, width=found.width))
+        for line in found.lines():
+            say(line)
+        if output:
+            from pixprep.show.pictures import stages
+
+            write_picture(output, stages(loaded, encoded, title=pipeline.name, name=Path(name).name))
+            say(f"{output}: the picture of its stages", file=sys.stderr)
+    except ImageError as error:
+        raise PixprepError(f"{name}: {error}") from None
+    return 0

@@ -1,0 +1,192 @@
+"""Commands that run a pipeline on files and data sets: run, batch, preview, data check.
+
+A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
+The docstrings are the help that users read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pixprep.cli.files import check_picture, numbers_of, say_skipped, served_side, write_picture
+from pixprep.cli.output import Progress, print_row, quiet, say, say_text, summary
+from pixprep.decoders import Format, Limits
+from pixprep.engine import Batch, Engine
+from pixprep.errors import ImageError, PixprepError
+from pixprep.files import expand, named, npy_stems, of_file, read
+from pixprep.pipeline import Pipeline
+from pixprep.writing import whole
+
+ROWS_PER_FILE = 1000
+_logger = logging.getLogger(__name__)
+
+
+def run_files(
+    *,
+    pipeline: Path,
+    files: Sequence[Path],
+    output: Path | None,
+    formats: Sequence[Format],
+    inputs: Sequence[tuple[str, Any]],
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Run a pipeline on files, without a server: a summary of each output, or one .npy an output.
+
+    pixprep run pipeline.json cat.jpg dog.jpg --output tensors
+    """
+    paths = expand(files)
+    say_skipped(files)
+    failed = 0
+    limits = Limits(formats=tuple(formats))
+    numbers = numbers_of(inputs)
+    served = served_side(pipeline)
+    for name, spec in served.inputs.items():
+        if name not in numbers:
+            such = f"--input {name}={json.dumps([spec.example])}"
+            raise PixprepError(f'{pipeline}: takes "{name}", {spec}, with each image: {such}')
+    if output and output.exists() and not output.is_dir():
+        raise PixprepError(f"{output}: is a file: --output takes a folder")
+    with Engine(served, limits=limits, **options) as engine:
+        if output:
+            with named(output, "cannot be written"):
+                output.mkdir(parents=True, exist_ok=True)
+        for path, stem, results in zip(paths, npy_stems(paths), _results(engine, paths, numbers), strict=True):
+            for number, result in enumerate(results, 1):
+                failed += not isinstance(result, dict)
+                box = {"box": number} if engine.plan.takes_boxes else {}
+                place = output / (f"{stem}.{number}" if box else stem) if output else None
+                for row in _rows(result, place):
+                    print_row({"file": str(path), **box, **row}, as_json=as_json)
+    return 1 if failed else 0
+
+
+def run_manifest(*, manifest: Path, pipeline: Path, output: Path, **options: Any) -> int:
+    """Run a pipeline on the images of a list with Ray, here or on a cluster: Parquet files, a row an image.
+
+    pixprep batch manifest.txt --pipeline pipeline.json --output tensors
+    """
+    loaded = served_side(pipeline)
+    from pixprep import ray
+
+    # counting is for who watches the bar
+    total = sum(1 for _ in ray.manifest(manifest, options["column"])) if sys.stderr.isatty() else None
+    with Progress("images") as progress:
+        done = ray.batch(manifest, loaded, output, progress=lambda rows, _: progress.to(rows, total), **options)
+    rate = f" ({done.rows / done.seconds:.1f} a second)" if done.rows else ""
+    files = f"files written {done.files}, there before {done.skipped}"
+    say(f"{output}: images {done.rows}, failed {done.errors}, {files}, {done.seconds:.1f} s{rate}")
+    return 1 if done.rows and done.errors == done.rows else 0
+
+
+def _results(
+    engine: Engine, paths: Sequence[Path], numbers: dict[str, Any]
+) -> Iterator[list[dict[str, Any] | str | ImageError]]:
+    """For each file, or each box of it, its outputs, or why there are none; several files, for every thread's sake."""
+    several = 2 * engine.lanes
+    for start in range(0, len(paths), several):
+        some = paths[start : start + several]
+        contents = [read(path) for path in some]
+        readable = [(path, content) for path, content in zip(some, contents, strict=True) if isinstance(content, bytes)]
+        given = [of_file(numbers, path) for path, _ in readable]
+        batch = engine.run_batch(
+            [content for _, content in readable],
+            inputs={name: [each[name] for each in given] for name in numbers},
+        )
+        spans = iter(batch.rows)
+        for content in contents:
+            yield [content] if isinstance(content, str) else _of_image(batch, next(spans))
+
+
+def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
+    """Give the rows of an image; a tensor may lie on a GPU."""
+    return [
+        batch.errors[row]
+        or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
+        for row in range(span.start, span.stop)
+    ]
+
+
+def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
+    """Rows to print of a file, one for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    if not isinstance(result, dict):
+        yield {"error": str(result)}
+        return
+    for name, array in result.items():
+        row = {"name": name} if len(result) > 1 else {}
+        row |= summary(array)
+        if stem:
+            path = stem.with_name(f"{stem.name}.{name}.npy" if row.get("name") else f"{stem.name}.npy")
+            with named(path, "cannot be written"), whole(path) as file:
+                np.save(file, array)
+            row["output"] = str(path)
+        yield row
+
+
+def preview_training(
+    *,
+    pipeline: Path,
+    source: str,
+    option: Sequence[tuple[str, Any]],
+    output: Path,
+    serving: bool,
+    **options: Any,
+) -> int:
+    """Draw a contact sheet: what training sees of a data set, with boxes and what was drawn.
+
+    pixprep preview pipeline.json train --output sheet.png
+    """
+    from pixprep.data.opening import open_source
+    from pixprep.show.contact_sheet import contact_sheet
+
+    check_picture(output, [])
+    if Path(source).is_dir() and output.resolve().is_relative_to(Path(source).resolve()):
+        raise PixprepError(f"{output}: would be one of the samples: name a file outside {source}")
+    loaded = Pipeline.load(pipeline)
+    side = loaded.for_serving() if serving else loaded.for_training()
+    with quiet():  # the sheet names what is broken
+        opened = open_source(source, dict(option))
+        sheet = contact_sheet(opened, side, title=f"{pipeline.name}, {source}", **options)
+    write_picture(output, sheet)
+    say(f"{output}: what {'serving' if serving else 'training'} sees", file=sys.stderr)
+    return 0
+
+
+def check_data(
+    *, source: str, option: Sequence[tuple[str, Any]], pipeline: Path | None, threads: int | None, as_json: bool
+) -> int:
+    """Decode every sample of a data set once, and name what is broken.
+
+    pixprep data check coco:instances.json --option images=train2017
+    """
+    from pixprep.data.check import check
+    from pixprep.data.opening import open_source
+
+    def say_broken(broken: Any) -> None:
+        if not as_json:
+            with progress.hidden():
+                say(broken.error)
+
+    with quiet():  # all that is logged is said below
+        opened = open_source(source, dict(option))
+        through = Pipeline.load(pipeline).for_training() if pipeline else None
+        with Progress("samples") as progress:
+            found = check(opened, pipeline=through, threads=threads, on_broken=say_broken, on_progress=progress.to)
+    if as_json:
+        rows = [{"index": each.index, "reason": each.error.reason, "detail": each.error.detail} for each in found]
+        say_text(json.dumps({"samples": len(opened), "broken": rows, "notes": opened.notes}, indent=2))
+        return 1 if found else 0
+    for note in opened.notes:
+        say(f"note: {note}", file=sys.stderr)
+    reasons = Counter(each.error.reason for each in found)
+    listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons.most_common())
+    say(f"{source}: {len(opened):,} samples, {f'{len(found):,} broken: {listed}' if found else 'all whole'}")
+    return 1 if found else 0

@@ -1,0 +1,287 @@
+"""Commands about a server: serve, send, health, bench, demo, doctor, install-backend.
+
+A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
+The docstrings are the help that users read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pixprep.cli.files import PHOTOS, numbers_of, say_skipped
+from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
+from pixprep.errors import PixprepError, SetupError
+from pixprep.files import expand, named
+from pixprep.steps import operators
+from pixprep.writing import write
+
+if TYPE_CHECKING:
+    from pixprep.serve.request import ModelInput
+
+CONCURRENCY = (1, 4, 16)
+PAGE_PORT = 8003
+TRACE_RATE = 100
+_logger = logging.getLogger(__name__)
+
+
+def serve_models(
+    *,
+    model_repository: Path,
+    no_check: bool,
+    watch: bool,
+    page: bool,
+    page_port: int,
+    log_format: str,
+    allow_operators: Sequence[str],
+    **options: Any,
+) -> int:
+    """Serve a model repository with the embedded Triton, until Ctrl-C.
+
+    pixprep serve --model-repository model_repository --http-port 8000
+    """
+    from pixprep.repository import check
+    from pixprep.serve import supervisor
+    from pixprep.serve.page.process import Page
+    from pixprep.serve.request import CLIP
+    from pixprep.serve.server import Server
+
+    if allow_operators:  # Triton's processes have our environment
+        names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
+        os.environ[operators.VARIABLE] = " ".join(dict.fromkeys(names))
+    as_json = log_format == "json"
+    server = Server(model_repository, **options)
+    shown = Page(page_port) if page else None
+
+    def say_ready() -> None:
+        urls = {"http": server.http_url, "grpc": server.grpc_url, "metrics": server.metrics_url}
+        hashes = server.snapshot.hashes
+        if shown:
+            shown.start(server)
+        if as_json:
+            page_url = {"page": shown.url} if shown else {}
+            log = {"triton_log": str(server.log_file)}
+            _logger.info("ready", extra={**urls, **page_url, **log, "models": hashes})
+            return
+        models = "  ".join(f"{name} {hash_}" for name, hash_ in hashes.items())
+        model = server.models_to_try[0]
+        photos = PHOTOS.relative_to(Path.cwd()) if PHOTOS.is_relative_to(Path.cwd()) else PHOTOS
+        model_input = server.control.model_input(model)
+        file = CLIP if model_input and model_input.frames else photos
+        of_model = ["--model", model] if model != "ensemble" else []
+        of_model += _example_inputs(model_input)
+        send = f"{called()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
+        say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in (send, *server.curls)))
+        say(f"files  {models}")
+        if shown:
+            say(f"page   {shown.url}")
+
+    log_to_stderr(as_json=as_json)
+    find_problems: supervisor.Check = (lambda _: ()) if no_check else check
+    try:
+        _refuse_problems(model_repository, find_problems)
+        with shown or nullcontext():
+            supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
+    except PixprepError as error:
+        if not as_json:
+            raise
+        for line in error.args:
+            _logger.critical("%s", line)
+        return 1
+    if as_json:
+        _logger.info("stopped")
+    else:
+        say("stopped", file=sys.stderr)
+    return 0
+
+
+def _example_inputs(model_input: ModelInput | None) -> list[str]:
+    """The options of ``send`` for a model that takes numbers beside images."""
+    given = model_input.example if model_input else {}
+    return [word for name, rows in given.items() for word in ("--input", f"{name}={json.dumps(rows)}")]
+
+
+def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Sequence[object]]) -> None:
+    # what is no folder at all, the server refuses in its own words
+    problems = find_problems(model_repository) if model_repository.is_dir() else []
+    if problems:
+        raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
+
+
+def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[str, Any]] = (), **options: Any) -> int:
+    """Send images to a server: files, or folders of them.
+
+    pixprep send photos --protocol grpc --model ensemble --batch 8
+    """
+    from pixprep.serve import client
+
+    failed = 0
+    options["inputs"] = numbers_of(inputs)
+    say_skipped(paths)
+    with Progress("images") as progress:
+        for answer in client.send(paths, on_progress=progress.to, **options):
+            failed += answer.error is not None
+            with progress.hidden():
+                print_answer(answer, as_json=as_json)
+    return 1 if failed else 0
+
+
+def ask_health(*, model: str, **options: Any) -> int:
+    """Send one image through a model: exit code 0 if it answers in time. For Kubernetes and load balancers.
+
+    pixprep health --model ensemble --timeout 2
+    """
+    from pixprep.serve import client
+
+    say(f"ok  {model}  {client.health(model=model, **options):.1f} ms")
+    return 0
+
+
+def measure_server(
+    *,
+    paths: Sequence[Path],
+    concurrency: Sequence[int] | None,
+    rate: Sequence[float],
+    csv_file: Path | None,
+    json_file: Path | None,
+    print_command: bool,
+    as_json: bool,
+    inputs: Sequence[tuple[str, Any]],
+    **options: Any,
+) -> int:
+    """Measure a server with perf_analyzer: throughput and latency.
+
+    pixprep bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv
+    """
+    from pixprep.serve import perf
+
+    reports = [(path, text) for path, text in ((csv_file, perf.to_csv), (json_file, perf.to_json)) if path]
+    for path, _ in reports:  # before minutes of measuring
+        if path.is_dir() or not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+            raise PixprepError(f"{path}: cannot be written: name a file in a folder that you may write")
+    images = []
+    say_skipped(paths)
+    for path in expand(paths):
+        with named(path, "cannot be read"):
+            images.append(path.read_bytes())
+    options["inputs"] = numbers_of(inputs)
+    concurrency = concurrency or (() if rate else CONCURRENCY)
+    if print_command:
+        folder = Path(tempfile.mkdtemp(prefix="pixprep-bench-"))
+        try:
+            say(*perf.command_lines(images, folder, concurrency=concurrency, rate=rate, **options))
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        say(f"{folder}: holds what the command needs; remove it when you are done", file=sys.stderr)
+        return 0
+    loads = len(concurrency) + len(rate)
+    done = count(1)
+    with Progress("loads") as progress:
+        progress.to(0, loads)
+        rows = perf.measure(
+            images,
+            concurrency=concurrency,
+            rate=rate,
+            on_progress=lambda _: progress.to(next(done), loads),
+            **options,
+        )
+    say_text(perf.to_json(rows) if as_json else perf.to_table(rows))
+    for path, text in reports:
+        with named(path, "cannot be written"):
+            write(path, text(rows))
+    return 0
+
+
+def show_demo(*, photos: Sequence[Path], model_repository: Path, force: bool, stay: bool) -> int:
+    """Build the demo repository, serve it, and classify photos over HTTP and gRPC.
+
+    pixprep demo cat.jpg holiday_photos --stay
+    """
+    from pixprep.serve.wheel import find_wheel
+
+    find_wheel()  # before anything is written or fetched: there may be no Triton for this Python
+    from pixprep.repository import build, lite0
+    from pixprep.serve import supervisor
+    from pixprep.serve.page.process import Page
+    from pixprep.serve.server import Server
+
+    paths = photos or [PHOTOS]
+    expand(paths)
+    http, grpc, metrics = (8000, 8001, 8002) if stay else (0, 0, 0)
+    server = Server(model_repository, http_port=http, grpc_port=grpc, metrics_port=metrics)
+    codes = []
+
+    def send() -> None:
+        say(f"ready     http {server.http_url}  grpc {server.grpc_url}")
+        for protocol, url in (("http", server.http_url), ("grpc", server.grpc_url)):
+            words = ["send", *map(str, paths), "--protocol", protocol, "--url", url]
+            say("", f"$ {called()} {shlex.join(words)}")
+            codes.append(send_images(paths=paths, protocol=protocol, url=url, classes=5, as_json=False))
+        if stay:
+            page.start(server)
+            say("", f"page      {page.url}", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))
+
+    say(f"building  {model_repository}: preprocess, classifier (EfficientNet-lite0), ensemble")
+    try:
+        lite0.find_checkpoint()
+    except SetupError:
+        say("fetching  the weights of the classifier (16 MB, once)")
+        lite0.fetch_checkpoint()
+    try:
+        build(model_repository, force=force)
+    except SetupError as error:
+        raise SetupError(*error.args, "the demo takes another folder by --model-repository") from None
+    say("starting  Triton")
+    if stay:
+        log_to_stderr()
+        with Page(PAGE_PORT) as page:
+            supervisor.serve(server, on_ready=send)
+    else:
+        with server:
+            send()
+    say("", "stopped")
+    if not stay:
+        say(f"next      {called()} serve --model-repository {shlex.quote(str(model_repository))}")
+    return max(codes)
+
+
+def look_for_traps(*, as_json: bool) -> int:
+    """Look for each trap that this machine may have, with the remedy.
+
+    pixprep doctor
+    """
+    from pixprep.serve import doctor
+
+    checks = doctor.checks()
+    if as_json:
+        say_text(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        marks = {True: "ok  ", False: "FAIL", None: "note"}
+        for check in checks:
+            say(f"{marks[check.ok]}  {check.name}: {check.found}")
+            if not check.ok and check.remedy:
+                say(f"      {check.remedy}")
+    return 1 if any(check.ok is False for check in checks) else 0
+
+
+def write_backend(*, directory: Path) -> int:
+    """Write the backend, with the package in it, into a Triton's backend directory.
+
+    pixprep install-backend /opt/tritonserver/backends
+    """
+    from pixprep.repository.backend import install_backend
+
+    say(install_backend(directory))
+    return 0
