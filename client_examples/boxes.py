@@ -1,5 +1,6 @@
 """The best class of each box of a photo, which a model that takes boxes gives in one request.
 
+pip install "tritonclient[all]"
 python boxes.py photo.jpg 130,90,290,330 380,180,510,410 --labels labels.txt --url localhost:8000
 """
 

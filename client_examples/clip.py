@@ -1,5 +1,6 @@
 """What a clip shows: the five best classes of the mean over its frames, one HTTP request a clip.
 
+pip install "tritonclient[all]"
 python clip.py clip.mp4 --url localhost:8000
 
 The server has an ensemble of a pipeline and a classifier of clips; docs/video.md has the lines that make both.

@@ -1,9 +1,10 @@
 """What a detector finds in a photo, in the photo's own pixels; and a picture of it.
 
+pip install "pixprep[client,flow]"
 python detect.py photo.jpg --url localhost:8000 --labels names.txt --output detected.png
 
-The model is one that Ultralytics exported, or of that form, behind an ensemble of `pixprep build`. It needs pixprep and
-opencv-python-headless beside tritonclient.
+The model is one that Ultralytics exported, or of that form, behind an ensemble of `pixprep build`. The extra
+flow brings an OpenCV that leaves NumPy as `pixprep serve` needs it; the newest one replaces it.
 """
 
 import argparse
@@ -26,7 +27,14 @@ def candidates(output: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if output.ndim != 2 or (output.shape[1] != 6 and output.shape[0] < 5):
         sys.exit(f"detect.py: an output of {list(output.shape)} is neither [4 + classes, n] nor [n, 6]")
     if output.shape[1] == 6:  # exported with nms=True, or end to end: corners, score, class
-        return output[:, :4], output[:, 4], output[:, 5].astype(int)
+        corners, scores, classes = output[:, :4], output[:, 4], output[:, 5]
+        is_finished = (corners[:, :2] <= corners[:, 2:]).all() and ((scores >= 0) & (scores <= 1)).all()
+        if not (is_finished and (classes == classes.round()).all()):
+            sys.exit(
+                f"detect.py: the rows of {list(output.shape)} are not left, top, right, bottom, a score of 0 to 1 and "
+                "a class: they need the model's own decoding, as its package does it"
+            )
+        return corners, scores, classes.astype(int)
     scores = output[4:]  # else: middle and size, and a score for each class
     return convert(output[:4].T, "cxcywh", "xyxy"), scores.max(axis=0), scores.argmax(axis=0)
 

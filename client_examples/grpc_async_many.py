@@ -1,6 +1,7 @@
 """Many gRPC requests in flight, a broken image among them: only its own request fails.
 
-python grpc_async_many.py *.jpg --requests 64 --url localhost:8001
+pip install "tritonclient[all]"
+python grpc_async_many.py photos --requests 64 --url localhost:8001
 """
 
 import argparse
@@ -16,15 +17,21 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 
+def files(paths: list[Path]) -> list[Path]:
+    """The files, and the JPEGs in the folders."""
+    found = [file for path in paths for file in ([path] if not path.is_dir() else sorted(path.rglob("*.jp*g")))]
+    return found or sys.exit("grpc_async_many.py: no photo: name JPEG files, or folders of them")
+
+
 def main() -> None:
     """Send everything before waiting for anything; count the answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("photos", type=Path, nargs="*", default=sorted(Path(__file__).parent.glob("images/**/*.jpg")))
+    parser.add_argument("photos", type=Path, nargs="*", default=[Path(__file__).parent / "images"], help="or folders")
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--url", default="localhost:8001")
     arguments = parser.parse_args()
 
-    encoded = list(islice(cycle(photo.read_bytes() for photo in arguments.photos), arguments.requests))
+    encoded = list(islice(cycle(photo.read_bytes() for photo in files(arguments.photos)), arguments.requests))
     broken = len(encoded) // 2
     encoded[broken] = encoded[broken][:1000]  # as if the upload had stopped
     answers: Queue[tuple[int, object, InferenceServerException]] = (

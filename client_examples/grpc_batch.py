@@ -1,5 +1,6 @@
 """Photos of many sizes in one gRPC request, and the best class of each.
 
+pip install "tritonclient[all]"
 python grpc_batch.py *.jpg --url localhost:8001
 """
 

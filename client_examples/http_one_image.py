@@ -1,5 +1,6 @@
 """The five best classes of each photo, one HTTP request a photo.
 
+pip install "tritonclient[all]"
 python http_one_image.py photo.jpg --url localhost:8000
 """
 

@@ -1,5 +1,6 @@
 """One photo in and its tensor out through system shared memory: the request itself carries neither.
 
+pip install "tritonclient[all]"
 pixprep serve --allow-shared-memory
 python shared_memory.py photo.jpg --url localhost:8000
 """

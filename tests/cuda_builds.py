@@ -4,12 +4,17 @@ import itertools
 import re
 from typing import NamedTuple
 
+import pytest
+
 import pixprep as pp
 from cuda_cases import plan_of, resizes
 from pixprep.kernels import launch, nvrtc
 from pixprep.profiles import PROFILES
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
+SLOW = pytest.mark.slow(reason="3 s a GPU; what the oldest one's build takes, newer ones have as a rule taken too")
+EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
+"""The same as parameters of a test."""
 REPORT = "--ptxas-options=-v"
 SAID = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"

@@ -40,7 +40,7 @@ def build_code(code, options, folder, *, sanitize=False):
     if not path.exists():
         written = path.with_suffix(".cu")
         written.write_text(code, encoding="utf-8")
-        flags = "-std=c++17 -O1 -g -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC"
+        flags = "-std=c++17 -O1 -ffp-contract=off -U_FORTIFY_SOURCE -shared -fPIC" + " -g" * sanitize
         command = [COMPILER, *flags.split(), *options]
         sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
         if COMPILER.endswith("g++") and not COMPILER.endswith("clang++"):

@@ -342,8 +342,9 @@ def codecs():
         reused = ()  # images of an earlier call, whose memory the last one may write into
         padding = 13  # bytes after each row
         hardware = None  # how many images the hardware engine takes at once; None: there is none
+        engines = 1  # of the hardware: with more of them neighbours choose the way
         shares = ()  # of each call: how many images the engine decoded, and how many CUDA
-        changes = {}  # noqa: RUF012  ("hardware" or "cuda": what it makes of pixels)
+        changes = {}  # noqa: RUF012  ("cuda" or a way of the hardware: what it makes of pixels)
         largest = None  # bytes of the pixels that there is memory for
         fault = None  # what a call raises
         is_turning = True  # shows images that EXIF turns upright
@@ -356,6 +357,8 @@ def codecs():
             if self._is_hardware_alone and Decoder.hardware is None:
                 raise RuntimeError("Requested backends not among available processors.")
             self._hardware = Decoder.hardware if nvimgcodec.HW_GPU_ONLY in kinds else None
+            self._is_legacy = "nvjpeg_hw_decoder:force_legacy_batch=1" in options.split()
+            self._threads = max_num_cpu_threads
             self._most = 0  # images of a call that the engine decodes: fixed by the first
             cpu = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
             none = nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY
@@ -372,18 +375,18 @@ def codecs():
                 raise RuntimeError(Decoder.fault)
             Decoder.outside += Device.depth() == 0
             Decoder.reused = images
-            again = {"images": [image.real for image in images]} if images else {}
+            again = {"images": [image and image.real for image in images]} if images else {}
             decoded = self._real.decode([stream.real for stream in streams], **again, **arguments)
-            by_hardware = self._by_hardware(streams)
+            by_hardware, hardware = self._by_hardware(streams), self._way(streams)
             results = []
             for index, (stream, real) in enumerate(zip(streams, decoded, strict=True)):
-                way = "hardware" if index in by_hardware else "cuda"
+                way = hardware if index in by_hardware else "cuda"
                 is_none = index in Decoder.refused or real is None or (self._is_hardware_alone and way == "cuda")
                 if is_none or (Decoder.largest is not None and 3 * stream.height * stream.width > Decoder.largest):
                     results.append(None)
                     continue
                 pixels = self._shown(np.asarray(real), stream.encoded)
-                image = images[index] if images else Image(real)
+                image = (images[index] if images else None) or Image(real)
                 image.stream = arguments.get("cuda_stream", 0)
                 results.append(image.fill(Decoder.changes.get(way, lambda same: same)(pixels), Decoder.padding))
             Decoder.shares = (*Decoder.shares, (len(by_hardware), len(streams) - len(by_hardware)))
@@ -398,6 +401,15 @@ def codecs():
             order = sorted(range(len(streams)), key=lambda index: -streams[index].height * streams[index].width)
             headers = [read_jpeg_header(stream.encoded.data) for stream in streams]
             return set([index for index in order if headers[index].frame == 0xC0][: self._most])
+
+        def _way(self, streams):
+            """The one of nvImageCodec 0.9's three that its hardware decoder takes for a call."""
+            if self._is_legacy or Decoder.engines == 1:
+                return "hardware"
+            if len(streams) == 1:
+                return "single"
+            samplings = {read_jpeg_header(stream.encoded.data).samplings for stream in streams}
+            return "batch-single" if len(streams) > 12 and len(samplings) > 1 and self._threads > 1 else "hardware"
 
         def _shown(self, pixels, encoded):
             header = read_jpeg_header(encoded.data)

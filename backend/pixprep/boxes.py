@@ -161,7 +161,7 @@ def denormalize(boxes: Numbers, size: Numbers) -> F32:
 
 
 def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan makes of one sample's annotation, which lies in its image as ``placed`` says.
+    """Apply a plan to one sample's annotation, which lies in its image as ``placed`` says.
 
     Returns:
         By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), and the fields of each box that is left.
@@ -188,6 +188,13 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     for name, output in plan.annotations.items():
         if isinstance(output, PointsPlan):
             points = read_field(sample, "points", 2)
+            order = _order(output, placed.placements[name], points, of_boxes=kept is not None)
+            if output.flip_pairs and "visible" in sample:
+                visible = np.asarray(results.get("visible", sample["visible"]))
+                if points.size and visible.shape[-1:] != points.shape[-2:-1]:
+                    raise ImageError("BAD_RECORD", f'"visible" are {visible.shape}, and "points" {points.shape}')
+                results["visible"] = visible[..., order]
+            points = points[..., order, :]
             results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
             results[name] = _padded(results[name], output.pad, name)
     return {
@@ -268,6 +275,29 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     return result.astype(np.float32), kept
 
 
+def _order(
+    plan: PointsPlan, placement: Placement, points: F32, *, of_boxes: bool
+) -> npt.NDArray[np.intp] | slice[None, None, None]:
+    """The order of an object's keypoints after the mirrors of its image.
+
+    Raises:
+        ImageError: BAD_RECORD: it has not the keypoints that ``flip_pairs`` names.
+    """
+    if not plan.flip_pairs or not points.size:
+        return slice(None)
+    pairs, count = np.array(plan.flip_pairs), points.shape[-2]
+    if pairs.max() >= count or (of_boxes and points.ndim < 3):
+        rows = " for each box" * of_boxes
+        raise ImageError(
+            "BAD_RECORD", f'"points" are {points.shape}: "flip_pairs" wants {pairs.max() + 1} or more{rows}'
+        )
+    a, b, _, d, e, _ = placement.matrix
+    order = np.arange(count)
+    if a * e < b * d:
+        order[pairs] = pairs[:, ::-1]
+    return order
+
+
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
     result = _carried(points.astype(np.float64), placement.matrix)
     if plan.clips:
@@ -326,7 +356,7 @@ def _pad_of(plan: Plan, name: str) -> int | None:
 
 
 def _array(name: str, values: Numbers, last: int) -> F64:
-    """As float64, with the last dimension that it must have; an empty list is no boxes."""
+    """Convert to float64, and check the last dimension; an empty list is no boxes."""
     array = np.asarray(values, np.float64)
     if array.shape == (0,):
         array = array.reshape(0, last)

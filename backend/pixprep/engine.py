@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -20,8 +21,11 @@ from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, OutputPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset, TensorSpec
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Batch:
         placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
         fields: what came with the samples of a ``Loader`` and is no output: see there.
         rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
+        plans: of the outputs, by name.
     """
 
     outputs: dict[str, Array]
@@ -51,6 +56,7 @@ class Batch:
     placed: list[Placed | None] = field(default_factory=list, repr=False)
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rows: Sequence[slice] = field(default_factory=list, repr=False)
+    plans: Mapping[str, OutputPlan] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Any:
         """An output or a field by its name.
@@ -63,8 +69,18 @@ class Batch:
                 return found[name]
         raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
 
+    def keys(self) -> list[str]:
+        """The names of the outputs and fields: ``dict(batch)`` has them all."""
+        return list(dict.fromkeys((*self.outputs, *self.fields)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.outputs or name in self.fields
+
     def __len__(self) -> int:
-        """How many images; of a pipeline that takes boxes, how many boxes."""
+        """Number of images; of a pipeline that takes boxes, of boxes."""
         return len(self.errors)
 
     @property
@@ -132,13 +148,17 @@ class Engine:
         damage: what becomes of a damaged JPEG. ``strict``: where libjpeg-turbo warns that the data ends early or does
             not fit, an error; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, an error
             where the markers tell of damage and libjpeg-turbo then warns; on the CPU the same as ``strict``, which
-            costs nothing there. ``lenient``: what libjpeg-turbo makes of it, as Pillow and browsers show it;
-            ``Batch.recovered`` counts it. What Pillow refuses of the other formats is an error in every case. Default:
-            ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong inside a packet;
-            with ``strict`` the CPU decodes them.
-        decoder: what may decode on a GPU. ``consistent``: the CUDA decoder, so that an image gets the same pixels
-            whatever the load; and the hardware engine beside it where it gives these pixels, too. ``fastest``: both,
-            whatever pixels they give. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
+            costs nothing there. ``pillow``: an error where Pillow raises one, as for data that end before the last
+            row; else Pillow's pixels. ``lenient``: what libjpeg-turbo makes of it, as browsers show it.
+            ``Batch.recovered`` counts what either takes. What Pillow refuses of the other formats is an error in every
+            case. Default: ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong
+            inside a packet; with ``strict`` the CPU decodes them.
+        odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
+            it.
+        decoder: what may decode on a GPU. ``consistent``: the hardware engine has baseline JPEGs and CUDA the others,
+            so that an image gets the same pixels whatever the load; CUDA alone where the engine's are too far from
+            libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
+            nvImageCodec chooses the engine's way by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
 
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.
@@ -153,6 +173,7 @@ class Engine:
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
+        odd_range: bool = False,
     ) -> None:
         if not isinstance(pipeline, Pipeline):
             kind = type(pipeline).__name__
@@ -164,6 +185,8 @@ class Engine:
             raise PipelineError(f"threads is a whole number of at least 1, not {threads!r}")
         if limits is not None and not isinstance(limits, Limits):
             raise PipelineError(f"limits is a pixprep.Limits, such as Limits(max_pixels=100_000_000), not {limits!r}")
+        for text in () if odd_range else odd_ranges(pipeline):
+            _LOG.warning("%s; odd_range=True if it is meant", text)
         self.pipeline = pipeline
         self.plan = pipeline.plan
         self._limits = limits or Limits()
@@ -179,8 +202,13 @@ class Engine:
 
     @property
     def lanes(self) -> int:
-        """How many threads work at once."""
+        """Number of threads that work at once."""
         return self._device.lanes
+
+    @property
+    def decoders(self) -> str:
+        """Decoders, in words."""
+        return self._decoder.words
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -222,7 +250,7 @@ class Engine:
         rows: Sequence[int] | None = None,
         keep: Callable[[int, Decoded], None] | None = None,
     ) -> Batch:
-        """All outputs of the pipeline, or those named, for each image; see ``run``.
+        """Compute all outputs of the pipeline, or those named, for each image; see ``run``.
 
         Args:
             encoded: the images.
@@ -264,6 +292,7 @@ class Engine:
             transform_s=[0.0] * count,
             placed=[None] * count,
             rows=spans,
+            plans=self.plan.outputs,
         )
         lock = Lock()  # a generator may not be asked by two threads at once
 
@@ -428,7 +457,7 @@ class Engine:
         self._device.trim()
 
     def is_working(self) -> bool:
-        """Whether the device can still compute: after some errors a GPU does nothing more for this process."""
+        """Tell whether the device can still compute: after some errors a GPU does nothing more for this process."""
         return self._device.is_working()
 
     def close(self) -> None:
@@ -455,7 +484,7 @@ def _spans(counts: Sequence[int]) -> list[slice]:
 
 
 def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:
-    """What an image is in each of its rows."""
+    """Result of an image in each of its rows."""
     if isinstance(result, ImageError) or not result.placed.rows:
         return [result] * (span.stop - span.start)
     return [row if isinstance(row, ImageError) else replace(result, placed=row) for row in result.placed.rows]
@@ -491,10 +520,10 @@ def _check_images(encoded: object) -> None:
 
 
 def _read(value: object) -> str:
-    """What to do with a path that stands for an image."""
+    """Remedy for a path that stands for an image."""
     return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
 
 
 def _arrays(value: object) -> str:
-    """What to do with pixels where encoded images are wanted."""
+    """Remedy for pixels where encoded images are wanted."""
     return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""

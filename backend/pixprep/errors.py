@@ -109,7 +109,7 @@ _TYPES = {
 
 
 def in_words(text: str) -> str:
-    """What msgspec says of a value, its types in words: ``expected a whole number, got a string``."""
+    """Words of msgspec for a value, its types in words: ``expected a whole number, got a string``."""
     words = re.sub(r"`[\w |]+`", _in_words, text)
     return words[0].lower() + words[1:]
 

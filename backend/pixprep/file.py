@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Union, get_args, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_type_hints
 
 import msgspec
 
@@ -43,13 +44,15 @@ _SLIPS = {
     **dict.fromkeys("/#", "JSON has no comments"),
 }
 """What is wrong where JSON cannot go on with such a character."""
+_YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
+_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 _SURROGATE = "a string holds half of a surrogate pair"
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where an imported pipeline comes from. Changes nothing of what it does; ``pixprep verify`` compares with it.
+    """Origin of an imported pipeline. It changes no pixel; ``pixprep verify`` compares with it.
 
     Args:
         library: whose definition it was: ``torchvision``, ``timm``, ``transformers``, ``keras``, ``ultralytics``,
@@ -97,7 +100,8 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
         raise PipelineError(f"is no pipeline file: it has over {MAX_BYTES:,} bytes")
     try:
         text = text if isinstance(text, str) else text.decode()
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
+        document = json.loads(text, object_pairs_hook=_object, parse_constant=_Constant, parse_int=_integer)
+        _refuse_constants(document, text)
     except json.JSONDecodeError as error:
         raise PipelineError(not_json(error)) from None
     except UnicodeDecodeError as error:
@@ -124,12 +128,14 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
 
 
 def not_json(error: json.JSONDecodeError) -> str:
-    """Where a text is no JSON, and how; the usual slips by name, and in the same words in every Python."""
+    """Error of a text that is no JSON: the usual slips by name, in the same words in every Python."""
     text, at = error.doc, error.pos
     before, next_ = text[:at].rstrip(), text[at : at + 1]
     if not text.strip():
         return "not JSON: the file is empty"
-    if error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and next_ and next_ in "]}"):
+    if at == len(text) - len(text.lstrip()) and _YAML.match(text):
+        how = "this is YAML: write it as JSON"
+    elif error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and next_ and next_ in "]}"):
         at, how = (at if next_ == "," else len(before) - 1), "a comma too many"
     else:
         how = _SLIPS.get(next_, error.msg[0].lower() + error.msg[1:])
@@ -166,7 +172,7 @@ def settings(op: Op) -> dict[str, Any]:
 
 
 def _is(op: Op, fields: dict[str, Any]) -> bool:
-    """Whether these fields alone make the same op."""
+    """Tell whether these fields alone make the same op."""
     try:
         return msgspec.convert(fields, type(op)) == op
     except (msgspec.ValidationError, PipelineError):
@@ -223,8 +229,25 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _constant(name: str) -> NoReturn:
-    raise PipelineError(f"{name} is not a JSON number")
+class _Constant(str):
+    """``NaN`` or ``Infinity``, which Python reads and JSON has not."""
+
+    __slots__ = ()
+
+
+def _refuse_constants(document: object, text: str) -> None:
+    """Raise PipelineError for the first that is no JSON number, with its path and line."""
+    places: list[tuple[str, object]] = [("$", document)]
+    while places:
+        path, value = places.pop()
+        if isinstance(value, _Constant):
+            at = next(found for found in _CONSTANT.finditer(text) if found[1] == value).start()
+            line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+            raise PipelineError(f"{path}: line {line} column {column}: {value} is not a JSON number")
+        if isinstance(value, dict):
+            places += [(f"{path}.{printable(key)}", each) for key, each in reversed(value.items())]
+        elif isinstance(value, list):
+            places += [(f"{path}[{index}]", each) for index, each in reversed([*enumerate(value)])]
 
 
 def _check_format(value: object) -> None:
@@ -277,7 +300,7 @@ def _op(index: int, entry: object) -> Op:
 
 
 def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:
-    """What msgspec found, with the field first and in words: ``size: expected a whole number, got a string``."""
+    """Message of msgspec, with the field first and in words: ``size: expected a whole number, got a string``."""
     text, _, path = str(error).partition(" - at `$.")
     path = path.rstrip("`")
     if text.startswith("Object missing required field"):

@@ -186,12 +186,12 @@ class Pipeline:
 
     @property
     def has_sides(self) -> bool:
-        """Whether training and serving differ, or one of them is missing."""
+        """Tell whether training and serving differ, or one of them is missing."""
         return len(self._walked) < 2 or self._walked["training"] is not self._walked["serving"]
 
     @property
     def left_out(self) -> str:
-        """Which ops this side leaves out, in a sentence; empty if none."""
+        """Name the ops that this side leaves out, in a sentence; empty if none."""
         places = [
             f'ops[{index}] "{op_name(op)}"' for index, op in enumerate(self.definition) if not is_on(op, self.side)
         ]
@@ -199,7 +199,7 @@ class Pipeline:
 
     @property
     def n_bytes(self) -> int:
-        """What all outputs of one image take."""
+        """Bytes of all outputs of one image."""
         return n_bytes(self.outputs)
 
     @classmethod
@@ -283,7 +283,7 @@ def _side(ops: Sequence[Op], side: Side, operators: tuple[Operator | str, ...]) 
 
 
 def _size_hint(others: Sequence[Op], side: Side) -> str:
-    """What to add where the size is open on one side, and ops of the other side give one; empty if none does."""
+    """Remedy where the size is open on one side, and ops of the other side give one; empty if none does."""
     for op in reversed(others):
         size = {"height": getattr(op, "height", None), "width": getattr(op, "width", None)}
         if size["height"]:

@@ -6,16 +6,14 @@ goes on where it was stopped. In both a row that fails says why in its column ``
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +28,8 @@ try:
     import pyarrow as pa
     import pyarrow.parquet as pq
     import ray
+
+    from pixprep.data.manifest import digest, manifest
 except ImportError as error:
     raise SetupError(
         f'pixprep.ray needs {error.name}: pip install "pixprep[ray]", in an environment without the embedded server'
@@ -38,52 +38,53 @@ except ImportError as error:
 if TYPE_CHECKING:
     from ray.data import Dataset
 
+__all__ = ["ROWS_PER_FILE", "Done", "batch", "manifest", "preprocess"]
+
 ROWS_PER_FILE = 1000
 BATCH = 32
-_RETRIES = 5
-"""How often a file is begun anew after the process that wrote it died; a photo that ends it every time then ends the
-run, with the files' names."""
+_RETRIES = 5  # of a file whose writer died; a photo that ends its process each time then ends the run
 _CONNECT_S = 10.0
-_STATE = "pixprep.json"
 
 
 class _Rows:
-    """An engine, and what becomes of rows: one on each actor.
-
-    Args:
-        text: of the pipeline file.
-        device, threads: of the engine.
-        column: of the images: encoded bytes, or paths.
-        outputs: of the pipeline; None: all.
-    """
+    """An engine and its rows: one on each worker. ``column`` is of encoded bytes, or of paths."""
 
     def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
         self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
         self._column, self._outputs = column, outputs
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """The rows without their images, with the outputs and ``error``."""
-        kept = {name: values for name, values in rows.items() if name != self._column}
-        return kept | self.results(list(rows[self._column]))
-
-    def results(self, images: Sequence[Any]) -> dict[str, Any]:
-        """For each output an array (rows, ...), zeros where the image failed; ``error``: why, or None."""
-        errors: list[str | None] = [None] * len(images)
-        encoded: list[Encoded] = []
+        """The rows without their images; for each output an array (rows, ...), zeros where ``error`` says why."""
+        images = rows.pop(self._column)
+        errors: list[ImageError | None] = [None] * len(images)
+        encoded: list[Encoded] = [b""] * len(images)
         for index, image in enumerate(images):
             try:
-                encoded.append(_encoded(image))
+                encoded[index] = _encoded(image)
             except ImageError as error:
-                errors[index] = str(error)
-                encoded.append(b"")
+                errors[index] = error
         batch = self._engine.run_batch(encoded, outputs=self._outputs)
-        failed = [
-            error or (str(refused) if refused else None) for error, refused in zip(errors, batch.errors, strict=True)
-        ]
-        tensors = {
-            name: array if isinstance(array, np.ndarray) else array.get() for name, array in batch.outputs.items()
-        }
-        return tensors | {"error": np.array(failed, object)}
+        failed = [ours or theirs for ours, theirs in zip(errors, batch.errors, strict=True)]
+        tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
+        return rows | tensors | {"error": np.array([error and str(error) for error in failed], object)}
+
+    def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
+        """Write a file, a few rows at a time; how many rows, and how many of them failed."""
+        tables = (self._table(names[at : at + BATCH]) for at in range(0, len(names), BATCH))
+        first, errors = next(tables), 0
+        with whole(target) as file, pq.ParquetWriter(file, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
+                errors += len(table) - table["error"].null_count
+        return len(names), errors
+
+    def _table(self, names: Sequence[str | None]) -> Any:
+        columns = {"path": pa.array(names, pa.string())}
+        for name, values in self({self._column: names}).items():
+            is_text = values.dtype == object
+            make = pa.FixedShapeTensorArray.from_numpy_ndarray
+            columns[name] = pa.array(values, pa.string()) if is_text else make(np.ascontiguousarray(values))
+        return pa.table(columns)
 
 
 def _encoded(image: Any) -> Encoded:
@@ -132,86 +133,27 @@ def preprocess(
         SetupError: the cluster has fewer cores, or GPUs, than the fewest workers need.
     """
     _check_no_inputs(pipeline)
-    places = _places(device, threads)
-    low, high = workers if isinstance(workers, tuple) else (workers or 1, workers or max(1, places))
-    _check_workers(low, device, threads)
+    low, high = workers if isinstance(workers, tuple) else (workers or 1, workers)
+    places = found = _found(device, threads, low)
+    asks: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0}
+    if not device.startswith("gpu"):
+        # An actor keeps its cores, and files are read by tasks: the actors leave a core, wherever Ray puts them.
+        cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        fitting = sum(each // threads for each in cores)
+        places = fitting if fitting * threads < found else fitting - 1
+        asks = {"num_cpus": threads}
+        if low > places:
+            asks = {"num_cpus": (max(cores) - 1) / low, "scheduling_strategy": "SPREAD"}
     return dataset.map_batches(
         _Rows,
         fn_constructor_args=(pipeline.to_json(), device, threads, image, outputs),
         batch_size=batch_size,
         batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(min_size=low, max_size=high),
+        compute=ray.data.ActorPoolStrategy(min_size=low, max_size=high or max(1, places)),
         max_restarts=-1,
         max_task_retries=-1,
-        **_resources(device, threads, low, places),
+        **asks,
     )
-
-
-def _cores() -> list[int]:
-    """Of each node that has some."""
-    found = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    return [cores for cores in found if cores] or [0]
-
-
-def _places(device: str, threads: int) -> int:
-    """How many workers a cluster has room for, and for a task that reads beside them; 0: for not even one."""
-    if device.startswith("gpu"):
-        return int(ray.cluster_resources().get("GPU", 0))
-    places = sum(cores // threads for cores in _cores())
-    return places if any(cores % threads for cores in _cores()) else places - 1
-
-
-def _resources(device: str, threads: int, workers: int, places: int) -> dict[str, Any]:
-    """What a worker asks Ray for.
-
-    An actor keeps what it has. If the workers had all the cores, no task could ever read a file for them. So together
-    they leave one core of the largest node free, wherever Ray puts them.
-    """
-    if device.startswith("gpu"):
-        return {"num_gpus": 1, "num_cpus": 0}
-    if workers <= places:
-        return {"num_cpus": threads}
-    return {"num_cpus": (max(_cores()) - 1) / workers, "scheduling_strategy": "SPREAD"}
-
-
-def _check_workers(workers: int, device: str, threads: int = 1) -> None:
-    """Refuse more workers than there are cores or GPUs for: Ray would wait for the others for ever."""
-    has_gpus = device.startswith("gpu")
-    found = int(ray.cluster_resources().get("GPU", 0)) if has_gpus else sum(_cores())
-    if workers * (1 if has_gpus else threads) > found:
-        each = "one of the GPUs" if has_gpus else "one of the cores" if threads == 1 else f"{threads} of the cores"
-        raise SetupError(f"{workers} workers, each with {each}: this Ray has {found}")
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a run of ``batch`` did.
-
-    Attributes:
-        rows, errors: of this run.
-        files: written by this run.
-        skipped: files that were there.
-        seconds: of this run.
-    """
-
-    rows: int
-    errors: int
-    files: int
-    skipped: int
-    seconds: float
-
-
-def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
-    """The paths of a manifest: one a line, or a column of a CSV or Parquet file; relative ones lie beside it.
-
-    A row without a path is None. Bytes that are no UTF-8 become escapes, and name no file.
-
-    Raises:
-        PixprepError: there is no such file or column, or it is no table.
-    """
-    _check_manifest(path)
-    rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
-    return (str(path.parent / row) if row and isinstance(row, str) else None for row in rows)
 
 
 def _check_no_inputs(pipeline: Pipeline) -> None:
@@ -221,47 +163,28 @@ def _check_no_inputs(pipeline: Pipeline) -> None:
         raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
 
 
-def _check_manifest(path: Path) -> None:
-    if not path.is_file():
-        raise PixprepError(f"{path}: no such file: a manifest names an image a line, or is a .csv or a .parquet")
+def _found(device: str, threads: int, workers: int) -> int:
+    """The cluster's cores, or GPUs.
+
+    Raises:
+        SetupError: so many workers need more: Ray would wait for the others for ever.
+    """
+    is_gpu = device.startswith("gpu")
+    found = int(ray.cluster_resources().get("GPU" if is_gpu else "CPU", 0))
+    if workers * (1 if is_gpu else threads) > found:
+        each = "one of the GPUs" if is_gpu else "one of the cores" if threads == 1 else f"{threads} of the cores"
+        raise SetupError(f"{workers} workers, each with {each}: this Ray has {found}")
+    return found
 
 
-def _lines(path: Path, column: str | None) -> Iterator[str]:
-    if column is not None:
-        raise PixprepError(f"{path}: a column is for a .csv or a .parquet; this one names an image a line")
-    with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
-        yield from (line.rstrip("\n") for line in file if line.strip())
+class Done(NamedTuple):
+    """The counts of a run of ``batch``: its rows, those that failed, its files, the files that were there before."""
 
-
-def _csv(path: Path, column: str | None) -> Iterator[Any]:
-    with path.open(encoding="utf-8-sig", errors="backslashreplace", newline="") as file:
-        rows = csv.DictReader(file)
-        try:
-            name = _column(path, column, rows.fieldnames or [])
-            yield from (row[name] for row in rows)
-        except csv.Error as error:
-            raise PixprepError(f"{path}: is no CSV: line {rows.line_num}: {error}") from None
-
-
-def _parquet(path: Path, column: str | None) -> Iterator[Any]:
-    try:
-        with pq.ParquetFile(path) as file:
-            name = _column(path, column, file.schema_arrow.names)
-            for batch in file.iter_batches(columns=[name]):
-                yield from batch.column(0).to_pylist()
-    except pa.ArrowException as error:
-        first = str(error).partition("\n")[0]
-        raise PixprepError(f"{path}: is no Parquet file: {first}") from None
-
-
-_READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv, ".parquet": _parquet}
-
-
-def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
-    name = column or ("path" if "path" in names else names[0] if len(names) == 1 else "")
-    if name not in names:
-        raise PixprepError(f"{path}: no column {name or 'path'!r}; name one: {', '.join(names)}")
-    return name
+    rows: int
+    errors: int
+    files: int
+    skipped: int
+    seconds: float
 
 
 def batch(
@@ -297,46 +220,36 @@ def batch(
             in several tries; or the pipeline takes numbers with each image.
         SetupError: no cluster answers, or it lacks the GPU or the cores.
     """
-    began = time.monotonic()
-    _check_manifest(paths)
+    began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
     _check_no_inputs(pipeline)
-    text = pipeline.to_json()
     output.mkdir(parents=True, exist_ok=True)
     with alone(output):
-        _check_same_run(output, {"manifest": _digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
-                                 "column": column, "rows_per_file": rows_per_file})  # fmt: skip
+        _claim(output, {"manifest": digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
+                        "column": column, "rows_per_file": rows_per_file})  # fmt: skip
         _sweep(output)
-        started_here = not ray.is_initialized()
-        if started_here:
-            _start(address)
+        was_started = ray.is_initialized()
+        rows = errors = files = skipped = there = 0
+        parts = enumerate(iter(lambda: list(islice(names, rows_per_file)), []))
+        targets = ((output / f"part-{index:08}.parquet", part) for index, part in parts)
         try:
-            rows = errors = files = skipped = there = 0
-            actors = _actors(workers, device, (text, device, 1, "path", None))
-            pending: dict[Any, Any] = {}
-            parts = _parts(manifest(paths, column), rows_per_file)
-            free = list(actors)
-            while True:
-                for index, names in parts:
-                    target = output / f"part-{index:08}.parquet"
-                    if target.exists():
-                        skipped, there = skipped + 1, there + len(names)
-                        continue
-                    actor = free.pop()
-                    pending[actor.write.remote(str(target), names)] = actor
-                    if not free:
-                        break
-                if not pending:
-                    _sweep(output)
-                    return Done(rows, errors, files, skipped, time.monotonic() - began)
-                (ready,), _ = ray.wait(list(pending), num_returns=1)
-                free.append(pending.pop(ready))
-                count, failed = _result(ready)
-                rows, errors, files = rows + count, errors + failed, files + 1
+            if not was_started:
+                _start(address)
+            places = _found(device, 1, workers or 1)
+            asks = {"num_gpus": 1, "num_cpus": 0} if device.startswith("gpu") else {"num_cpus": 1}
+            actor = ray.remote(_Rows).options(max_restarts=-1, max_task_retries=_RETRIES, **asks)
+            actors = [actor.remote(text, device, 1, "path", None) for _ in range(workers or places)]
+            for is_new, found, failed in _written(actors, targets):
+                if not is_new:
+                    skipped, there = skipped + 1, there + found
+                    continue
+                rows, errors, files = rows + found, errors + failed, files + 1
                 if progress is not None:
                     progress(there + rows, errors)
         finally:
-            if started_here:
+            if not was_started:
                 ray.shutdown()
+            _sweep(output)
+        return Done(rows, errors, files, skipped, time.monotonic() - began)
 
 
 def _start(address: str | None) -> None:
@@ -352,106 +265,45 @@ def _start(address: str | None) -> None:
 
 
 def _sweep(output: Path) -> None:
-    """Remove what writers that died have left."""
+    """Remove the unfinished files of writers that died."""
     for left in output.glob(UNFINISHED):
         left.unlink(missing_ok=True)
 
 
-class _Writer:
-    """Writes files; see ``batch``."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self._rows = _Rows(*arguments)
-
-    def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
-        """One file of rows; how many, and how many of them failed."""
-        writer, errors = None, 0
-        with whole(target) as file:
-            try:
-                for begin in range(0, len(names), BATCH):
-                    part = names[begin : begin + BATCH]
-                    results = self._rows.results(part)
-                    errors += sum(error is not None for error in results["error"])
-                    table = _table({"path": part, **results})
-                    writer = writer or pq.ParquetWriter(file, table.schema)
-                    writer.write_table(table)
-            finally:
-                if writer is not None:
-                    writer.close()
-        return len(names), errors
-
-
-def _actors(workers: int | None, device: str, arguments: tuple[Any, ...]) -> list[Any]:
-    _check_workers(workers or 1, device)
-    has_gpus = device.startswith("gpu")
-    count = workers or int(ray.cluster_resources()["GPU" if has_gpus else "CPU"])
-    options = {"num_gpus": 1, "num_cpus": 0} if has_gpus else {"num_cpus": 1}
-    made = ray.remote(_Writer).options(max_restarts=-1, max_task_retries=_RETRIES, **options)
-    return [made.remote(*arguments) for _ in range(count)]
+def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) -> Iterator[tuple[bool, int, int]]:
+    """(new, rows, failed rows) of each file, when it is there; a part is taken when an actor is free."""
+    busy: dict[Any, tuple[Any, Path]] = {}
+    while True:
+        for target, names in parts:
+            if target.exists():
+                yield False, len(names), 0
+                continue
+            free = actors.pop()
+            busy[free.write.remote(str(target), names)] = free, target
+            if not actors:
+                break
+        if not busy:
+            return
+        (ready,), _ = ray.wait(list(busy), num_returns=1)
+        free, target = busy.pop(ready)
+        actors.append(free)
+        try:
+            yield True, *ray.get(ready)
+        except ray.exceptions.RayError as error:
+            why = getattr(error, "cause", None) or error
+            raise PixprepError(f"{target}: could not be written: {why}") from None
 
 
-def _result(reference: Any) -> tuple[int, int]:
-    try:
-        found: tuple[int, int] = ray.get(reference)
-    except ray.exceptions.RayActorError as error:
-        raise PixprepError(f"a worker died {_RETRIES + 1} times over one file of rows: {error}") from None
-    except ray.exceptions.RayTaskError as error:
-        raise PixprepError(f"a worker failed: {error.cause}") from None
-    return found
-
-
-def _table(columns: Mapping[str, Any]) -> Any:
-    """An Arrow table: tensors as fixed-shape tensors, everything else as it is."""
-    arrays = {}
-    for name, values in columns.items():
-        if isinstance(values, np.ndarray) and values.dtype != object:
-            arrays[name] = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(values))
-        else:
-            arrays[name] = pa.array(list(values), pa.string())
-    return pa.table(arrays)
-
-
-def _parts(names: Iterator[str | None], size: int) -> Iterator[tuple[int, list[str | None]]]:
-    """(index, names) of each file to write."""
-    index = 0
-    while part := list(islice(names, size)):
-        yield index, part
-        index += 1
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise PixprepError(f"{path}: {error.strerror}") from None
-    return digest.hexdigest()
-
-
-def _check_same_run(output: Path, state: Mapping[str, Any]) -> None:
-    """Write down what the folder is of, or compare.
-
-    Raises:
-        PixprepError: it is of something else.
-    """
-    path = output / _STATE
-    text = json.dumps(state, indent=2) + "\n"
-    has_files = any(output.glob("part-*.parquet"))
-    if not (path.exists() and has_files):  # a run that has written nothing binds nobody
-        if has_files:
-            raise PixprepError(f"{output}: has files of another program; choose an empty folder")
-        write(path, text)
+def _claim(output: Path, state: Mapping[str, Any]) -> None:
+    """Write down what the folder is of, or refuse a folder of something else."""
+    path, advice = output / "pixprep.json", "choose another folder, or empty it"
+    if not any(output.glob("part-*.parquet")):  # a run that has written nothing binds nobody
+        write(path, json.dumps(state, indent=2) + "\n")
         return
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        before = None
-    if not isinstance(before, dict):
-        raise PixprepError(f"{path}: does not say what the files beside it are of: choose another folder, or empty it")
-    different = [name for name, value in state.items() if before.get(name) != value]
+        before = json.loads(path.read_bytes())
+        different = [name for name, value in state.items() if before[name] != value]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise PixprepError(f"{output}: has files, and no {path.name} that says what they are of: {advice}") from None
     if different:
-        raise PixprepError(
-            f"{output}: was begun with another {' and another '.join(different)}: choose another folder, or empty it"
-        )
+        raise PixprepError(f"{output}: was begun with another {' and another '.join(different)}: {advice}")

@@ -1,4 +1,4 @@
-"""What is known of an image or a tensor before any image has been seen."""
+"""Specs of images and tensors, known before any image has been seen."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class InputSpec:
 
     @property
     def dtype(self) -> Literal["float32", "bool", "uint8"]:
-        """Of the numbers."""
+        """Type of the numbers."""
         return "bool" if self.kind == "flag" else "uint8" if self.kind == "color" else "float32"
 
     @property

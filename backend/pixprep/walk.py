@@ -199,7 +199,7 @@ def _check_size(size: int, where: str) -> None:
 
 
 def n_bytes(outputs: Mapping[str, Output]) -> int:
-    """What the outputs of one image take."""
+    """Bytes of the outputs of one image."""
     return sum(output.spec.n_bytes for output in outputs.values())
 
 

@@ -11,7 +11,9 @@ import zlib
 
 import pytest
 
+import pixprep as pp
 from attacks.forged import chunk, png, zeros
+from pixprep.decoders import Limits
 
 PIXELS = chunk(b"IDAT", zlib.compress(bytes(4 * 13)))
 HUGE = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
@@ -54,3 +56,18 @@ def test_what_is_more_than_the_header_says_is_not_inflated(measure, bomb):
     assert cost.text == "ok"
     assert cost.seconds < 1
     assert cost.mib < 24
+
+
+def test_pillows_refusal_names_the_pixels_and_the_setting():
+    """Pillow refuses 20,000 x 20,000 before its header can be read for our own limits."""
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=4, width=4), pp.tensor()])
+    said = []
+    for limits in (Limits(), Limits(max_side=30_000, max_pixels=900_000_000)):
+        with pp.Engine(pipeline, limits=limits, threads=1) as engine:
+            (error,) = engine.run_batch([png(20_000, 20_000)]).errors
+        said.append(str(error))
+    assert said == [
+        "[TOO_MANY_PIXELS] 400,000,000 pixels; the limit is 50,000,000 (parameter max_pixels)",
+        "[TOO_MANY_PIXELS] 400,000,000 pixels; the limit is 178,956,970 "
+        "(Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS)",
+    ]

@@ -21,11 +21,6 @@ needs_compiler = pytest.mark.skipif(
 needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 def made(folder, plan, batch, placements, *, change=None, **options):
     """The tensors by the kernels, of which ``change`` may have changed the code."""
     code = launch.levels_code()
@@ -47,7 +42,7 @@ def one_launch(folder, plan, lists, **options):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
+@pytest.mark.parametrize("capability", cuda_builds.EACH)
 @pytest.mark.parametrize("name", ["rgb", "gray"])
 def test_the_kernel_compiles_for_every_gpu_and_spills_no_register(capability, name):
     """``make gpu-installs`` looks at every other set of options; a thread of 512 may have 128 registers."""
@@ -119,7 +114,9 @@ def test_canvases_of_many_sizes_are_made_in_one_launch(folder, plain):
     """The shorter side is resized, and what is cut out of it comes after a step of the whole image."""
     rotated = pp.rotate(30, filter="bilinear", expand=True, fill=(1, 2, 3))
     plan = plan_of(pp.resize(40), rotated, pp.equalize(), pp.center_crop(33, 35), pp.normalize(), pp.tensor())
-    batch = images(7)
+    rng = np.random.default_rng(7)
+    sides = [(1, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (30, 120), (90, 21), (50, 58), (77, 40)]
+    batch = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sides]
     placements = cuda_shim.placed(plan, batch)
     assert len({placement.canvas for placement in placements}) > 8
     library = cuda_shim.build(plan, folder, plain=plain)
@@ -236,8 +233,12 @@ WRONG = {
 }
 
 
+SLOW = pytest.mark.slow(reason="a build each, of the same comparison")
+FIRST, *OTHERS = WRONG
+
+
 @needs_compiler
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", [FIRST, *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_the_comparison_sees_what_is_wrong(folder, wrong):
     """Negative controls."""
     plan = plan_with_levels("rgb")

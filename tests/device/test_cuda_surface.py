@@ -97,7 +97,7 @@ def test_no_coefficients_are_made_up_for_other_arithmetic():
 
 
 @pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
-@pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
+@pytest.mark.parametrize("capability", cuda_builds.EACH)
 def test_it_compiles_for_a_gpu(capability):
     image, remarks = nvrtc.compiled(launch.surface_code(), [], capability=capability, cuda=cuda_builds.cuda())
     assert (image[:4], remarks) == (b"\x7fELF", "")

@@ -268,6 +268,30 @@ def test_what_costs_pixels_is_refused(words):
     assert not np.array_equal(pixels, decode(clean)[0])
 
 
+def pillow(encoded):
+    """Pillow's pixels, upright; None: it raises."""
+    try:
+        return expected_pixels(encoded)
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("name", [*SMALL, "cmyk", "ycck"])
+def test_the_level_pillow_takes_exactly_what_pillow_loads(name):
+    whole = {**SMALL, "cmyk": cmyk(), "ycck": ycck()}[name]
+    cuts = [cut(whole, share) for share in (0.0, 0.4, 0.99)]
+    both = {True: 0, False: 0}
+    for encoded in [whole, *cuts, *(each + END for each in cuts), *(flipped(whole, seed) for seed in range(12))]:
+        expected, (strict, _), (pixels, recovered) = pillow(encoded), decode(encoded), decode(encoded, "pillow")
+        both[expected is not None] += isinstance(strict, pp.ImageError)
+        if expected is None:
+            assert isinstance(pixels, pp.ImageError)
+        else:
+            assert_close(pixels, expected, EQUAL)
+            assert recovered == isinstance(strict, pp.ImageError)
+    assert all(both.values())
+
+
 @pytest.mark.parametrize("name", CHEAP)
 def test_damage_behind_what_costs_no_pixel_is_found(name):
     """libjpeg-turbo tells its first warning alone."""

@@ -230,8 +230,8 @@ def test_times_are_told_for_each_image(engine):
         ({"threads": "2"}, "threads is a whole number of at least 1, not '2'"),
         ({"device": 0}, 'device "0": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
         ({"device": "tpu"}, 'device "tpu": there are "cpu", "gpu" and "gpu:1", "gpu:2", …'),
-        ({"damage": "x"}, "damage is one of strict, structural, lenient, not 'x'"),
-        ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cpu, not ['cpu']"),
+        ({"damage": "x"}, "damage is one of strict, structural, pillow, lenient, not 'x'"),
+        ({"decoder": ["cpu"]}, "decoder is one of consistent, fastest, cuda, cpu, not ['cpu']"),
         (
             {"device": "gpu"},
             'device "gpu" needs cupy: pip install "pixprep[gpu-cuda12]" (or gpu-cuda13), or take the device "cpu"',

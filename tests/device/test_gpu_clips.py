@@ -28,11 +28,6 @@ ON_NVDEC = [name for name in CODECS if name.partition(".")[2] != "avi" and not n
 made = cache(clip)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("shim")
-
-
 @pytest.fixture
 def played(monkeypatch, folder):
     """CuPy, nvImageCodec and PyNvVideoCodec, played, and pixprep's modules over them; PyNvVideoCodec's decoder."""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 SIZES = {"small": (427, 640), "over a megapixel": (1067, 1601)}  # from 1e6 pixels on nvJPEG reads Huffman on the GPU
 SAMPLINGS = ("444", "422", "420", "440", "411", "gray")
 FRAMES = ("baseline", "progressive")
-MODES = ("consistent", "fastest", "cpu")  # the decode op's
+MODES = ("consistent", "fastest", "cuda", "cpu")  # an engine's decoder
 BACKENDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU", "CPU_ONLY")  # nvImageCodec's, each of them alone
 LARGEST_MEAN = 3.0  # levels, over all values of an image
 every_jpeg = pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_the_decoders_of_nvimagecodec_one_by_one(stream, record, backend, encodi
 
 @pytest.mark.parametrize("mode", MODES)
 def test_whether_one_batch_gives_equal_images_unequal_pixels(gpu, record, mode):
-    """``fastest`` may share a batch between decoders; the other two may not."""
+    """``fastest`` may share a batch between the ways of the hardware engine; the others may not."""
     for size in SIZES:
         batch, fallbacks = by_mode(gpu, plan_of("420"), mode, [encode(size, "420", "baseline")] * 64)
         different = len({pixels.tobytes() for pixels in batch})

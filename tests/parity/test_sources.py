@@ -156,7 +156,7 @@ def test_pycocotools_finds_the_same_boxes(tmp_path, capsys):
     write_coco(tmp_path, 1, content)
     theirs = coco.COCO(str(tmp_path / "instances.json"))
     capsys.readouterr()
-    ours = read.coco(tmp_path / "images", tmp_path / "instances.json")
+    ours = read.coco(tmp_path / "images", tmp_path / "instances.json", crowd=True)
     assert list(ours.category_ids) == sorted(theirs.getCatIds())
     assert list(ours.classes) == [theirs.cats[number]["name"] for number in ours.category_ids]
     for sample, number in zip(ours, sorted(theirs.getImgIds()), strict=True):

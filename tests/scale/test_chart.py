@@ -311,6 +311,16 @@ def test_autoscaling_asks_for_what_waits():
         assert "replicas" not in one(objects, "Deployment")["spec"]  # or each upgrade would undo the scaling
 
 
+def test_every_way_to_a_gpu_has_the_drivers_video_parts():
+    """Without them there is no hardware JPEG engine, and CUDA decodes without a word."""
+    said = {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility,video"}
+    runtime, _ = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
+    assert said in runtime["spec"]["containers"][0]["env"]
+    assert said in container(IMAGE | {"gpus": 1})["env"]
+    assert said not in container(IMAGE | {"gpus": 0})["env"]
+    assert f"ENV {said['name']}={said['value']}" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
+
+
 def test_the_way_by_kserve_is_valid_and_runs_what_the_chart_runs():
     runtime, service = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
     for each in (runtime, service):

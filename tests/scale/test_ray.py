@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def workers():
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or [])
-        if line.startswith(("ray::_Writer", "ray::_MapWorker", "ray::MapWorker")):
+        if line.startswith(("ray::_Rows", "ray::_MapWorker", "ray::MapWorker")):
             found.append(process)
     return found
 
@@ -198,11 +199,12 @@ def test_a_table_of_nulls_and_numbers_has_rows_with_errors(tmp_path):
 
 @pytest.mark.usefixtures("cluster")
 def test_a_batch_writes_every_row_and_a_second_call_finds_it_done(photos, expected, tmp_path):
-    seen = []
+    seen, left = [], tmp_path / ".pixprep-killed.tmp"
+    left.touch()
     done = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=64, workers=2,
-                             progress=lambda rows, errors: seen.append((rows, errors)))  # fmt: skip
+                             progress=lambda *counts: seen.append((*counts, left.exists())))  # fmt: skip
     assert (done.rows, done.errors, done.files, done.skipped) == (300, 7, 5, 0)
-    assert seen[-1] == (300, 7)
+    assert (seen[0][-1], seen[-1]) == (False, (300, 7, False))
     check_folder(tmp_path, expected)
     again = pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path, rows_per_file=64, workers=2)
     assert (again.rows, again.files, again.skipped) == (0, 0, 5)
@@ -250,14 +252,15 @@ def test_a_folder_that_another_run_writes_into_is_refused(photos, tmp_path):
         first.kill()
 
 
-@pytest.mark.parametrize("state", ["", "[]", "null", "{", "\udcff"])
-def test_a_folder_whose_state_is_damaged_is_refused(photos, tmp_path, state):
+@pytest.mark.parametrize("state", [None, "", "[]", "{}", "null", "{", "\udcff"])
+def test_a_folder_that_does_not_say_what_its_files_are_of_is_refused(photos, tmp_path, state):
     (tmp_path / "part-00000000.parquet").touch()
-    (tmp_path / "pixprep.json").write_text(state, errors="surrogateescape")
+    if state is not None:
+        (tmp_path / "pixprep.json").write_text(state, errors="surrogateescape")
     with pytest.raises(pp.PixprepError) as error:
         pixprep.ray.batch(photos / "manifest.txt", PIPELINE, tmp_path)
     assert str(error.value) == (
-        f"{tmp_path}/pixprep.json: does not say what the files beside it are of: choose another folder, or empty it"
+        f"{tmp_path}: has files, and no pixprep.json that says what they are of: choose another folder, or empty it"
     )
 
 
@@ -274,6 +277,16 @@ def test_workers_that_die_are_replaced_and_no_row_is_lost(photos, expected, tmp_
     assert len(killed) == 3
     assert done.rows == 300
     check_folder(tmp_path, expected)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_file_that_cannot_be_written_ends_the_run_and_is_named(photos, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(
+        pp.PixprepError, match=rf"^{out}/part-0000000[1-9].parquet: could not be written: .*No such file"
+    ):
+        pixprep.ray.batch(photos / "manifest.txt", PIPELINE, out, rows_per_file=20, workers=1,
+                          progress=lambda *_: shutil.rmtree(out))  # fmt: skip
 
 
 def test_a_driver_that_dies_goes_on_where_it_was(photos, expected, tmp_path):
@@ -334,10 +347,8 @@ def test_a_run_in_which_every_row_fails_has_failed(photos, tmp_path):
 
 @pytest.mark.usefixtures("cluster")
 def test_each_mistake_is_one_line(photos, tmp_path, capsys):
-    file, foreign = tmp_path / "file", tmp_path / "foreign"
+    file = tmp_path / "file"
     file.touch()
-    foreign.mkdir()
-    (foreign / "part-00000000.parquet").touch()
 
     def said(manifest, output, *more):
         words = ["batch", manifest, "--pipeline", photos / "pipeline.json", "--output", output, *more]
@@ -348,7 +359,6 @@ def test_each_mistake_is_one_line(photos, tmp_path, capsys):
     names = "a manifest names an image a line, or is a .csv or a .parquet"
     assert said(photos / "no.txt", out) == f"pixprep: {photos}/no.txt: no such file: {names}\n"
     assert said(manifest, file) == f"pixprep: {file}: File exists\n"
-    assert said(manifest, foreign) == f"pixprep: {foreign}: has files of another program; choose an empty folder\n"
     columns = "a column is for a .csv or a .parquet; this one names an image a line"
     assert said(manifest, out, "--column", "x") == f"pixprep: {manifest}: {columns}\n"
     assert said(manifest, out, "--workers", 99) == "pixprep: 99 workers, each with one of the cores: this Ray has 2\n"

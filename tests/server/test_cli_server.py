@@ -137,12 +137,10 @@ def several(tmp_path_factory):
     """Ensembles with labels and without, with one list of numbers and several."""
     folder = tmp_path_factory.mktemp("several")
     (folder / "labels.txt").write_text("cat\ndog\ncow\n")
-    (folder / "config.json").write_text('{"id2label": {"0": "Katze", "1": "Hund", "2": "Kuh"}}')
     scores = [("score", (3,))]
     for name, outputs, labels, metadata in (
         ("labelled", [("box", (4,)), *scores], folder / "labels.txt", {}),
         ("ultralytics", scores, None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
-        ("hub", scores, folder / "config.json", {}),
         ("alone", scores, None, {}),
         ("unclear", [("box", (4,)), *scores], None, {}),
         ("boxes", [("boxes", (84, 5))], None, {}),
@@ -163,11 +161,7 @@ def several(tmp_path_factory):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     ("model", "words"),
-    [
-        ("labelled", ["cat", "cow", "dog"]),
-        ("ultralytics", ["chat", "chien", "vache"]),
-        ("hub", ["Hund", "Katze", "Kuh"]),
-    ],
+    [("labelled", ["cat", "cow", "dog"]), ("ultralytics", ["chat", "chien", "vache"])],
 )
 def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, model, words):
     code, out, err = pixprep("send", FLOWER, "--json", "--model", model, *target(several, protocol))

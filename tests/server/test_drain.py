@@ -225,6 +225,7 @@ def test_what_is_in_flight_is_answered_and_what_comes_is_refused(serving, gate, 
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow(reason="it waits for the whole grace period")
 def test_open_streams_and_a_dead_process_take_the_grace_period_and_cost_no_other_answer(serving, gate):
     """Triton 2.51 keeps a model that a stream has asked until the stream ends, and one that has failed so for ever."""
     with serving("--grace", "20") as serve, clients(serve, [STREAM]) as others, in_flight(serve, gate) as answers:

@@ -53,6 +53,7 @@ def test_a_wrong_answer_is_noticed(serve, oracle):
             assert clients.ask([GOOD[0]], protocol=protocol) == "wrong"
 
 
+@pytest.mark.slow(reason="8 s of requests; leaks are for it and for make soak")
 def test_after_two_thousand_requests_and_some_hang_ups_the_server_holds_what_it_held(tmp_path, oracle):
     with endurance(tmp_path, oracle) as it:
         it.steady(500)

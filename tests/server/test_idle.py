@@ -31,6 +31,7 @@ def counted(serve, name):
     return sum(map(int, found))
 
 
+@pytest.mark.slow(reason="it waits until a model is idle")
 def test_a_model_that_is_only_probed_gives_memory_back_and_counts_nothing(serve, oracle):
     stub = serve.stub("preprocess")
     before = private_mib(stub.pid)

@@ -588,6 +588,7 @@ def test_without_the_proxy_these_requests_cost_triton_its_memory_and_its_life(tm
         wait_until(lambda: server.poll() is not None, "Triton lives")
 
 
+@pytest.mark.slow(reason="it waits for the proxy's limits of time")
 def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
     halves = [
         *20 * [b"POST " + INFER.encode()],  # no end of the headers
@@ -612,6 +613,7 @@ def test_slow_clients_are_cut_off_and_the_others_go_on(proxy, clients):
     assert set(clients.counts) == {"right"}, (clients.codes, clients.notes)
 
 
+@pytest.mark.slow(reason="it waits for the proxy's limits of time")
 def test_a_slow_message_is_cut_off(proxy, clients):
     ended = threading.Event()
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.server
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 CLASS = re.compile(r"    logits +(\d+\.\d{4})  class +(\d+)  (.+)")
-MAKE, DEMO, INSTALL, FILE, MISTAKE, IMPORT, SERVE, CURL_SH, CURL, REFUSAL = range(10)
+MAKE, DEMO, PYTHON, INSTALL, FILE, MISTAKE, IMPORT, SERVE, CURL_SH, CURL, REFUSAL = range(11)
 
 
 def classes(text):
@@ -48,7 +48,7 @@ def run(tmp_path_factory):
 
 
 def test_each_block_is_followed_here():
-    assert [language for language, _ in BLOCKS] == ["", "text", "", "json", "", "", "", "", "", "text"]
+    assert [language for language, _ in BLOCKS] == ["", "text", "python", "", "json", "", "", "", "", "", "text"]
 
 
 def test_the_two_commands_and_the_install_are_what_the_makefile_and_the_package_have():
@@ -69,6 +69,12 @@ def test_the_demo_prints_what_is_shown_and_the_line_to_go_on(run):
     assert classes(sent)[:2] == classes(shown)
     assert scores(sent)[:2] == pytest.approx(scores(shown), abs=0.01)
     assert out.endswith("\nstopped\nnext      pixprep serve --model-repository model_repository\n")
+
+
+def test_the_lines_of_python_make_a_tensor_and_batches(run):
+    lines = f"{BLOCKS[PYTHON][1]}print(tensor.dtype, tensor.shape, [len(batch) for batch in batches])\n"
+    code, out, err = run(f"python - <<'END'\n{lines}END\n")
+    assert (code, out, err) == (0, "float32 (3, 224, 224) [2]\n", "")
 
 
 def test_the_demos_file_is_shown_and_a_mistake_in_it_is_found(run):

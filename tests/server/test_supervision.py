@@ -120,6 +120,7 @@ def test_while_a_classifier_is_brought_back_preprocess_answers_every_request(ser
     assert serve.stub("preprocess") == preprocess
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_an_idle_model_that_dies_again_and_again_costs_no_request_but_waits_longer_each_time(own, oracle):
     waits = []
     with Clients(own, oracle) as clients:
@@ -143,6 +144,7 @@ def test_both_models_at_once_come_back_and_their_ensemble_with_them(own, oracle)
         clients.recover()
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(own, oracle, tmp_path):
     """What is served is a copy, which nobody should touch."""
     (path,) = (tmp_path / "tmp").glob("pixprep-*/models/preprocess/1/pipeline.json")
@@ -162,6 +164,7 @@ def test_a_model_that_no_longer_loads_says_why_and_comes_back_once_it_is_mended(
         assert_one_answer_each(clients)
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_busy_model_is_not_mistaken_for_a_hung_one(serve, clients):
     """Sixteen clients with four images of 12 megapixels each: an answer takes longer than a probe waits."""
     after, until = len(serve.log), time.monotonic() + 8
@@ -208,6 +211,7 @@ class TritonPythonModel(Model):
 """
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_path, oracle):
     flag = tmp_path / "hang"
     files = {"model.py": HANGS.format(path=str(flag)), "pipeline.json": PIPELINE.to_json()}
@@ -227,6 +231,7 @@ def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_
         clients.recover(models=["preprocess"])
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle):
     with (
         Serve(write_repository(tmp_path / "models", instances=2), triton_log=tmp_path / "triton.log") as serve,
@@ -250,6 +255,7 @@ def test_of_two_instances_one_is_missed_while_the_other_goes_on(tmp_path, oracle
         assert set(clients.codes) <= {"500", "INTERNAL"}
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_request_that_ends_a_process_costs_triton_few_threads_and_the_other_models_nothing(tmp_path, oracle):
     """64 rows of 2^58 bytes are none to Triton, modulo 2^64, and too many to NumPy."""
     models = write_repository(tmp_path / "models")
@@ -312,6 +318,7 @@ ANEW = r"^pixprep: {}; it is started anew( in (\d+) s)?$"
 ALL_BACK = r"^pixprep: every model is back after \d+\.\d s$"
 
 
+@pytest.mark.slow(reason="half a minute of supervision's waits")
 def test_a_process_that_dies_while_it_is_loaded_again_comes_back(own, oracle):
     with Clients(own, oracle, is_closing=True) as clients:
         for delay_s in (0.1, 0.4, 0.8):

@@ -179,6 +179,52 @@ def test_points_follow_the_image_and_the_boxes():
     assert (padded["points"][4] == -1).all()
 
 
+@pytest.mark.parametrize(
+    ("ops", "is_mirrored"),
+    [
+        ([pp.flip(), TWICE], True),
+        ([pp.flip("vertical"), LEFT_HALF, TWICE], True),
+        ([pp.flip(), pp.flip("vertical"), TWICE], False),
+        ([TWICE, pp.rotate(180)], False),
+    ],
+)
+@pytest.mark.parametrize("boxes", [[pp.boxes()], []])
+def test_left_and_right_change_places_in_a_mirror(ops, is_mirrored, boxes):
+    points = np.arange(4 * 5 * 2, dtype=np.float32).reshape(4, 5, 2)
+    sample = {"boxes": BOXES, "points": points, "visible": np.arange(20).reshape(4, 5) % 3}
+    plain = made(*ops, *boxes, pp.points(), sample=sample)
+    paired = made(*ops, *boxes, pp.points(flip_pairs=[[1, 2], [4, 3]]), sample=sample)
+    order = [0, 2, 1, 4, 3] if is_mirrored else [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(paired["points"], plain["points"][:, order])
+    np.testing.assert_array_equal(paired["visible"], plain.get("visible", sample["visible"])[:, order])
+
+
+def test_keypoints_of_an_image_without_any_have_no_left_and_right():
+    sample = {"boxes": np.zeros((0, 4)), "points": np.zeros((0, 3, 2)), "visible": np.zeros((0, 3), np.uint8)}
+    fields = made(pp.flip(), TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
+    assert (fields["points"].shape, fields["visible"].shape) == ((0, 3, 2), (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("points", "visible", "words"),
+    [
+        (np.zeros((4, 2, 2)), np.zeros((4, 2)), r"\(4, 2, 2\): \"flip_pairs\" wants 3 or more for each box"),
+        (np.zeros((4, 2)), np.zeros(4), "for each box"),
+        (np.zeros((4, 3, 2)), np.zeros((4, 2)), r'"visible" are \(4, 2\), and "points" \(4, 3, 2\)'),
+    ],
+)
+def test_keypoints_that_are_not_there_fail_their_image(points, visible, words):
+    sample = {"boxes": BOXES, "points": points, "visible": visible}
+    with pytest.raises(pp.ImageError, match=words):
+        made(TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
+
+
+@pytest.mark.parametrize("pairs", [[[1, 1]], [[1, 2], [2, 3]], [[-1, 2]]])
+def test_pairs_that_are_none_are_refused(pairs):
+    with pytest.raises(pp.PipelineError, match='"flip_pairs" has each keypoint once'):
+        pp.points(flip_pairs=pairs)
+
+
 CHAIN = (
     pp.random_flip(),
     pp.random_zoom_out(fill=0),

@@ -115,6 +115,7 @@ def test_every_workload_is_run_and_no_cell_is_there_twice(benchmark):
     assert 0.95 < sum(map(prod, mixed.sizes)) / (300 * prod(equal.sizes[0])) < 1.05
 
 
+@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
 def test_contenders_of_cells_side_by_side_ran_the_same_rounds_on_right_pixels(cells):
     assert [cell["workload"] for cell in cells] == [SMALL[0], SINGLE[0]]
     for cell, batches in zip(cells, (2 * 2, 2 * 64), strict=True):  # two rounds of all photos
@@ -239,6 +240,7 @@ def test_the_part_about_clips_says_who_is_faster(benchmark):
 MARKS = "<!-- speed -->\n<!-- /speed -->\n"
 
 
+@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
 def test_memory_is_measured_over_whole_epochs_and_a_dropped_one(benchmark, own, tmp_path):
     benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
     found = benchmark("memory").measured(tmp_path, images=640, dropped_at=64, again=1)
@@ -267,6 +269,7 @@ def test_labels_that_would_overlap_are_moved_apart(benchmark):
     assert placed["c"] == 20.0
 
 
+@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
 def test_the_hosts_ceiling_is_measured_over_a_gpu_that_takes_no_time(tmp_path):
     if shutil.which("g++") is None and shutil.which("clang++") is None:
         pytest.skip("NO C++ COMPILER, which the stand-in of the GPU needs")

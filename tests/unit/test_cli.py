@@ -683,7 +683,7 @@ def test_check_with_a_photo_says_what_becomes_of_it(pixprep, models):
 
 
 def test_a_photo_that_the_pipeline_refuses_does_not_make_build_or_import_fail(pixprep, folder):
-    pp.Pipeline([pp.decode(), pp.crop(0, 0, 500, 500), pp.tensor()]).save("large.json")
+    pp.Pipeline([pp.decode(), pp.crop(0, 0, 500, 500), pp.normalize(), pp.tensor()]).save("large.json")
     save_onnx(folder / "my.onnx", shape=("batch", 3, 500, 500))
     code, out, err = pixprep("build", "--pipeline", "large.json", "--onnx", "my.onnx", "--output", "large")
     assert (code, len(out.splitlines())) == (0, 7)

@@ -154,9 +154,9 @@ def test_a_wrong_configuration_is_refused_with_what_to_change(config, message):
     [
         ("on_eror", "zero", 'no such parameter "on_eror"; did you mean "on_error"?'),
         ("on_error", "ignore", 'on_error is "fail" or "zero", not "ignore"'),
-        ("damage", "some", 'damage is "strict", "structural" or "lenient", not "some"'),
+        ("damage", "some", 'damage is "strict", "structural", "pillow" or "lenient", not "some"'),
         ("accept_base64", "yes", 'accept_base64 is "false" or "true", not "yes"'),
-        ("decoder", "gpu", 'decoder is "consistent", "fastest" or "cpu", not "gpu"'),
+        ("decoder", "gpu", 'decoder is "consistent", "fastest", "cuda" or "cpu", not "gpu"'),
         ("max_pixels", "-1", 'max_pixels is a whole number of at least 1, not "-1"'),
         ("formats", "jpeg, jpg", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not "jpg"'),
         ("formats", "", 'formats are some of jpeg, png, webp, bmp, tiff, gif, avif, heic, not ""'),

@@ -96,14 +96,14 @@ def _files(path):
         ("files", _files, None),
         ("table", _table, None),
         ("tfrecord", _tfrecord, "checksums=false"),
-        ("coco", _coco, "images={}/images"),
+        ("coco", _coco, "images={}/images crowd=true"),
         ("voc", _voc, None),
         ("tar", _tar, None),
     ],
 )
 def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, option):
     path = make_(tmp_path)
-    options = ["--option", option.format(tmp_path)] if option else []
+    options = [word for each in (option or "").split() for word in ("--option", each.format(tmp_path))]
     for text in (path, f"{kind}:{path}"):
         assert check(capsys, text, *options) == (0, [f"{text}: 6 samples, all whole"], [])
 
@@ -117,7 +117,7 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, o
         (["x.bin"], "x.bin: say what it is: coco:, files:, table:, tar:, tfrecord:, videos:, voc: before the path"),
         (["i.json"], "i.json: say where the images are: --option images=FOLDER"),
         (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),
-        (["i.json", "--option", "image=x"], "coco has no option 'image'; it has images, keypoints"),
+        (["i.json", "--option", "image=x"], "coco has no option 'image'; it has images, keypoints, crowd, empty"),
     ],
 )
 def test_what_cannot_be_opened_is_one_line(tmp_path, monkeypatch, capsys, words, text):

@@ -76,11 +76,17 @@ def program_name():
         return file.read().strip()
 
 
+def test_a_library_of_the_driver_that_a_container_lacks_is_named_with_its_remedy():
+    assert doctor.library("libc.so.6", "") == Check("libc.so.6", ok=True, found="there")
+    assert doctor.library("libnvcuvid.so.99", "mount it") == Check("libnvcuvid.so.99", None, "not found", "mount it")
+
+
 def test_a_gpu_without_cupy_is_told_what_its_instances_need(monkeypatch):
     monkeypatch.setattr(doctor.cuda_pool, "gpu_count", lambda: 2)
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "pixprep.devices.gpu", raising=False)
-    gpu, _, second = doctor._gpu()
+    gpu, *libraries, _, second = doctor._gpu()
+    assert [check.name for check in libraries] == ["libcuda.so", "libnvcuvid.so.1"]
     assert gpu == doctor.Check("gpu", None, "2 device(s)")
     assert second == doctor.Check(
         "gpu:1",

@@ -4,11 +4,14 @@ import pytest
 
 import pixprep as pp
 from hub_configs import EXACT
+from images import jpeg, scene
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
 from pixprep.importers.transformers import from_transformers
 from pixprep.repository import build, check, check_pipeline
+from pixprep.show.preview import preview
 from pixprep.show.warnings import black_margins, odd_ranges
+from pixprep.verify import verify
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LEVEL_MEAN, LEVEL_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
@@ -65,6 +68,23 @@ def test_an_odd_range_is_said_with_what_is_meant(op, text):
     assert odd_ranges(pipeline(op)) == [f'ops[3] "normalize": the values of "tensor" would be {text}']
 
 
+def test_whoever_uses_a_pipeline_first_says_that_its_range_is_odd(caplog):
+    photo = jpeg(scene(300, 300))
+    for use in (pp.Engine, lambda each, **options: pp.Loader([{"image": photo}], each, batch_size=1, **options)):
+        use(ODD, odd_range=True).close()
+        use(pipeline(USUAL[0])).close()
+        assert caplog.text == ""
+        use(ODD).close()
+        assert [record.message for record in caplog.records] == [f"{ODD_TEXT}; odd_range=True if it is meant"]
+        caplog.clear()
+
+
+def test_nothing_that_shows_a_pipeline_says_so_of_pipelines_of_its_own(caplog):
+    preview(ODD, jpeg(scene(300, 300)))
+    verify(ODD, images=[("photo", jpeg(scene(300, 300)))], generate=False)
+    assert caplog.text == ""
+
+
 def test_of_several_outputs_the_odd_one_is_named():
     several = pp.Pipeline(
         [
@@ -79,6 +99,15 @@ def test_of_several_outputs_the_odd_one_is_named():
     assert [text.partition(" would")[0] for text in odd_ranges(several)] == [
         'ops[3] "normalize": the values of "small"'
     ]
+
+
+def test_of_two_normalizes_the_second_is_one_too_many():
+    once = pp.normalize(mean=MEAN, std=STD)
+    (text,) = odd_ranges(pipeline(once, once))
+    assert text.startswith('ops[4] "normalize": ')
+    assert text.endswith(": ops[3] normalizes already: take this one out")
+    (text,) = odd_ranges(pipeline(pp.normalize(scale=1), pp.normalize(mean=MEAN, std=STD, scale=1)))
+    assert text.endswith(DEFAULT)
 
 
 def test_a_crop_of_more_than_resize_leaves_is_said():

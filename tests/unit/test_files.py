@@ -2,7 +2,7 @@
 
 import pytest
 
-from pixprep.serve import files
+from pixprep import files
 
 
 @pytest.fixture

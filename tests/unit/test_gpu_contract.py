@@ -20,7 +20,7 @@ from pixprep.devices import device_for  # noqa: E402
 from pixprep.errors import SetupError  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-OURS = [ROOT / "backend" / "pixprep" / f"{name}.py" for name in ("kernels/gpu", "decoders/gpu", "devices/gpu")]
+OURS = [ROOT / "backend" / "pixprep" / f"{name}.py" for name in ("kernels/gpu", "decoders/nvimagecodec", "devices/gpu")]
 SOURCES = [*OURS, ROOT / "benchmarks" / "gpu.py", *sorted((ROOT / "tests" / "gpu").glob("*.py"))]
 MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
 """What the sources call them."""

@@ -370,6 +370,11 @@ def test_another_message_is_refused_with_the_reason(data, message):
     assert refusal(from_dali, data).startswith(f"model.dali: not a serialized DALI pipeline: {message}")
 
 
+def test_a_python_file_is_refused_with_the_call_that_writes_the_right_one():
+    text = refusal(from_dali, b"from nvidia.dali import pipeline_def\n")
+    assert text.endswith('; pipe.serialize(filename="model.dali") writes one')
+
+
 def test_a_graph_that_is_no_chain_of_constants_is_refused():
     assert refusal(from_dali, FROZEN / "random_mirror.dali") == (
         'random_mirror.dali: operator 5 "CropMirrorNormalize": '

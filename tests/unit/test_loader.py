@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import broken_data
 import pixprep as pp
@@ -58,6 +59,16 @@ def test_a_batch_has_the_pixels_of_the_engine_and_the_fields_of_its_samples():
         batches[0]["depth"]
 
 
+def test_a_batch_is_a_mapping_of_its_outputs_and_fields():
+    with loader() as ours:
+        batch = ours.example()
+    assert list(batch) == ["tensor", "label", "name", "index", "attempt", "is_padding"]
+    assert "label" in batch
+    assert "depth" not in batch
+    assert dict(batch)["label"] is batch["label"]
+    assert len(batch) == 1  # image
+
+
 def test_paths_views_and_arrays_are_images_too(tmp_path):
     (tmp_path / "a.jpg").write_bytes(encoded(0))
     source = [
@@ -70,6 +81,13 @@ def test_paths_views_and_arrays_are_images_too(tmp_path):
         (batch,) = epoch(ours)
     for row in range(4):
         assert np.array_equal(batch["tensor"][row], expected(row))
+
+
+def test_a_loader_says_what_it_is():
+    with loader(shuffle=True, seed=4) as ours:
+        assert repr(ours) == (
+            "<Loader: 5 batches of 8, 40 samples of list, shuffle=True, seed=4, shard=(0, 1), epoch=0>"
+        )
 
 
 def test_the_kind_of_a_field_does_not_depend_on_the_samples_that_meet():
@@ -357,6 +375,25 @@ def test_a_broken_sample_ends_the_epoch_by_default_and_is_named(broken_files):
         assert caught.value.reason == "EMPTY"
         assert ours.errors == []
         assert not [thread for thread in loader_threads() if thread.name == "pixprep-loader"]
+
+
+def test_a_jpeg_that_only_pillow_takes_is_refused_with_the_level_that_takes_it():
+    junk = encoded(0).replace(b"\xff\xc0", b"\0\xff\0\1\xff\xc0", 1)
+    source = [{"image": junk, "name": "odd.jpg"}]
+    with loader(source, batch_size=1) as ours, pytest.raises(pp.ImageError) as caught:
+        epoch(ours)
+    assert str(caught.value) == (
+        "[CORRUPT] odd.jpg: libjpeg-turbo: 4 extraneous bytes before marker 0xc0: "
+        'damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
+    )
+    with loader(source, batch_size=1, damage="pillow") as ours:
+        assert epoch(ours)[0].recovered == 1
+    source[0]["image"] = encoded(0)[:-99]
+    with (
+        loader(source, batch_size=1, damage="pillow") as ours,
+        pytest.raises(pp.ImageError, match=r"before its last row$"),
+    ):
+        epoch(ours)
 
 
 def test_too_many_broken_samples_end_the_epoch(broken_files):
@@ -742,6 +779,13 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
     os.close(theirs)
 
 
+def test_a_progress_bar_is_shown_in_a_notebook():
+    code = (
+        "import sys; sys.modules['ipykernel'] = sys\nlist(pp.Loader(samples(), PLAIN, batch_size=8, progress=True))\n"
+    )
+    assert "0/5 [" in run(code).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
@@ -773,6 +817,8 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
         ({"cache": "pixels", "device": "gpu"}, pp.PipelineError, 'cache="pixels" is for device="cpu", not for "gpu"'),
         ({"cache": "pixels", "cache_bytes": "4G"}, pp.PipelineError, "cache_bytes is a number of bytes, such as 4 <<"),
         ({"device": "tpu"}, pp.SetupError, 'device "tpu"'),
+        ({"device": "cuda:1", "cache": "pixels"}, pp.PipelineError, 'not for "gpu:1"'),
+        ({"device": "cuda", "cache": "pixels"}, pp.PipelineError, 'not for "gpu"'),
     ],
 )
 def test_what_cannot_be_is_refused(options, kind, words):
@@ -912,12 +958,34 @@ def test_boxes_stay_with_their_images_where_samples_are_broken(on_error):
     assert sum(map(len, batches)) == (9 if on_error == "skip" else 12)
 
 
-def test_boxes_of_a_pipeline_that_does_not_move_them_are_told_of_once(caplog):
-    source, pipeline = boxed()
-    with loader(source, pipeline=pipeline, batch_size=4) as ours:
+@pytest.mark.parametrize(
+    ("ops", "name", "value", "words"),
+    [
+        ([], "boxes", [[0, 0, 9, 9]], "they are in pixels of the photos, not of the tensors: add the op boxes"),
+        (["points"], "boxes", [[0, 0, 9, 9]], "add the op boxes"),
+        (["boxes"], "points", [[[5, 5]]] * 3, "add the op points"),
+        (["boxes"], "keypoints", [[5, 5]], 'call the field "points", which the op points moves'),
+        (["boxes"], "mask", b"PNG", "it is not cropped, resized and flipped as its photo is"),
+        ([], "depth", np.zeros((33, 43)), "it is not cropped"),
+        ([], "parts", np.zeros((5, 33, 43)), "it is not cropped"),
+        ([], "drawn", Image.new("L", (43, 33)), "it is not cropped"),
+        ([], "embedding", np.zeros((43, 33)), None),
+        ([], "text", "a mask", None),
+        (["boxes", "points"], "boxes", CORNERS, None),
+    ],
+)
+def test_what_lies_in_the_photo_and_is_not_moved_is_told_of_once(ops, name, value, words, caplog):
+    _, pipeline = boxed(*(getattr(pp, op)() for op in ops))
+    annotation = {"boxes": CORNERS, "points": [[5, 5]] * 3}
+    source = [{"image": encoded(3), **{op: annotation[op] for op in ops}, name: value}]
+    with loader(source, pipeline=pipeline, batch_size=1) as ours:
         epoch(ours)
         epoch(ours)
-    assert caplog.text.count('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos') == 1
+    told = [record.message for record in caplog.records if record.message.startswith("no op moves")]
+    assert len(told) == (words is not None)
+    if words is not None:
+        assert f'no op moves batch["{name}"]: ' in told[0]
+        assert words in told[0]
 
 
 def test_a_pipeline_that_wants_boxes_of_a_source_without_says_so():

@@ -132,6 +132,17 @@ def test_a_batch_norm_of_the_input_is_found_where_it_is_the_normalization(tmp_pa
     assert notes(tmp_path, batch_norm, (), constants) == []
 
 
+def test_levels_that_nothing_normalizes_are_said_of_a_classifier(tmp_path):
+    plain = [("Identity", ["x"], ["begin"])]
+    assert notes(tmp_path, plain, ()) == [
+        "model.onnx: takes the levels 0 to 255 as they are: the pipeline has no normalize, and the model none of its "
+        "own; put normalize before tensor, if the training had one"
+    ]
+    assert notes(tmp_path, plain, UNIT) == []
+    nodes, constants = sub_div(0, 255)
+    assert notes(tmp_path, nodes, (), constants) == []
+
+
 @pytest.mark.parametrize("given", ["sizes", "scales", "computed"])
 def test_a_resize_of_the_input_is_found(tmp_path, given):
     constants = {"sizes": np.array([1, 3, 299, 299]), "scales": np.array([1.0, 1.0, 1.5, 1.5]), "roi": np.ones(8)}
@@ -149,8 +160,8 @@ def test_a_resize_of_the_input_is_found(tmp_path, given):
         'model.onnx: Resize "/Resize" resizes the input, and so does the pipeline: each image is resampled twice; '
         "export the model without it"
     ]
-    assert notes(tmp_path, nodes, (), constants) == expected
-    assert notes(tmp_path, nodes, (), constants, resize=False) == []
+    assert notes(tmp_path, nodes, UNIT, constants) == expected
+    assert notes(tmp_path, nodes, UNIT, constants, resize=False) == []
 
 
 def test_both_are_said(tmp_path):

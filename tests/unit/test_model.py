@@ -293,33 +293,6 @@ def test_on_error_zero_answers_with_zeros_and_says_why(start):
     ]
 
 
-def bytes_tensor(elements):
-    return np.frombuffer(b"".join(struct.pack("<I", len(one)) + one for one in elements), np.uint8)
-
-
-@pytest.fixture
-def deserialize(start):
-    """How Triton reads BYTES tensors once a model is initialized, and not before."""
-    triton = sys.modules["triton_python_backend_utils"]
-    assert not hasattr(triton, "deserialize_bytes_tensor")
-    start()
-    return triton.deserialize_bytes_tensor
-
-
-@pytest.mark.parametrize("elements", [[], [b""], [b"a"], [b"", b"bc", b"", jpeg(), b""]], ids=len)
-def test_triton_gives_the_elements_of_a_bytes_tensor_without_copying_them(deserialize, elements):
-    tensor = bytes_tensor(elements)
-    views = deserialize(tensor).reshape(len(elements), 1)
-    assert [bytes(view) for view in views[:, 0]] == elements
-    assert all(np.shares_memory(tensor, np.frombuffer(view, np.uint8)) for view in views[:, 0] if len(view))
-
-
-@pytest.mark.parametrize("cut", [1, 2, 3, 4])
-def test_lengths_that_lie_are_refused(deserialize, cut):
-    with pytest.raises(ValueError, match=r"ends \d+ bytes after it"):
-        deserialize(bytes_tensor([b"ab", b"c"])[:-cut])
-
-
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
 def test_a_request_without_images_is_refused(start, images):
     (response,) = start().execute([FakeRequest(images)])
@@ -544,6 +517,9 @@ def gpu_engines(monkeypatch, model_class):
     return asked
 
 
+DECODED = "pre: images are decoded by libjpeg-turbo and Pillow"  # the engine of these tests is the CPU's
+
+
 def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, gpu_engines, monkeypatch):
     for name, value in cuda_pool.variables(1 << 30).items():
         monkeypatch.setenv(name, value)
@@ -552,7 +528,8 @@ def test_a_gpu_instance_computes_on_its_own_gpu_and_leaves_tensors_there(start, 
     how, rows = response["tensor"]
     assert ([device for device, _ in gpu_engines], how) == (["gpu:1"], "dlpack")
     assert rows.values.shape == (2, 3, 8, 8)
-    assert model.logged == []
+    assert model.logged == [DECODED]
+    assert model._watchdog._idle_s == 12 * start()._watchdog._idle_s  # a decoder that is made anew takes its time
 
 
 def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once(start, gpu_engines, monkeypatch):
@@ -563,9 +540,10 @@ def test_a_pool_that_is_too_small_sends_tensors_by_way_of_the_cpu_and_warns_once
         assert isinstance(response["tensor"], np.ndarray)
     assert [device for device, _ in gpu_engines] == ["gpu:1"]
     assert model.logged == [
+        DECODED,
         "pre: tensors leave by way of the CPU: the CUDA memory pool of 0 MiB is too small; start Triton with "
         "--cuda-memory-pool-byte-size=1:147456 --pinned-memory-pool-byte-size=0, PIXPREP_CUDA_POOL_BYTES=147456 "
-        "and PIXPREP_PINNED_POOL_BYTES=0"
+        "and PIXPREP_PINNED_POOL_BYTES=0",
     ]
 
 
@@ -576,7 +554,8 @@ def test_where_triton_may_have_pinned_memory_tensors_leave_by_way_of_the_cpu(sta
     model = start(device="GPU", max_batch_size=8)
     (response,) = model.execute([FakeRequest([jpeg()])])
     assert isinstance(response["tensor"], np.ndarray)
-    (warning,) = model.logged
+    decoded, warning = model.logged
+    assert decoded == DECODED
     assert warning.startswith("pre: tensors leave by way of the CPU: with a pool of pinned memory, Triton answers with")
 
 

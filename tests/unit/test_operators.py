@@ -156,7 +156,11 @@ def test_a_file_is_loaded_with_its_operators(tmp_path):
     assert loaded.for_files().for_training().operators == loaded.operators
 
 
-REMEDY = "by operators=[...] of pixprep.load, allow_operators in config.pbtxt or `pixprep serve --allow-operators`"
+REMEDY = (
+    "by operators=[...] of pixprep.load, allow_operators in config.pbtxt, `pixprep build --parameter "
+    "allow_operators=acme.scaled`, `pixprep serve --allow-operators`, or for any command "
+    "PIXPREP_ALLOW_OPERATORS=acme.scaled"
+)
 
 
 def test_a_file_without_its_operators_is_refused_in_words():

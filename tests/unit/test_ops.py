@@ -62,6 +62,10 @@ MISTAKES = [
         lambda: pp.random_crop(8, padding=-1),
         '"padding" must be 1, 2 or 4 numbers of 0 to 16384, as torchvision has them, not -1',
     ),
+    (
+        lambda: pp.pad(8, 8, fill="gray"),
+        '"fill" is levels, or the name of an input: for gray write 128; an input needs another name',
+    ),
     (lambda: pp.random_crop(8, fill=300), '"fill" must be 0 to 255, not 300'),
     (lambda: pp.random_flip(p=1.5), '"p" must be 0 to 1, not 1.5'),
     (lambda: pp.random_flip(p=float("nan")), '"p" must be 0 to 1, not nan'),

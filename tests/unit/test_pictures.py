@@ -137,7 +137,13 @@ def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applie
 
 @pytest.mark.parametrize(
     "encoded",
-    [png(noise(1, 1)), png(noise(7, 5)), png(noise(1, 300)), jpeg(noise(16000, 20)), jpeg(scene(5000, 8000))],
+    [
+        png(noise(1, 1)),
+        png(noise(7, 5)),
+        png(noise(1, 300)),
+        jpeg(noise(16000, 20)),
+        jpeg(np.tile(scene(250, 400), (20, 20, 1))),
+    ],
     ids=["1x1", "7x5", "1x300", "16000x20", "5000x8000"],
 )
 @pytest.mark.parametrize(

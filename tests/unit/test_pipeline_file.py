@@ -114,8 +114,17 @@ MISTAKES = {
         }.items()
     },
     # values
-    HEAD + '{"op": "resize", "size": NaN}, ' + TAIL: "NaN is not a JSON number",
-    HEAD + '{"op": "normalize", "mean": -Infinity}, ' + TAIL: "-Infinity is not a JSON number",
+    HEAD + '{"op": "resize", "size": NaN}, ' + TAIL: "$.ops[1].size: line 1 column {}: NaN is not a JSON number".format(
+        len(HEAD + '{"op": "resize", "size": ') + 1
+    ),
+    HEAD + '{"op": "NaN", "mean": [1,\n -Infinity]}, ' + TAIL: (
+        "$.ops[1].mean[1]: line 2 column 2: -Infinity is not a JSON number"
+    ),
+    "format: pixprep/1\nops:\n- op: decode\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
+    "---\n# ours\nformat: pixprep/1\n": "not JSON: line 1 column 1: this is YAML: write it as JSON",
+    HEAD
+    + '{"op": "normalize", "mean": -Infinity}, '
+    + TAIL: "$.ops[1].mean: line 1 column 79: -Infinity is not a JSON number",
     HEAD + '{"op": "normalize", "mean": 1e999}, ' + TAIL: 'ops[1] "normalize": "mean" must be finite, not inf',
     HEAD + '{"op": "resize", "size": ' + "9" * 5000 + "}, " + TAIL: (
         "not a pipeline file: a number has too many digits"

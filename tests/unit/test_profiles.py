@@ -68,11 +68,15 @@ def test_a_formula_makes_windows_that_machine_code_and_the_fast_kernels_can_take
     assert all(fit) == (profile.formula is not None)
 
 
-@pytest.mark.parametrize(("size", "resized_size"), SIZES)
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_name, antialias, size, resized_size):
-    found = windows(like, filter_name, size, resized_size, antialias=antialias)
-    for each, length, out_length in zip((found.rows, found.columns), size, resized_size, strict=True):
+def test_each_window_touches_the_axis_and_its_weights_make_a_mean(like, filter_name, antialias):
+    made = (
+        (found, *each)
+        for sizes in SIZES
+        for found in [windows(like, filter_name, *sizes, antialias=antialias)]
+        for each in zip((found.rows, found.columns), *sizes, strict=True)
+    )
+    for found, each, length, out_length in made:
         assert each.first.dtype == each.count.dtype == np.int32
         assert each.weights.dtype == (np.int32 if found.passes in INTEGERS else np.float32)
         assert each.first.shape == each.count.shape == (out_length,)
@@ -124,17 +128,16 @@ def test_the_largest_sums_of_lanczos4_fit_into_32_bits():
     assert 0.97 * 2**31 < largest < 2**31
 
 
-@pytest.mark.parametrize(("size", "resized_size"), [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71))])
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
-def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias, size, resized_size):
-    pixels = noise(*size)
-    whole = resized(pixels, resized_size, like, filter_name, antialias=antialias)
-    height, width = resized_size
-    for region in [(0, 0, 1, 1), (height // 3, 1, height - 2, width // 2), (height - 1, 0, height, width)]:
-        top, left, bottom, right = region
-        part = resized(pixels, resized_size, like, filter_name, antialias=antialias, region=region)
-        assert part.shape == (bottom - top, right - left, 3)
-        assert (part == whole[top:bottom, left:right]).all()
+def test_a_region_is_a_part_of_the_whole(like, filter_name, antialias):
+    for size, (height, width) in [((60, 90), (37, 31)), ((60, 90), (20, 30)), ((33, 20), (100, 71))]:
+        pixels = noise(*size)
+        whole = resized(pixels, (height, width), like, filter_name, antialias=antialias)
+        for region in [(0, 0, 1, 1), (height // 3, 1, height - 2, width // 2), (height - 1, 0, height, width)]:
+            top, left, bottom, right = region
+            part = resized(pixels, (height, width), like, filter_name, antialias=antialias, region=region)
+            assert part.shape == (bottom - top, right - left, 3)
+            assert (part == whole[top:bottom, left:right]).all()
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)

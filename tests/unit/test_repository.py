@@ -15,7 +15,7 @@ import pixprep as pp
 from limits import memory_for
 from pixprep.cli import main
 from pixprep.errors import PipelineError, SetupError
-from pixprep.repository import Problem, build, check, check_pipeline
+from pixprep.repository import Problem, build, check, check_pipeline, side_notes
 from pixprep.repository.ports import parse_io, read_onnx
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
@@ -210,7 +210,7 @@ def test_several_tensors_are_paired_with_several_inputs_by_name(tmp_path):
         max_batch_size=1,
     )
     shapes = "small:1x3x16x16,large:1x3x64x32"
-    assert built.notes[0].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
+    assert built.notes[-1].endswith(f"--minShapes={shapes} --optShapes={shapes} --maxShapes={shapes}")
     ensemble = (tmp_path / "out" / "ensemble" / "config.pbtxt").read_text()
     assert re.findall("input_map.*", ensemble) == [
         'input_map { key: "image" value: "image" }',
@@ -570,6 +570,95 @@ def test_two_ensembles_live_in_one_repository_by_their_names(model, tmp_path):
     assert str(caught.value) == 'name: "../x" is not up to 64 letters, digits, _ and -'
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ("", "classifier", 'classifier: belongs to the ensemble "ensemble" too: say another --name'),
+        ("", "preprocess", 'preprocess: belongs to the ensemble "ensemble" too: say another --name'),
+        ("a", "a_classifier", 'a_classifier: belongs to the ensemble "a" too: say another --name'),
+        ("", "ensemble", "ensemble: is the ensemble of preprocess, classifier: say another --name"),
+    ],
+)
+def test_a_name_that_another_ensemble_uses_is_refused_and_nothing_is_written(model, tmp_path, first, second, message):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, name=first)
+    before = files(out)
+    for force in (False, True):
+        with pytest.raises(SetupError) as caught:
+            build(out, pipeline=PIPELINE, onnx=model, name=second, force=force)
+        assert str(caught.value) == f"{out}/{message}"
+    assert files(out) == before
+
+
+def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(model, tmp_path):
+    out = tmp_path / "out"
+    build(out, pipeline=PIPELINE, onnx=model, max_batch_size=2, on_error="zero")
+    built = build(out, preprocess="preprocess", onnx=model, name="dogs")
+    assert sorted({path.relative_to(out).parts[0] for path in built.paths}) == ["dogs", "dogs_classifier"]
+    assert built.notes == ()
+    config = (out / "dogs" / "config.pbtxt").read_text()
+    assert re.findall('model_name: "(.*)"', config) == ["preprocess", "dogs_classifier"]
+    assert "max_batch_size: 2" in config
+    assert check(out) == []
+    build(out, pipeline=PIPELINE, onnx=model)  # which changes nothing for the other
+    with pytest.raises(SetupError, match='preprocess: belongs to the ensemble "dogs" too'):
+        build(out, pipeline=PIPELINE, onnx=model, max_batch_size=3)
+    with pytest.raises(PipelineError) as caught:
+        build(out, preprocess="preproces", onnx=model, name="dogs")
+    assert str(caught.value) == f'--preprocess: {out} has no such model "preproces"; did you mean "preprocess"?'
+    with pytest.raises(PipelineError, match="leave --pipeline, --preset, --input, --on-error"):
+        build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")
+
+
+def test_a_build_and_a_check_say_which_numbers_a_pipeline_asks_of_its_clients(model, tmp_path):
+    pipeline = pp.Pipeline([pp.decode(), pp.letterbox(224, 224, fill="paint"), pp.normalize(), pp.tensor()])
+    asks = 'asks its clients for "paint" uint8 [n, 3] (a level for each channel) with each image'
+    assert build(tmp_path / "out", pipeline=pipeline, onnx=model).notes[0] == asks
+    assert side_notes(tmp_path / "out") == [f"{tmp_path}/out/preprocess/1/pipeline.json: {asks}"]
+    pipeline.save(tmp_path / "p.json")
+    assert side_notes(tmp_path / "p.json") == [f"{tmp_path}/p.json: {asks}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("dets", ("m", 5)),
+        ("pred_boxes", ("a", "b")),
+        ("output0", (84, 1029)),
+        ("output", (1029, 85)),
+        ("out", (3087, 85)),
+    ],
+)
+def test_boxes_that_no_client_could_place_are_noted(tmp_path, name, dims):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
+    shown = [-1 if isinstance(length, str) else length for length in dims]
+    remedy = "Put original_size behind decode and transform before tensor: docs/detection.md"
+    looks = f'my.onnx: "{name}" {shown} looks like boxes, and no client could tell where in the photo they are.'
+    cut = f"{looks} center_crop cuts off what the detector then cannot find. {remedy}"
+    assert cut in build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes
+    head, tail = [pp.decode(), pp.original_size(), pp.letterbox(224, 224)], [pp.normalize(), pp.tensor()]
+    assert f"{looks} {remedy}" in build(tmp_path / "out", pipeline=pp.Pipeline([*head, *tail]), onnx=path).notes
+    whole = pp.Pipeline([*head, pp.transform(), *tail])
+    assert not any("boxes" in note for note in build(tmp_path / "out", pipeline=whole, onnx=path).notes)
+
+
+@pytest.mark.parametrize("dims", [(1000,), (197, 768), (40, 97), (25, 6625), (21, 224, 224)])
+def test_scores_features_and_masks_do_not_look_like_boxes(tmp_path, dims):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[("output", "FLOAT", ("n", *dims))])
+    assert build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes == ()
+
+
+def test_formats_that_this_machine_cannot_decode_are_said(model, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "pixprep.decoders.heic", raising=False)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    lacks = (
+        'this machine would not serve it: the formats name heic, which pillow-heif decodes: pip install "pixprep[heic]"'
+    )
+    out = tmp_path / "out"
+    assert build(out, pipeline=PIPELINE, onnx=model, parameters={"formats": "jpeg heic"}).notes == (lacks,)
+    assert (check(out), side_notes(out)) == ([], [f"{out}/preprocess: {lacks}"])
+
+
 # Labels
 
 
@@ -592,6 +681,40 @@ def test_labels_are_read_as_people_have_them(model, tmp_path, text):
     (note,) = build(out, pipeline=PIPELINE, onnx=model).notes
     assert note == f"{out}/classifier/labels.txt: kept from the last build; --labels gives others"
     assert (out / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
+
+
+def test_labels_go_with_the_classifier_whose_classes_they_name(model, tmp_path):
+    out, labels = tmp_path / "out", tmp_path / "labels.txt"
+    labels.write_text("cat\ndog\nfish\nbird\n")
+    build(out, pipeline=PIPELINE, onnx=model, labels=labels)
+    other = save_onnx(tmp_path / "other.onnx", outputs=[("scores", "FLOAT", ("batch", 4))])
+    (note,) = build(out, pipeline=PIPELINE, onnx=other).notes
+    kept = f"{out}/classifier/labels.txt"
+    assert note == f"{kept}: removed: it named the classes of another model; --labels names those of this"
+    assert not Path(kept).exists()
+    assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
+    words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
+    for content, is_kept in ((b"one", True), (b"one", True), (b"two", False)):
+        plan.write_bytes(content)
+        given = labels if not Path(kept).exists() else None
+        build(out, pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt", labels=given)
+        assert Path(kept).exists() is is_kept
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("labels", '["cat", "dog", "fish", "bird"]'),
+        ("labels", "cat\ndog\nfish\nbird"),
+        ("character", "cat\ndog\nfish\nbird\n"),
+    ],
+)
+def test_names_in_the_metadata_of_a_model_become_its_labels(model, tmp_path, key, text):
+    file = onnx.load(model)
+    onnx.helper.set_model_props(file, {"names": "of nothing:", key: text})
+    onnx.save(file, model)
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=model)
+    assert (tmp_path / "out" / "classifier" / "labels.txt").read_text() == "cat\ndog\nfish\nbird\n"
 
 
 FORMS = (

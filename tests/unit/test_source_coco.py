@@ -10,9 +10,9 @@ from pixprep import read
 from records import coco_annotations, write_coco
 
 
-def coco(folder, content, **options):
+def coco(folder, content, *, crowd=True, **options):
     (folder / "i.json").write_text(content if isinstance(content, str) else json.dumps(content))
-    return read.coco(folder, folder / "i.json", **options)
+    return read.coco(folder, folder / "i.json", crowd=crowd, **options)
 
 
 def refusals(source):
@@ -27,7 +27,7 @@ def refusals(source):
 
 def test_boxes_are_corners_and_labels_count_without_gaps(tmp_path):
     write_coco(tmp_path)
-    source = read.coco(tmp_path / "images", tmp_path / "instances.json")
+    source = read.coco(tmp_path / "images", tmp_path / "instances.json", crowd=True)
     assert (source.classes, source.category_ids, source.notes) == (("china", "flower"), (3, 7), ())
     assert [len(sample["boxes"]) for sample in source] == [0, 1, 2, 3, 4, 5]
     sample = source[3]
@@ -105,6 +105,29 @@ def test_broken_images_are_named_and_the_others_are_there(tmp_path):
         5: "[BAD_RECORD] i.json, images[4]: a name with a NUL",
     }
     assert source[2]["ids"].tolist() == [3000, 3001, 3002]
+
+
+def test_crowds_are_left_out_and_said_to_be(tmp_path):
+    source = coco(tmp_path, coco_annotations(5), crowd=False)
+    assert source.notes == ("2 boxes around crowds are left out: crowd=True keeps them",)
+    assert [sample["ids"].tolist() for sample in source][3:] == [[3000, 3001], [4000, 4001, 4003]]
+    assert not any(sample["iscrowd"].any() for sample in source)
+    assert source.fingerprint != coco(tmp_path, coco_annotations(5)).fingerprint
+
+
+def test_images_without_a_box_are_left_out_where_that_is_wanted(tmp_path):
+    content = coco_annotations(5)
+    content["images"][4]["height"] = -5
+    content["annotations"][1:3] = [{**content["annotations"][1], "bbox": [3, 3, 30, 1]}]  # image 120: a line
+    source = coco(tmp_path, content, empty=False)
+    assert [source[index]["name"] for index in range(2)] == ["1.jpg", "3.jpg"]
+    assert [source[index]["ids"].tolist() for index in range(2)] == [[1000], [3000, 3001, 3002]]
+    assert source[1]["size"] == (90, 120)
+    assert refusals(source) == {2: "[BAD_RECORD] i.json, image 140: its size is -5 x 120"}
+    content["annotations"] = []
+    content["images"].pop()
+    with pytest.raises(pp.DataError, match="no image has a box of more than a pixel a side"):
+        coco(tmp_path, content, empty=False)
 
 
 def test_two_images_of_one_number_are_both_refused(tmp_path):

@@ -120,6 +120,13 @@ def test_samples_are_had_by_their_numbers_as_from_a_list(make):
         source["1"]
 
 
+def test_a_source_says_what_it_is(make):
+    source = make()
+    some = ", ".join([*source.classes[:3], *["…"][: len(source.classes) > 3]])
+    classes = f", {len(source.classes)} classes: {some}" if source.classes else ""
+    assert repr(source) == f"<{type(source).__name__}: 6 samples{classes}>"
+
+
 def test_the_images_are_those_that_were_written(make):
     source = make()
     found = {bytes(read_image(sample, pp.Limits())) for sample in source}

@@ -40,6 +40,16 @@ SAID = {
             ]
         )
     },
+    **{
+        f"URL {number}": (url, f"the text of a URL, which no server fetches; {REQUEST}")
+        for number, url in enumerate(
+            [b"https://example.org/a?b=c.png", b"s3://bucket/photo.jpg\n", b"file:///photo.jpg"]
+        )
+    },
+    **{
+        f"path {number}": (path, f"the name of a file in place of its bytes; {REQUEST}")
+        for number, path in enumerate([b"photo.jpg", b"/data/my photos/a.PNG\n", b"C:\\photos\\a.jpeg"])
+    },
     "form": (FORM, f"a multipart form, as curl -F sends it; {REQUEST}"),
     **{
         f"{name} by curl -d": (
@@ -56,7 +66,6 @@ NOTHING = {
     "no bytes": b"",
     "words": b"what a nice picture of a flower, is it not?",
     "a brace and noise": b"{" + PHOTO,
-    "a name": b"photo.jpg",
     "dashes": b"-- a line\nand another\n",
     "few letters": b"/9j/4AAQSkZJRgABAQAAAQABAAD",
 }

@@ -139,16 +139,23 @@ def test_every_random_op_is_tried():
     assert {name for name, each in ops.OPS.items() if each.home == "training"} == {*FIELDS, "boxes", "points"}
 
 
+MANY = pytest.param(400, marks=pytest.mark.slow(reason="20 times the examples of the same paths: a minute"))
+
+
+@pytest.mark.parametrize("examples", [20, MANY])
 @pytest.mark.parametrize("name", FIELDS)
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(data=st.data(), height=st.integers(1, 4), width=st.integers(1, 4), seed=st.integers(0, 99), boxes=BOXES)
-def test_no_image_ends_a_batch_for_its_neighbours(*, name, data, height, width, seed, boxes):
-    pipeline = data.draw(pipelines(name))
-    tiny, photo = noise(height, width), noise(300, 280)
+def test_no_image_ends_a_batch_for_its_neighbours(name, examples):
+    sides, values = st.tuples(st.integers(1, 4), st.integers(1, 4)), one_of(0.0, 0.3, 0.49, 0.7, BELOW_1)
+    tried = given(pipelines(name), sides, st.integers(0, 99), BOXES, values)(try_batch)
+    settings(max_examples=examples, deadline=None, derandomize=True)(tried)()
+
+
+def try_batch(pipeline, sides, seed, boxes, value):
+    """A tiny image and a photo in one batch; ``value``: all random numbers of another place."""
+    tiny, photo = noise(*sides), noise(300, 280)
     (drawn,) = pipeline.plan.draw(seed=seed, epoch=0, indices=[0])
-    same = Same(data.draw(one_of(0.0, 0.3, 0.49, 0.7, BELOW_1)))
     place, extreme = (
-        pipeline.plan.placing(numbers, {"boxes": np.array(boxes, np.float32)}) for numbers in (drawn, same)
+        pipeline.plan.placing(numbers, {"boxes": np.array(boxes, np.float32)}) for numbers in (drawn, Same(value))
     )
     with pp.Engine(pipeline, threads=1) as engine:
         alone = engine.run_batch([photo], places=[place])

@@ -38,6 +38,7 @@ def test_the_photos_are_files_of_two_classes_and_a_shard(benchmark, folder):
     assert (folder / "shard.tar").stat().st_size > sum(path.stat().st_size for path in folder.glob("files/*/*"))
 
 
+@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
 @pytest.mark.parametrize("name", ["pixprep_loader", "pixprep_cached", "pixprep_engine", "colour_pixprep"])
 def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
     train = benchmark("train")
@@ -71,6 +72,7 @@ def test_every_contender_has_a_name_in_the_report(benchmark):
     assert set(benchmark("video").CONTENDERS) == set(benchmark("video_report").WHAT)
 
 
+@pytest.mark.slow(reason="measures in processes of its own; a change of benchmarks/ alone breaks it")
 def test_a_contender_of_clips_does_the_task_that_it_is_told(benchmark, tmp_path):
     pytest.importorskip("av")
     video = benchmark("video")

@@ -1,4 +1,4 @@
-"""One photo through the models of a repository: tensors and classes, and whatever a classifier does, no error."""
+"""One photo through the models of a repository: tensors and classes, and a classifier that no server could run."""
 
 import subprocess
 import sys
@@ -10,6 +10,8 @@ from onnx import TensorProto, helper
 
 import pixprep as pp
 from images import photo, png
+from pixprep.cli import main
+from pixprep.errors import PipelineError
 from pixprep.repository import build, try_out
 from pixprep.repository.trial import MAX_ONNX_BYTES, shares
 
@@ -104,11 +106,42 @@ def test_more_rows_than_images_are_said(built):
     assert first == '"scores": [2, 3] of one image: in a batch, Triton would share them out wrongly'
 
 
-def test_a_model_that_does_not_run_is_said_and_nothing_is_raised(built):
-    (line,) = classes(built(op="NoSuchOp"))
+def test_a_model_that_does_not_run_is_an_error_where_it_would_be_served_so(built):
+    repository = built(op="NoSuchOp")
+    with pytest.raises(PipelineError) as caught:
+        classes(repository)
+    message = str(caught.value)
+    assert message.startswith("classifier/1/model.onnx: ONNX Runtime could not run it: ")
+    assert "NoSuchOp" in message
+    assert str(repository) not in message
+    config = repository / "classifier" / "config.pbtxt"  # a GPU may have what a CPU lacks
+    config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))
+    (line,) = classes(repository)
     assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
-    assert "NoSuchOp" in line
-    assert str(built) not in line
+
+
+def fixed_inside(path):
+    """A model whose file leaves the sides free, and whose graph takes 224 x 224 alone."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["images", "grid"], ["sum"]), helper.make_node("Flatten", ["sum"], ["scores"])],
+        "fixed",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, "height", "width"])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", "n"])],
+        [helper.make_tensor("grid", TensorProto.FLOAT, [224, 224], np.zeros(224 * 224))],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return path
+
+
+def test_the_shape_that_a_model_would_take_is_the_remedy_and_build_exits_with_1(tmp_path, capsys):
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=200, width=200), pp.normalize(), pp.tensor()])
+    pipeline.save(tmp_path / "p.json")
+    model = fixed_inside(tmp_path / "m.onnx")
+    words = ["build", "--pipeline", tmp_path / "p.json", "--onnx", model, "--output", tmp_path / "models"]
+    assert main(list(map(str, words))) == 1
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("pixprep: classifier/1/model.onnx: ONNX Runtime could not run it: ")
+    assert last.endswith('"images" runs with [3, 224, 224]: set resize to 224')
 
 
 def test_a_model_that_takes_too_long_is_left(built):
@@ -158,3 +191,11 @@ def test_shares_are_the_scores_themselves_where_these_are_probabilities():
     assert shares(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
     assert shares(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
     assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
+
+
+def test_a_shared_preprocess_feeds_each_of_its_classifiers(built, tmp_path):
+    repository = built("rose", "leaf", "sea")
+    build(repository, preprocess="preprocess", onnx=color_model(tmp_path / "other.onnx", bias=(0, 9, 0)), name="other")
+    assert [line.split()[1] for line in classes(repository)] == ["rose", "class"]
+    (line,) = classes(repository, name="other")
+    assert line.startswith('"scores": class 1')

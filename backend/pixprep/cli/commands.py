@@ -1,4 +1,4 @@
-"""What each command does with its options, and its exit code; the docstrings are the help that users read.
+"""Commands with their options and exit codes; the docstrings are the help that users read.
 
 A command imports what it needs when it runs: ``pixprep run`` works where nothing of Triton is installed.
 """
@@ -136,7 +136,7 @@ def import_pipeline(
 
 
 def _photo(image: Path | None) -> tuple[str, bytes]:
-    """What a preview is of, and its bytes: the user's photo, or one that pixprep brings along."""
+    """Name and bytes of the photo of a preview: the user's, or one that pixprep brings along."""
     path = image or PHOTOS / "china.jpg"
     if path.is_dir():
         raise PixprepError(f"{path}: is a folder: name a photo in it")
@@ -151,13 +151,17 @@ def _lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
 
 
 def _preview(photo: tuple[str, bytes], lines: Callable[[bytes], Iterator[str]]) -> None:
-    """Say on stderr what one photo becomes. A hint: what cannot be shown fails nothing."""
+    """Say on stderr what one photo becomes. A hint: a photo that cannot be shown fails nothing.
+
+    Raises:
+        PipelineError: every photo would fail.
+    """
     name, encoded = photo
     say(f"preview of {name}:", file=sys.stderr)
     try:
         for line in lines(encoded):
             say(f"  {line}", file=sys.stderr)
-    except (PixprepError, OSError, MemoryError) as error:
+    except (ImageError, SetupError, OSError, MemoryError) as error:
         another = "" if isinstance(error, SetupError) else "; --image takes another"
         say(f"  not shown: {error or 'out of memory'}{another}", file=sys.stderr)
 
@@ -329,7 +333,7 @@ def _results(
 
 
 def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
-    """What the rows of an image are; a tensor may lie on a GPU."""
+    """Give the rows of an image; a tensor may lie on a GPU."""
     return [
         batch.errors[row]
         or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}
@@ -338,7 +342,7 @@ def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageErr
 
 
 def _rows(result: dict[str, Any] | str | ImageError, stem: Path | None) -> Iterator[dict[str, Any]]:
-    """What is printed of a file: a row for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
+    """Rows to print of a file, one for each output, which is written to ``STEM.npy``, or ``STEM.NAME.npy``."""
     if not isinstance(result, dict):
         yield {"error": str(result)}
         return
@@ -516,7 +520,7 @@ def send_images(*, paths: Sequence[Path], as_json: bool, inputs: Sequence[tuple[
 
 
 def _numbers(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """What ``--input`` says: numbers, or the JSON file that has them."""
+    """Numbers of ``--input``, or of the JSON file that it names."""
     found = {}
     for name, value in inputs:
         found[name] = value

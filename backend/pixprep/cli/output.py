@@ -1,4 +1,4 @@
-"""How the command line prints results: a line or an object for each file, and a progress bar.
+"""Results as the command line prints them: a line or an object for each file, and a progress bar.
 
 Whatever is printed may hold words of others, such as a file's name. Nothing of them reaches the terminal as a control.
 """
@@ -49,7 +49,7 @@ def say_text(text: str, *, file: IO[str] | None = None) -> None:
 
 
 def called() -> str:
-    """How a shell calls this command: by its name where it finds it, else by the path of this Python's own."""
+    """Name by which a shell calls this command, or else its path beside this Python."""
     ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
     if not ours.exists():
         return f"{shlex.quote(sys.executable)} -m pixprep"
@@ -179,7 +179,7 @@ def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
 
 
 class Progress:
-    """A bar on stderr, if that is a terminal."""
+    """A bar on stderr, if that is a terminal or a notebook's."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -191,7 +191,8 @@ class Progress:
             if find_spec("tqdm") is None:  # what needs its extra says so
                 return
             tqdm = import_module("tqdm")
-            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=None)
+            hidden = False if "ipykernel" in sys.modules else None  # None: where stderr is no terminal
+            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=hidden)
         self._bar.update(done - self._bar.n)
 
     @contextmanager

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """What cannot be written now cannot at Python's end either, which would try again, and complain."""
+    """Drop output that cannot be written, so that Python does not try again at its end, and complain."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -97,7 +97,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _whole(least: int) -> Callable[[str], int]:
-    """What reads a whole number of at least ``least``."""
+    """Make a reader of whole numbers of at least ``least``."""
 
     def read(text: str) -> int:
         if not (text.isdecimal() and int(text) >= least):
@@ -211,6 +211,8 @@ def _parser() -> argparse.ArgumentParser:
     either = build.add_mutually_exclusive_group()
     either.add_argument("--pipeline", **_FILE, help="a pipeline file")
     either.add_argument("--preset", choices=commands.PRESETS, help="a pipeline that pixprep brings along")
+    shared = "a model of DIR that another build wrote: its pipeline and options, for both ensembles"
+    either.add_argument("--preprocess", metavar="MODEL", default="", help=shared)
     build.add_argument("--onnx", **_FILE, help="your classifier as ONNX")
     build.add_argument("--plan", **_FILE, help="your classifier as a TensorRT plan")
     runtimes = ("onnxruntime", "onnxruntime-gpu", "tensorrt")
@@ -222,7 +224,9 @@ def _parser() -> argparse.ArgumentParser:
         help="what a plan takes and gives, such as input:FP32:3x224x224 logits:FP32:1000",
     )
     labels = "names of the classes: one a line, or JSON such as a config.json with id2label"
-    build.add_argument("--labels", **_FILE, help=f"{labels}; default: what the ONNX file holds")
+    build.add_argument(
+        "--labels", **_FILE, help=f"{labels}; default: what the ONNX file holds, or the last build's of the same file"
+    )
     build.add_argument("--name", default="", help="of the ensemble, where a repository has several; default: ensemble")
     how = "how images come: a BYTES tensor `image`, or as clients of dali_backend send them"
     build.add_argument("--input", choices=("bytes", "dali"), dest="input_", help=f"{how}; default: bytes")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -75,12 +76,12 @@ class Loader:
             Both log a warning, and ``errors`` has them all.
         max_errors: how many broken samples an epoch may have before a DataError ends it: a share of this shard's
             samples, or a whole number.
-        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``: where the outputs are, too.
+        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``: where the outputs are, too. ``"cuda:1"`` is ``"gpu:1"``.
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
-        limits, damage, decoder: see ``Engine``.
-        progress: show a bar for each epoch on stderr, where that is a terminal.
+        limits, damage, decoder, odd_range: see ``Engine``.
+        progress: show a bar for each epoch on stderr, where that is a terminal or of a notebook.
 
     Attributes:
         source, pipeline: as given.
@@ -113,6 +114,7 @@ class Loader:
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
+        odd_range: bool = False,
         progress: bool = False,
     ) -> None:
         if isinstance(source, str | bytes | Path):
@@ -126,6 +128,7 @@ class Loader:
             raise DataError("the source has no samples")
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
+        device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
         self.source = source
         self.pipeline = pipeline
         self.order = Order(
@@ -143,12 +146,21 @@ class Loader:
             source=source,
             order=self.order,
             limits=limits or Limits(),
+            damage=damage,
             on_error=on_error,
             most_errors=_most_errors(max_errors, self.order),
             # of what is made and waits, of what the consumer has, and of what it has just let go of
             recycler=Recycler(prefetch + 2) if device == "cpu" else None,
             cache=_cache(cache, cache_bytes, device, pipeline),
-            engine=Engine(pipeline, device=device, threads=threads, limits=limits, damage=damage, decoder=decoder),
+            engine=Engine(
+                pipeline,
+                device=device,
+                threads=threads,
+                limits=limits,
+                damage=damage,
+                decoder=decoder,
+                odd_range=odd_range,
+            ),
         )
         if shuffle and pipeline.has_sides and pipeline.side == "serving":
             log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)
@@ -159,6 +171,11 @@ class Loader:
         self._under_way: Callable[[], Epoch | None] = lambda: None
         self._batches = self._samples = 0
         self._times = dict.fromkeys(Epoch.TIMES, 0.0)
+
+    def __repr__(self) -> str:
+        order, source = self.order, type(self.source).__name__
+        what = f"shuffle={order.shuffle!r}, seed={order.seed}, shard={order.shard}, epoch={self._epoch}"
+        return f"<Loader: {len(self):,} batches of {order.batch_size}, {order.samples:,} samples of {source}, {what}>"
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
@@ -199,7 +216,7 @@ class Loader:
         return list(self._maker.broken.values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: behind the batch that was delivered last. JSON holds it.
+        """State of the training behind the batch that was delivered last. JSON holds it.
 
         What is made ahead does not count. Behind the last batch of an epoch it is the beginning of the next. The state
         is the same in all shards, and fits another number of them.
@@ -320,7 +337,7 @@ class Loader:
         return library("keras").Dataset(self, names)
 
     def stats(self) -> Stats:
-        """Who waited for whom so far; printed, it says so in words."""
+        """Times that each side has waited for the other so far; printed, words say so."""
         times, epoch, maker = self._times, self._under_way(), self._maker
         if epoch is not None and not epoch.is_closed:
             times = {name: seconds + times[name] for name, seconds in epoch.times().items()}
@@ -447,7 +464,7 @@ class Epoch(Iterator[Batch]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether its threads have ended."""
+        """Tell whether its threads have ended."""
         return self._ready.is_closed
 
     def times(self) -> dict[str, float]:
@@ -478,7 +495,7 @@ def _check_on_error(on_error: str, world: int) -> None:
 
 
 def _most_errors(max_errors: float, order: Order) -> int:
-    """How many broken samples an epoch of this shard may have."""
+    """Most broken samples that an epoch of this shard may have."""
     if isinstance(max_errors, float) and 0 <= max_errors <= 1:
         return ceil(max_errors * order.samples / order.shard[1])
     if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
-from pixprep.data.fields import collated
+from pixprep.data.fields import collated, left_behind
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Limits
+from pixprep.decoders import Damage, Limits
 from pixprep.engine import Batch, Engine
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.plan.plan import Place, Placed, Plan
@@ -133,6 +133,7 @@ class Maker:
 
     Attributes:
         source, order, engine, limits: what is read, in which order, and what makes tensors of it.
+        damage: what becomes of a damaged JPEG.
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
@@ -147,6 +148,7 @@ class Maker:
     order: Order
     engine: Engine
     limits: Limits
+    damage: Damage | None
     on_error: OnError
     most_errors: int
     recycler: Recycler | None
@@ -159,7 +161,7 @@ class Maker:
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
     def reader(self) -> Reader:
-        """What reads samples for ``batches``, which closes it."""
+        """Make the reader of samples for ``batches``, which closes it."""
         of_pixels = self.engine.plan.takes is not None
         return Reader(
             self.source, self.limits, self.timeline, cache=self.cache, blocks=self.blocks, of_pixels=of_pixels
@@ -222,8 +224,8 @@ class Maker:
     def _meet(self, epoch: int, sample: Sample, error: ImageError | None, met: dict[int, str]) -> None:
         """Count a broken sample, or raise its error."""
         assert error is not None
-        if self.on_error == "raise":
-            raise ImageError(error.reason, error.detail)  # a new one, or frame, error and batch would hold each other
+        if self.on_error == "raise":  # by a new one, or frame, error and batch would hold each other
+            raise ImageError(error.reason, f"{error.detail}{self._remedy(sample, error)}")
         if not met:
             log.warning("epoch %d: %s", epoch, printable(error))
         met[sample.index] = printable(sample.name)
@@ -233,6 +235,13 @@ class Maker:
                 f"{len(met):,} samples of epoch {epoch} are broken, and max_errors allows {self.most_errors:,}: "
                 f"{_some(met)}; the last: {printable(error)}"
             )
+
+    def _remedy(self, sample: Sample, error: ImageError) -> str:
+        """Remedy that lets a damaged JPEG pass; empty of anything else."""
+        is_jpeg = isinstance(sample.image, bytes | bytearray | memoryview) and bytes(sample.image[:2]) == b"\xff\xd8"
+        if error.reason not in ("CORRUPT", "TRUNCATED") or not is_jpeg or self.damage in ("pillow", "lenient"):
+            return ""
+        return ': damage="pillow" takes what Pillow loads, and on_error="replace" another sample'
 
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Put another sample into each row that has none."""
@@ -305,7 +314,7 @@ class Maker:
         return made
 
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
-        """Where each sample lies by what is drawn for it; called with the size of its image, its annotation, too."""
+        """Placing of each sample by its draws; a function of the image's size."""
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
@@ -325,10 +334,11 @@ class Maker:
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""
         plan = self.engine.plan
-        is_lost = not plan.annotations and "boxes" not in plan.inputs
-        if is_lost and not self.told and any("boxes" in sample.fields for sample in rows.samples):
-            self.told.add("boxes")
-            log.warning('the pipeline has no op boxes: batch["boxes"] are in pixels of the photos, not of the tensors')
+        for sample, placed in zip(rows.samples, made.placed, strict=True):
+            size = None if placed is None else (placed.height, placed.width)
+            for name, words in left_behind(sample.fields, {*moving(plan), *plan.inputs, *self.told}, size):
+                self.told.add(name)
+                log.warning("%s", words)
         fields = collated([sample.fields for sample in rows.samples])
         for name in moving(plan):  # the op's output has another name, and these are in pixels of the photos
             fields.pop(name, None)

@@ -1,4 +1,4 @@
-"""Which samples each batch of an epoch holds. Integers only: no file, no image, no thread.
+"""Samples of each batch of an epoch. Integers only: no file, no image, no thread.
 
 The order of an epoch is a pure function of (seed, epoch, number of samples). A *global batch* is what all shards take
 together in one step: ``batch_size * world`` samples that follow each other in the order. Each shard takes its part, so
@@ -33,7 +33,7 @@ _REPLACEMENTS = 1
 
 @dataclass(frozen=True)
 class Part:
-    """What one shard takes of a global batch.
+    """Part of a global batch that one shard takes.
 
     Attributes:
         indices: of the samples in the source, int64 (batch_size,); fewer in the last batch, if ``last`` is ``short``.
@@ -98,7 +98,7 @@ class Order:
         return self.batch_size * self.shard[1]
 
     def batches(self, position: int = 0) -> int:
-        """How many batches an epoch has after a position: as many for every shard."""
+        """Number of batches of an epoch after a position: as many for every shard."""
         left = self.samples - position
         return left // self.global_size if self.last == "drop" else -(-left // self.global_size)
 

@@ -48,7 +48,7 @@ class Prefetch(Generic[T]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether ``close`` has been called."""
+        """Tell whether ``close`` has been called."""
         return self._is_closed
 
     def close(self) -> bool:

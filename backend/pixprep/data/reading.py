@@ -28,10 +28,10 @@ _SLOW = 0.1
 
 
 class AnySource(Protocol):
-    """What a Loader reads: ``pp.read`` makes some, and a list of dicts is one. Several threads read from it at once."""
+    """Source of a Loader: ``pp.read`` makes some, and a list of dicts is one. Several threads read it at once."""
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
 
     def __getitem__(self, index: int, /) -> Mapping[str, Any]:
         """A sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; whatever else comes with the batch.
@@ -129,7 +129,7 @@ def _encoded(image: Any) -> Encoded | None:
 
 
 def fingerprint(source: AnySource) -> str:
-    """What tells a source from another: what it says of itself, or else names and sizes of a list, or only a count."""
+    """Fingerprint of a source: its own, or else the names and sizes of a list, or a count alone."""
     if isinstance(found := getattr(source, "fingerprint", None), str):
         return found
     if not isinstance(source, list | tuple):
@@ -142,7 +142,7 @@ def fingerprint(source: AnySource) -> str:
 
 
 def _size(image: Any) -> object:
-    """Of encoded bytes, or the shape of an array."""
+    """Size of encoded bytes, or the shape of an array."""
     return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else image.size)
 
 

@@ -1,4 +1,4 @@
-"""What an epoch's time went to: for ``Loader.stats`` in words, for ``Loader.trace`` as a file for Perfetto."""
+"""Uses of an epoch's time: in words for ``Loader.stats``, as a file for Perfetto for ``Loader.trace``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Timeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Stats:
-    """Who waited for whom; ``str`` says it in words.
+    """Times that each side has waited for the other; ``str`` says it in words.
 
     Attributes:
         batches, samples: delivered so far.

@@ -49,8 +49,8 @@ KINDS: dict[Format, Kind] = {
 }
 USUAL: tuple[Format, ...] = tuple(name for name, kind in KINDS.items() if kind.is_usual)
 NAMES: dict[Format, str] = {name: kind.title for name, kind in KINDS.items()}
-Damage = Literal["strict", "structural", "lenient"]
-Codec = Literal["consistent", "fastest", "cpu"]
+Damage = Literal["strict", "structural", "pillow", "lenient"]
+Codec = Literal["consistent", "fastest", "cuda", "cpu"]
 DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Decoded:
     Attributes:
         pixels: on the decoder's device.
         placed: the size of the whole image, and where it lies in every output.
-        is_recovered: it is a damaged JPEG, decoded all the same, which ``lenient`` allows.
+        is_recovered: it is a damaged JPEG, decoded all the same, which ``pillow`` and ``lenient`` allow.
         is_fallback: the GPU's decoders refused it, and the CPU decoded it.
     """
 
@@ -106,7 +106,7 @@ class Chunk(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is refused from the header, before anything is allocated; each is a parameter of the Triton model too.
+    """Limits, checked in the header before anything is allocated; each is a parameter of the Triton model, too.
 
     Attributes:
         formats: which may come at all; ``avif`` and ``heic`` only where they are named, and can be decoded.
@@ -191,7 +191,13 @@ def called(name: Format) -> str:
 
 
 class Decoder(Protocol):
-    """Decodes for one engine; may be called from several of its threads."""
+    """Decodes for one engine; may be called from several of its threads.
+
+    Attributes:
+        words: what decodes, for a log.
+    """
+
+    words: str
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None) -> Iterator[Chunk[Any]]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.

@@ -5,12 +5,13 @@ refused, and with ``"chroma": "fast"`` those whose colour it interpolates.
 
 A JPEG is damaged if libjpeg-turbo warns of what costs pixels (``decoders.flaws`` has what does not): its data ends
 early, or does not fit. ``strict`` refuses it; ``lenient`` takes what libjpeg-turbo makes of it, which is what Pillow,
-OpenCV and browsers show.
+OpenCV and browsers show; ``pillow`` takes it where Pillow loads it, which refuses what ends before its last row.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,6 +74,8 @@ class CpuDecoder:
         SetupError: the limits name a format that nothing installed here decodes.
     """
 
+    words = "libjpeg-turbo and Pillow"
+
     def __init__(self, plan: Plan, limits: Limits, *, damage: Damage = "strict") -> None:
         if "avif" in limits.formats:
             prepare_avif()
@@ -80,7 +83,8 @@ class CpuDecoder:
         self._plan = plan
         self._is_gray = plan.is_gray
         self._is_fast_idct = plan.idct == "fast"
-        self._is_lenient = damage == "lenient"
+        self._damage = damage
+        self._is_strict = damage in ("strict", "structural")
         self._limits = limits
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
@@ -116,12 +120,12 @@ class CpuDecoder:
             yield image
 
     def _read(self, encoded: Encoded | Kept, place: Place) -> _Read | ImageError:
-        """What is known of an image before it is decoded, or why it is not."""
+        """Read what is known of an image before it is decoded, or why it is refused."""
         try:
             if isinstance(encoded, Kept):
                 return _Read(encoded, placed=place(*encoded.pixels.shape[:2]))
             data = memoryview(encoded).cast("B")
-            name, header = read_header(data, self._limits, is_strict=not self._is_lenient)
+            name, header = read_header(data, self._limits, is_strict=self._is_strict)
             if header is None:
                 return _Read(encoded, name)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
@@ -177,7 +181,7 @@ class CpuDecoder:
             whole = self._mended(encoded, header, buffer)
             if whole is not None:
                 pixels = whole
-            elif not self._is_lenient:
+            elif self._is_strict or (self._damage == "pillow" and not self._is_loaded(encoded, header)):
                 raise damage from None
             else:
                 is_recovered = True
@@ -214,7 +218,7 @@ class CpuDecoder:
             return None
 
     def _remains(self, encoded: Encoded, buffer: U8) -> U8:
-        """What libjpeg-turbo makes of a damaged JPEG.
+        """Decode as much of a damaged JPEG as libjpeg-turbo can.
 
         It reports an error that follows a warning as a warning, and simplejpeg then gives the buffer back as it was:
         another client's image. So the last byte has to change, at the latest from another value.
@@ -234,16 +238,27 @@ class CpuDecoder:
         if self._is_fast_idct:
             raise ImageError("UNSUPPORTED", 'a rare kind of JPEG, such as CMYK, which "idct": "fast" does not read')
         warning = _warning(encoded, "CMYK") if header.components == 4 else None
-        if warning is None or _is_rare(warning):
+        if warning is None or _is_rare(warning) or self._damage == "pillow":
+            is_recovered = warning is not None and not _is_rare(warning)
             try:
-                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed)
+                return Decoded(self._pillow(encoded, "jpeg", memory, header), placed, is_recovered)
             except ImageError as error:
                 damage = error.as_value()
         else:
             damage = _jpeg_error(warning, len(encoded))
-        if not self._is_lenient or damage.reason not in ("TRUNCATED", "CORRUPT"):
+        if self._damage != "lenient" or damage.reason not in ("TRUNCATED", "CORRUPT"):
             raise damage
         return self._recovered(encoded, header, placed, memory, damage)
+
+    def _is_loaded(self, encoded: Encoded, header: JpegHeader) -> bool:
+        """Tell whether Pillow loads a damaged JPEG."""
+        plain = with_plain_exif(encoded, orientation=header.orientation, scan=header.scan)
+        try:
+            with self._opened(plain, "jpeg") as image:
+                image.load()
+        except Exception:  # noqa: BLE001  (see _pillow)
+            return False
+        return True
 
     def _recovered(
         self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, damage: ImageError
@@ -288,12 +303,24 @@ class CpuDecoder:
                 return turned(pixels, turn) if self._plan.apply_exif_orientation and turn in range(2, 9) else pixels
         except PixprepError:
             raise
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-            raise ImageError("TOO_MANY_PIXELS", "more than Pillow decodes (PIL.Image.MAX_IMAGE_PIXELS)") from None
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise self._bomb(str(error)) from None
         except Exception as error:  # noqa: BLE001  (Pillow's plugins raise almost any type on damaged bytes)
             if "truncated" in str(error).lower():
                 raise ImageError("TRUNCATED", f"the {NAMES[name]} ends after {len(encoded):,} bytes") from None
             raise ImageError("CORRUPT", f"a damaged {NAMES[name]}, or a kind that Pillow does not read") from None
+
+    def _bomb(self, said: str) -> ImageError:
+        """Pillow's refusal, which comes before the size can be read: its limit, or ours where that is lower."""
+        found = re.search(r"\d+", said)
+        size = f"{int(found[0]):,} pixels" if found else "more pixels than Pillow decodes"
+        least = 2 * (Image.MAX_IMAGE_PIXELS or self._limits.max_pixels)  # Pillow warns at half of what it refuses
+        if self._limits.max_pixels <= least:
+            return ImageError(
+                "TOO_MANY_PIXELS", f"{size}; the limit is {self._limits.max_pixels:,} (parameter max_pixels)"
+            )
+        setting = "Pillow's own, of all formats but JPEG: twice PIL.Image.MAX_IMAGE_PIXELS"
+        return ImageError("TOO_MANY_PIXELS", f"{size}; the limit is {least:,} ({setting})")
 
     def _opened(self, encoded: Encoded, name: Format) -> Image.Image:
         if name != "heic":
@@ -314,7 +341,7 @@ class CpuDecoder:
 
 
 def is_whole(encoded: Encoded) -> bool:
-    """Whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
+    """Tell whether libjpeg-turbo decodes a JPEG of 1 or 3 components without a warning.
 
     By its decode to an eighth of the size, in gray: the same warnings, at 0.6 of the cost of all its pixels (0.9 of a
     progressive one's).
@@ -332,7 +359,7 @@ def _warning(encoded: Encoded, space: Literal["GRAY", "CMYK"]) -> str | None:
 
 
 def _is_rare(message: str) -> bool:
-    """Whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
+    """Tell whether TurboJPEG says that it cannot describe the JPEG, whatever its data."""
     return "subsampling" in message or "color conversion" in message
 
 

@@ -93,7 +93,7 @@ def exif_orientation(exif: bytes) -> int:
 
 
 def is_plain_exif(exif: bytes) -> bool:
-    """Whether every decoder finds the same orientation: it is one number of 16 bits, and nothing before it is odd."""
+    """Tell whether every decoder finds the same orientation: one number of 16 bits, and nothing odd before it."""
     tiff = exif[len(NAME) :]
     if tiff[:4] not in (b"II*\0", b"MM\0*"):
         return False
@@ -157,7 +157,7 @@ def turned(pixels: U8, orientation: int) -> U8:
 
 
 def reduced(denominator: int, orientation: int, height: int, width: int) -> Reduction:
-    """How an image of this size, upright, lies in its pixels; a turn may have brought its end to the beginning."""
+    """Reduction of an upright image of this size; a turn may have brought its end to the beginning."""
     is_backwards = (orientation in (3, 4, 7, 8), orientation in (2, 3, 6, 7))
     sides = zip(is_backwards, (height, width), strict=True)
     y, x = (-(-side // denominator) - side / denominator if backwards else 0.0 for backwards, side in sides)

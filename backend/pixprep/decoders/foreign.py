@@ -1,4 +1,4 @@
-"""What a file is that pixprep does not read, by its first bytes, and what its sender can do."""
+"""Names of files that pixprep does not read, by their first bytes, with a remedy for the sender."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def described(encoded: bytes | memoryview) -> tuple[str, str] | None:
-    """What the file is, and the remedy; None where its first bytes say nothing.
+    """Name of the file's kind, and the remedy; None where its first bytes say nothing.
 
     >>> described(b"%PDF-1.7")
     ('a PDF file', 'render its pages to JPEG or PNG first')
@@ -73,7 +73,7 @@ def described(encoded: bytes | memoryview) -> tuple[str, str] | None:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether a reader of UTF-8 finds words alone; the last character may be cut off."""
+    """Tell whether a reader of UTF-8 finds words alone; the last character may be cut off."""
     if _BINARY.search(head):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What the first bytes of an encoded image say, read without decoding or allocating anything."""
+"""Header of an encoded image, read without decoding or allocating anything."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class JpegHeader(NamedTuple):
         scan: where the first scan begins, in bytes.
         least: the bytes that the first scan has at least, if it is whole; 0 where that is not known.
         is_rgb: its three components are red, green and blue, and not YCbCr.
+        samplings: of each component a byte: how often it is sampled across (the upper half) and down.
     """
 
     height: int
@@ -53,6 +54,7 @@ class JpegHeader(NamedTuple):
     scan: int
     least: int
     is_rgb: bool
+    samplings: bytes
 
     def size(self, *, is_upright: bool) -> tuple[int, int]:
         """(height, width), as stored or turned upright."""
@@ -102,8 +104,33 @@ def read_header(encoded: memoryview, limits: Limits, *, is_strict: bool) -> tupl
     return name, header
 
 
+def said_pixels(encoded: memoryview, name: Format) -> int | None:
+    """Height x width of a PNG, GIF, BMP or WebP as its first bytes say, unchecked; None of other files."""
+    head = bytes(encoded[:30])
+    height: int
+    width: int
+    if len(head) < 30:
+        return None
+    if name == "png":
+        height, width = struct.unpack_from(">II", head, 16)
+    elif name == "gif":
+        height, width = struct.unpack_from("<HH", head, 6)
+    elif name == "bmp":
+        height, width = map(abs, struct.unpack_from("<ii", head, 18))
+    elif name == "webp" and head[12:16] == b"VP8X":
+        height, width = (1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27))
+    elif name == "webp" and head[12:16] == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        height, width = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    elif name == "webp" and head[12:16] == b"VP8 ":
+        height, width = (side & 0x3FFF for side in struct.unpack_from("<HH", head, 26))
+    else:
+        return None
+    return height * width
+
+
 def _unknown(encoded: memoryview, limits: Limits) -> ImageError:
-    """What a file is that is not read, if that can be said, and what can be done."""
+    """Error for a file that is not read: its kind, where it is known, and the remedy."""
     if words := text.described(encoded):
         return ImageError("UNKNOWN_FORMAT", words)
     *others, last = (NAMES[each] for each in limits.formats)
@@ -238,6 +265,7 @@ def _header(
         scan=begin,
         least=(blocks * _BITS_A_BLOCK.get(process, 0) + 7) // 8,
         is_rgb=is_rgb,
+        samplings=bytes(fields[7::3]),
     )
 
 
@@ -251,7 +279,7 @@ def _adobe_transform(segment: memoryview, known: int | None) -> int | None:
 
 
 def _is_rgb(frame: bytes | memoryview, *, has_jfif: bool, transform: int | None) -> bool:
-    """Whether three components are red, green and blue, by libjpeg's rule (``default_decompress_parms``)."""
+    """Tell whether three components are red, green and blue, by libjpeg's rule (``default_decompress_parms``)."""
     if frame[5] != 3 or has_jfif:
         return False
     return transform == 0 if transform is not None else bytes(frame[6:13:3]) == b"RGB"
@@ -262,7 +290,7 @@ def _cut_off(data: memoryview) -> ImageError:
 
 
 def _blocks(frame: bytes, scan: bytes) -> int:
-    """How many blocks of 8 x 8 values the components of a scan have; 0 where the headers make no sense.
+    """Number of blocks of 8 x 8 values in a scan; 0 where the headers make no sense.
 
     A scan has more if it holds several components: it then fills its last row and column of units up.
     """
@@ -287,7 +315,7 @@ _recent_blocks = lru_cache(RECENT_SIZES)(_blocks)
 
 
 def _units(frame: bytes, scan: bytes) -> int:
-    """How many units the data of a scan has: blocks of its component, or of several ones what lies in one place."""
+    """Number of units in a scan's data: blocks of its one component, or groups of blocks of several."""
     if scan[0] == 1:
         return _blocks(frame, scan)
     _, across, down = _samplings(frame)
@@ -304,7 +332,7 @@ def _samplings(frame: bytes) -> tuple[bytes, list[int], list[int]]:
 
 
 def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
-    """Whether more scans or segments follow than may; the first scan's length stands at ``position``."""
+    """Tell whether more scans or segments follow than may; the first scan's length stands at ``position``."""
     scans = 1
     for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
         position += int.from_bytes(data[position : position + 2], "big")

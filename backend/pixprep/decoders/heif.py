@@ -233,7 +233,7 @@ class _File:
         ]
 
     def _auxiliary(self, number: int) -> bytes:
-        """What an auxiliary picture is, by its property ``auxC``."""
+        """Kind of an auxiliary picture, by its property ``auxC``."""
         found = (each.contents[4:100] for each in self._properties.get(number, ()) if each.kind == b"auxC")
         return bytes(next(found, b""))
 
@@ -291,7 +291,7 @@ def _cut_off(encoded: memoryview, name: Name) -> ImageError:
 
 
 def _is_cut_off(encoded: memoryview) -> bool:
-    """Whether the last box of a file is longer than the file."""
+    """Tell whether the last box of a file is longer than the file."""
     position = 0
     for _ in range(MOST):
         size = int.from_bytes(encoded[position : position + 4], "big")
@@ -312,7 +312,7 @@ def _kinds(iinf: memoryview) -> Iterator[tuple[int, bytes]]:
 
 
 def _extents(iloc: memoryview) -> Iterator[tuple[int, list[tuple[bool, int, int]]]]:
-    """Of each item where its bytes lie: whether in ``idat``, from where, and how many."""
+    """Extents of each item: whether in ``idat``, the first byte, and the number of bytes."""
     numbers = _Numbers(iloc)
     version, sizes = numbers.take(4) >> 24, numbers.take(2)
     offset_bytes, length_bytes, base_bytes = sizes >> 12, sizes >> 8 & 15, sizes >> 4 & 15
@@ -358,7 +358,7 @@ def _properties(iprp: memoryview) -> dict[int, list[Property]]:
 
 
 def _references(iref: memoryview) -> Iterator[tuple[bytes, int, list[int]]]:
-    """Of each reference its type, from which item, and to which ones."""
+    """References: the type of each, the item that it is from, and those that it is to."""
     id_bytes = 2 if iref[0] == 0 else 4
     total = 0
     for kind, contents in _boxes(iref[4:]):

@@ -16,7 +16,7 @@ KEPT_BYTES = 64 << 20
 
 
 class Memory:
-    """What the decode of one image holds: its share of the budget, and a buffer for its pixels.
+    """Memory of one image's decode: its share of the budget, and a buffer for its pixels.
 
     The buffer is one of those that earlier images gave back, if there is one of its size: a fresh 36 MB costs 10 % of
     the decode.
@@ -52,7 +52,7 @@ class Memory:
 
 
 class Budget:
-    """How many pixels may be in memory at once; a larger image waits until it is alone."""
+    """Budget of the pixels in memory at once; a larger image waits until it is alone."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -61,7 +61,7 @@ class Budget:
 
     @contextmanager
     def share(self) -> Iterator[Callable[[int], None]]:
-        """What takes a part of it, which is given back at the end."""
+        """Give a function that takes part of the budget; all of it is given back at the end."""
         taken: list[int] = []
 
         def take(pixels: int) -> None:

@@ -22,7 +22,7 @@ MOST = 128
 
 
 class OfDevice(NamedTuple):
-    """What a decoder of pixels asks of its device.
+    """Parts of a device that a decoder of pixels needs.
 
     Attributes:
         of: the array that a value is, without a copy; raises TypeError if it is none.
@@ -43,6 +43,8 @@ class PixelsDecoder:
         limits: ``max_side`` and ``max_pixels`` apply; the others are about encoded images.
         arrays: of the device.
     """
+
+    words = "nothing: pixels come"
 
     def __init__(self, plan: Plan, limits: Limits, arrays: OfDevice) -> None:
         assert plan.takes is not None

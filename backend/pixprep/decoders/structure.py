@@ -1,4 +1,4 @@
-"""Whether a JPEG is whole as far as its markers tell, in microseconds: nothing is decoded.
+"""Structure of a JPEG by its markers, in microseconds: nothing is decoded.
 
 A JPEG is **whole** here if it is one image, as encoders write it: segments of the lengths that they state with nothing
 between them; one frame; scans in whose data every marker is a restart marker in its turn; an end. That finds what is

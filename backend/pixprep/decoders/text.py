@@ -17,6 +17,10 @@ _HEAD = 1024  # bytes that are looked at
 _JSON = re.compile(rb"""\s*(?:\{\s*["}]|\[\s*[\[{"\d\]-])""")
 _DATA_URL = re.compile(rb"\s*data:[ -~]{0,200},", re.IGNORECASE)
 _FORM = re.compile(rb"--[ -~]+\r?\n(?:[ -~]+\r?\n)*?content-disposition:", re.IGNORECASE)
+_URL = re.compile(rb"\s*(?:https?|ftp|file|s3|gs|hdfs)://[!-~]+\s*", re.IGNORECASE)
+_PATH = re.compile(
+    rb"\s*(?:[A-Za-z]:)?[^\0-\x1f<>|\"]{0,500}\.(?:jpe?g|jfif|png|webp|bmp|tiff?|gif|avif|hei[cf])\s*", re.IGNORECASE
+)
 _WITHOUT_ENDS = re.compile(rb"(?:\xff\xd8\xff[\xe0\xe1]|\x89PNG)[^\0\n\r]{1000}")  # no whole file begins so
 _BASE64 = re.compile(rb"[ \t\r\n]*(?:[A-Za-z0-9+/_-][ \t\r\n]*){32}")
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -25,11 +29,15 @@ _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 def described(encoded: memoryview) -> str | None:
-    """What text stands in place of an image, and what to send instead; None for anything that is no such text."""
+    """Kind of text in place of an image, and what to send instead; None for anything that is no such text."""
     if _DATA_URL.match(encoded, 0, _HEAD):
         return f"the text of a data: URL; {_REQUEST}; or send what follows its comma, with {_ACCEPT}"
     if _JSON.match(encoded, 0, _HEAD):
         return f"JSON text; {_REQUEST}; Triton's own JSON goes without that header"
+    if len(encoded) <= _HEAD and _URL.fullmatch(encoded):
+        return f"the text of a URL, which no server fetches; {_REQUEST}"
+    if len(encoded) <= _HEAD and _PATH.fullmatch(encoded):
+        return f"the name of a file in place of its bytes; {_REQUEST}"
     if _FORM.match(encoded, 0, _HEAD):
         return f"a multipart form, as curl -F sends it; {_REQUEST}"
     if _BASE64.match(encoded, 0, _HEAD):

@@ -21,7 +21,7 @@ from pixprep.spec import DType
 
 
 class Device(Protocol):
-    """What an engine needs of a device.
+    """Device, as an engine needs it.
 
     Attributes:
         lanes: how many threads of the engine may work at once, each on a chunk of its own.
@@ -49,13 +49,13 @@ class Device(Protocol):
         """The values of an array of this device, once what was queued for it has been done."""
 
     def lane(self) -> AbstractContextManager[None]:
-        """What a thread works inside; when it ends, everything that was queued inside has been done."""
+        """Enter a lane; when it ends, everything that was queued inside has been done."""
 
     def trim(self) -> None:
         """Give memory back that is kept for the next batch."""
 
     def is_working(self) -> bool:
-        """Whether another batch has a chance; if not, only a new process has."""
+        """Tell whether another batch has a chance; if not, only a new process has."""
 
     def close(self) -> None:
         """End the decoder's threads and give memory back; nothing can be run any more."""

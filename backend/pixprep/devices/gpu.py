@@ -17,7 +17,8 @@ from numpy.lib.stride_tricks import as_strided
 from nvidia import nvimgcodec
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
-from pixprep.decoders.gpu import GpuDecoder, Memory
+from pixprep.decoders.gpu import GpuDecoder
+from pixprep.decoders.nvimagecodec import Memory
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.devices import clip_decoder
 from pixprep.errors import ImageError, SetupError
@@ -282,7 +283,7 @@ def _checked_kernel(plan: TensorPlan) -> GpuKernel:
 
 
 def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
-    """How the kernels' values differ from the CPU's; None if they do not."""
+    """Difference of the kernels' values from the CPU's; None if there is none."""
     numbers, channels = np.random.default_rng(0), len(plan.channels)
     images: list[npt.NDArray[np.uint8]] = []
     placements: list[Placement] = []

@@ -15,7 +15,7 @@ Span = tuple[float, float]
 
 
 def weights(taps: int, sigma: float) -> tuple[float, ...]:
-    """Of a bell curve: an odd number of float32, whose sum is 1."""
+    """Weights of a bell curve: an odd number of float32, whose sum is 1."""
     places = np.arange(taps) - taps // 2
     curve = np.exp(-(places**2) / (2.0 * sigma**2))
     return tuple((curve / curve.sum()).astype(np.float32).tolist())

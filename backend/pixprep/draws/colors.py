@@ -32,7 +32,7 @@ class Augment(Protocol):
 
     @property
     def blocks(self) -> int:
-        """How many blocks of four numbers it takes."""
+        """Number of blocks of four numbers it takes."""
 
     @property
     def is_pointwise(self) -> bool:
@@ -43,10 +43,10 @@ class Augment(Protocol):
         """See above."""
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """What is drawn for an image of this size, as JSON holds it."""
+        """Draw for an image of this size; JSON holds the result."""
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """What becomes of it."""
+        """Steps that the draw makes of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +150,6 @@ class Sometimes:
         return f"to {self.p:g} of the images: {', '.join(map(str, self.those))}"
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """All or none."""
+        """Give all steps, or none."""
         del height, width
         return self.those if words["apply"] else ()

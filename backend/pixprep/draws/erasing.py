@@ -67,7 +67,7 @@ class Erasing:
 
     @property
     def blocks(self) -> int:
-        """Whether, how many, and two words of noise; then one a try: area, ratio, top, left."""
+        """Number of blocks: whether, how many, two words of noise; then one a try: area, ratio, top, left."""
         return 1 + TRIES * self.count[1]
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:

@@ -59,7 +59,7 @@ def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
 
 
 class Drawn(Protocol):
-    """What draws numbers."""
+    """Step that draws numbers."""
 
     @property
     def key(self) -> str:
@@ -67,7 +67,7 @@ class Drawn(Protocol):
 
     @property
     def blocks(self) -> int:
-        """How many blocks of four numbers it takes."""
+        """Number of blocks of four numbers it takes."""
 
 
 class Numbers:

@@ -24,7 +24,7 @@ _F32 = np.float32
 
 
 class Kind(NamedTuple):
-    """What can be chosen.
+    """One kind of step that can be chosen.
 
     Attributes:
         ends: the first and the last magnitude; None: it has none.
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     of: Literal["height", "width"] | None = None
 
     def magnitude(self, index: int, bins: int, height: int, width: int) -> float:
-        """That of a bin, without its sign."""
+        """Magnitude of a bin, without its sign."""
         assert self.ends is not None
         first, last = self.ends
         if self.is_whole:  # torchvision divides here
@@ -129,7 +129,7 @@ class Policy:
         return {"ops": chosen}
 
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
-        """What they are for an image of this size."""
+        """Steps for an image of this size."""
         those = (self._steps(each["op"], each.get("magnitude", 0.0), height, width) for each in words["ops"])
         return tuple(step for steps in those for step in steps)
 

@@ -22,7 +22,7 @@ Fill = tuple[int, ...] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What every warp of an op has in common.
+    """Parts that every warp of an op has in common.
 
     Attributes:
         filter: nearest or bilinear.
@@ -72,7 +72,7 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
 
 
 class Motion(NamedTuple):
-    """What torchvision's ``affine`` does about the center.
+    """Motion about the center, as torchvision's ``affine`` makes it.
 
     Attributes:
         angle: clockwise.
@@ -105,7 +105,7 @@ def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
 def _pillow_rotation(
     height: int, width: int, angle: float, center: Pair | None, *, expand: bool
 ) -> tuple[Matrix, tuple[int, int]]:
-    """As ``Image.rotate``: the matrix, its factors rounded to 15 digits, and the size of the result."""
+    """Rotation as ``Image.rotate`` makes it: the matrix, rounded to 15 digits, and the size of the result."""
     x, y = (width / 2, height / 2) if center is None else center
     angle = -radians(angle)
     a, b, d, e = round(cos(angle), 15), round(sin(angle), 15), round(-sin(angle), 15), round(cos(angle), 15)
@@ -121,7 +121,7 @@ def _pillow_rotation(
 def _torchvision_rotation(
     height: int, width: int, angle: float, center: Pair | None, *, expand: bool
 ) -> tuple[Matrix, tuple[int, int]]:
-    """As ``rotate_image``; the size of the result is worked out in float32."""
+    """Rotation as ``rotate_image`` makes it; the size of the result is worked out in float32."""
     x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
     matrix = _inverse(x, y, Motion(-angle))
     if not expand:
@@ -138,7 +138,7 @@ def _torchvision_rotation(
 
 
 def _inverse(x: float, y: float, motion: Motion) -> Matrix:
-    """As ``_get_inverse_affine_matrix`` of torchvision, operation by operation, about (x, y)."""
+    """Inverse about (x, y), as torchvision's ``_get_inverse_affine_matrix``, operation by operation."""
     _, translate, scale, shear = motion
     turn, shear_x, shear_y = radians(motion.angle), radians(shear[0]), radians(shear[1])
     a = cos(turn - shear_y) / cos(shear_y)

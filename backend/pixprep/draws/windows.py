@@ -36,11 +36,11 @@ class ClipFrames:
 
     @property
     def blocks(self) -> int:
-        """Of four numbers each."""
+        """Number of blocks, each of four numbers."""
         return -(-self.count // 4)
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """As they are; what they choose depends on the times of the frames."""
+        """Give the numbers as they are; their choice depends on the times of the frames."""
         del height, width, boxes
         return {"uniforms": numbers.blocks(self.key, 0, self.blocks).ravel()[: self.count].tolist()}
 
@@ -80,6 +80,9 @@ class ResizedCrop:
             raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have no window of the ratio {ratios}")
         return _window((height - rows) // 2, (width - columns) // 2, rows, columns)
 
+    def __str__(self) -> str:
+        return f"take a random window of {_span(self.scale)} of the area, {_span(self.ratio)} as wide as high"
+
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
     """(height, width) of the window of a share of the area and a ratio of the sides; None if it does not fit inside."""
@@ -117,7 +120,7 @@ class Crop:
 
     @property
     def is_inside(self) -> bool:
-        """Whether no window reaches outside the image."""
+        """Tell whether every window lies inside the image."""
         return not any(self.padding) and not self.pad_if_needed
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
@@ -146,6 +149,10 @@ class Crop:
             padded += 2 * (window - padded)
         return int(uniform * (padded - window + 1)) - before
 
+    def __str__(self) -> str:
+        padded = f", after margins of {', '.join(map(str, self.padding))}" if any(self.padding) else ""
+        return f"take a random {self.height} x {self.width}{padded}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
@@ -164,9 +171,12 @@ class Flip:
     is_inside: ClassVar[bool] = True
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Whether to mirror."""
+        """Draw whether to mirror."""
         del height, width, boxes
         return {"flip": bool(numbers.blocks(self.key, 0, 1)[0, 0] < self.p)}
+
+    def __str__(self) -> str:
+        return f"mirror {self.p:g} of the images, {self.axis}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +205,9 @@ class ZoomOut:
         rows, columns = int(height * factor), int(width * factor)
         return _window(-int((rows - height) * top), -int((columns - width) * left), rows, columns)
 
+    def __str__(self) -> str:
+        return f"lay {self.p:g} of the images at random on a canvas of {_span(self.side_range)} times the sides"
+
 
 @dataclass(frozen=True, kw_only=True)
 class IouCrop:
@@ -217,7 +230,7 @@ class IouCrop:
 
     @property
     def blocks(self) -> int:
-        """Of the first choices of an overlap, which do for nearly every image."""
+        """Number of blocks of the first choices of an overlap, which do for nearly every image."""
         return _FIRST_CHOICES * self._each
 
     @property
@@ -274,12 +287,15 @@ class IouCrop:
                         return _window(top, left, rows, columns)
         return None
 
+    def __str__(self) -> str:
+        return f"take a random window around boxes, {_span(self.scale)} of each side"
+
 
 RandomStep = ResizedCrop | Crop | Flip | ZoomOut | IouCrop
 
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
-    """Which boxes have their middle inside a window: bool (n,) of float64 (n, 4) xyxy."""
+    """Find the boxes whose middle is inside a window: bool (n,) of float64 (n, 4) xyxy."""
     first, sides = np.array([[window["left"], window["top"]], [window["width"], window["height"]]])
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     inside = (middles > first) & (middles < first + sides)
@@ -289,3 +305,7 @@ def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:
 
 def _window(top: int, left: int, height: int, width: int) -> Words:
     return {"top": top, "left": left, "height": height, "width": width}
+
+
+def _span(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.4g} to {ends[1]:.4g}"

@@ -1,4 +1,4 @@
-"""What every importer ends with: the ops of one side, or of both, as a pipeline with its origin."""
+"""Last step of every importer: the ops of one side, or of both, as a pipeline with its origin."""
 
 from __future__ import annotations
 

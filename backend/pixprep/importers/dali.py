@@ -83,7 +83,9 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipel
     try:
         operators, names = _graph(data, where)
     except wire.WireError as error:
-        raise PipelineError(f"{where}: not a serialized DALI pipeline: {error}") from None
+        raise PipelineError(
+            f'{where}: not a serialized DALI pipeline: {error}; pipe.serialize(filename="model.dali") writes one'
+        ) from None
     if output is not None and output not in names:
         raise PipelineError(f"{where}: no output {quoted(output)}; there are {_listed(names)}")
     wanted = names if output is None else [output]
@@ -212,7 +214,7 @@ class _Image:
 
 
 def _evaluate(operators: Sequence[_Operator], wanted: Sequence[str]) -> list[_Image]:
-    """What each wanted tensor is."""
+    """Evaluate the wanted tensors."""
     needed, images = _needed(operators, wanted), dict[str, _Image]()
     for operator in operators:
         if needed.isdisjoint(operator.outputs):
@@ -243,7 +245,7 @@ def _needed(operators: Sequence[_Operator], wanted: Sequence[str]) -> set[str]:
 
 
 def _applied(operator: _Operator, fields: Fields, images: Mapping[str, _Image]) -> _Image:
-    """What an operator makes of its input."""
+    """Apply an operator to its input."""
     if operator.name not in _OPERATORS:
         raise PipelineError(f"is not understood; understood are {', '.join(_OPERATORS)}")
     if operator.computed:

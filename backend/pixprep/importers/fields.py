@@ -51,7 +51,7 @@ class Fields:
         return default if value is None else value
 
     def has(self, name: str) -> bool:
-        """Whether the field is there, and not null."""
+        """Tell whether the field is there, and not null."""
         return self.take(name) is not None
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -71,7 +71,7 @@ class Fields:
         return value if isinstance(value, type_) else self.refuse(name, f"must be {what}")
 
     def choice(self, name: str, choices: Mapping[Any, T] | Sequence[T], default: str | int | None = None) -> T:
-        """What a string or a whole number means: by a table, or itself where it is one of a sequence."""
+        """Meaning of a string or a whole number: by a table, or itself where it is one of a sequence."""
         table: Mapping[Any, T] = choices if isinstance(choices, Mapping) else {choice: choice for choice in choices}
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, str | int) or value not in table:
@@ -200,7 +200,7 @@ def sides(value: Any) -> tuple[int, ...]:
 
 
 def read_file(path: Path, *, most: int, is_whole: bool = True) -> bytes:
-    """What is in a file; with ``is_whole=False`` the first ``most`` bytes of it, and one more.
+    """Read a file; with ``is_whole=False`` the first ``most`` bytes of it, and one more.
 
     Raises:
         PipelineError: it cannot be read, or has more bytes; the message begins with its name.

@@ -261,7 +261,7 @@ def _chain(config: Mapping[str, Any], where: str) -> Iterator[_Layer]:
 
 
 def _config(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a serialized object of Keras was made with."""
+    """Arguments that a serialized object of Keras was made with."""
     config = entry.get("config")
     return config if isinstance(config, Mapping) else {}
 

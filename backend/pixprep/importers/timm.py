@@ -144,7 +144,7 @@ def _training(arguments: Mapping[str, Any] | str | Path, config: Mapping[str, An
 
 
 def _augmented(fields: Fields, size: tuple[int, int], filter_: Filter) -> list[Op]:
-    """What ``transforms_imagenet_train`` does before the normalization."""
+    """Ops of ``transforms_imagenet_train`` before the normalization."""
     scale, ratio = fields.span("scale", (0.08, 1.0)), fields.span("ratio", (3 / 4, 4 / 3))
     ops: list[Op] = [RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_)]
     for name, axis, usual in FLIPS:
@@ -198,7 +198,7 @@ def _pretrained_cfg(name: str) -> Mapping[str, Any]:
 
 
 def _override(inner: dict[str, Any], arguments: Mapping[str, Any], where: str) -> None:
-    """What the arguments that a saved model was made with say of its input, as timm's hub loader reads them."""
+    """Input as the arguments of a saved model say it, read as timm's hub loader reads them."""
     fields = Fields(arguments, f"{where}: model_args")
     fields.expect("in_chans", 3, why="is not 3: pixprep decodes to RGB")
     is_free = arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False
@@ -207,7 +207,7 @@ def _override(inner: dict[str, Any], arguments: Mapping[str, Any], where: str) -
 
 
 def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
-    """What stands between ``decode`` and ``tensor``."""
+    """Ops between ``decode`` and ``tensor``."""
     size = _size(fields, use_test_size=use_test_size)
     scaled = _scaled(fields, size, use_test_size=use_test_size)
     mean, std = fields.numbers("mean", IMAGENET_MEAN), fields.numbers("std", IMAGENET_STD, positive=True)
@@ -246,7 +246,7 @@ def _size(fields: Fields, *, use_test_size: bool) -> tuple[int, int]:
 
 
 def _scaled(fields: Fields, size: tuple[int, int], *, use_test_size: bool) -> tuple[int, int]:
-    """What the sides are resized to before the crop."""
+    """Sides before the crop."""
     name = "test_crop_pct" if fields.has("test_crop_pct") and use_test_size else "crop_pct"
     share = fields.number(name, 0.875)
     if not all(share > 0 and 1 <= side / share <= MAX_SIDE for side in size):

@@ -129,7 +129,7 @@ def _made(transforms: Any) -> Any:
 
 
 def _in_file(path: Path, name: str) -> Any:
-    """What a name stands for once a file of Python has run.
+    """Object of a name once a file of Python has run.
 
     Raises:
         PipelineError: it has no such name.
@@ -215,7 +215,7 @@ class _Walk:
         self.ops[-1] = changed(made[0], p=p * transform.p)
 
     def finished(self, where: str) -> list[Op]:
-        """All ops, from ``decode`` to ``tensor``."""
+        """Give all ops, from ``decode`` to ``tensor``."""
         if self.data == "a PIL image":
             raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
         self.normalize(0.0, 1.0)
@@ -227,7 +227,7 @@ class _Walk:
         self.size = (sides[0], sides[1]) if len(sides) > 1 else None
 
     def resampled(self, fields: Fields) -> dict[str, Any]:
-        """How pixels are resampled: ``filter``, ``like`` and perhaps ``antialias`` of an op."""
+        """Fields of an op that resamples: ``filter``, ``like`` and perhaps ``antialias``."""
         if self.data == "float32 values":
             raise PipelineError("would resize float32 values: put it before ToTensor or ToDtype")
         filter_, antialias = fields.choice("interpolation", FILTERS), fields.flag("antialias")
@@ -261,7 +261,7 @@ class _Walk:
             self.scaling = (scale, arithmetic)
 
     def normalize(self, mean: Reals, std: Reals) -> None:
-        """What is left to do to the levels, if anything."""
+        """Normalization that is left to do, if any."""
         if self.scaling is not None:
             scale, arithmetic = self.scaling
             self.ops.append(Normalize(mean=mean, std=std, scale=scale, arithmetic=arithmetic))
@@ -432,7 +432,7 @@ def _turned(walk: _Walk, fields: Fields) -> dict[str, Any]:
 
 
 def _random_erasing(walk: _Walk, fields: Fields) -> None:
-    """Of the tensor's values, once it is float32."""
+    """Erase values of the tensor, once it is float32."""
     fields.ignore("inplace")
     if walk.data == "a PIL image":
         raise PipelineError("takes no PIL image: put it behind ToTensor")
@@ -459,7 +459,7 @@ def _policy(walk: _Walk, fields: Fields) -> dict[str, Any]:
 
 
 def _moved(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    """How pixels are looked up that were moved: ``filter``, ``fill`` and ``like`` of an op."""
+    """Fields of an op that moves pixels: ``filter``, ``fill`` and ``like``."""
     fill = _fill(walk, fields) if fields.has("fill") else None
     return {"filter": fields.choice("interpolation", MOVED), "fill": fill, "like": walk.levels_like()}
 

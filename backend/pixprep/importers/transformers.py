@@ -282,7 +282,7 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
 
 
 def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
-    """What the image is resized to, both sides or the shorter one; and the crop that belongs to ConvNeXt's resize."""
+    """Size of the resize, both sides or the shorter one; and the crop that belongs to ConvNeXt's resize."""
     if fields.flag("use_square_size"):  # CLIP's, for Kosmos-2: whatever the size says
         return (224, 224), ()
     size = _sides(fields, "size", is_square=fields.flag("default_to_square"))

@@ -1,4 +1,4 @@
-"""What levels.cu is launched with: the canvases of a chunk, and the steps of each image. No CUDA: it runs anywhere.
+"""Arguments of levels.cu: the canvases of a chunk, and the steps of each image. No CUDA: it runs anywhere.
 
 Where a plan has levels, the two passes write a canvas of uint8 in place of the tensor. levels.cu then does each image's
 own list of steps, one block an image, and writes the tensor. Rectangles of the tensor are erased by it too.
@@ -34,7 +34,7 @@ _ALIGNED = 16
 
 
 def needs_canvases(plan: TensorPlan) -> bool:
-    """Whether levels.cu has anything to do."""
+    """Tell whether levels.cu has anything to do."""
     return bool(plan.geometry.levels or plan.geometry.erasures)
 
 
@@ -108,13 +108,13 @@ class Canvases:
 
 
 class _Data:
-    """What steps need beside their structs."""
+    """Data that steps need beside their structs."""
 
     def __init__(self) -> None:
         self.whole = bytearray()
 
     def put(self, some: bytes) -> int:
-        """Where it begins, a multiple of 16."""
+        """Store it, and give its first byte, a multiple of 16."""
         begin = len(self.whole)
         self.whole += some + bytes(-len(some) % _ALIGNED)
         return begin
@@ -137,7 +137,7 @@ def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[byte
 
 
 def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
-    """As ``ERASURE``, inside the tensor."""
+    """Pack erasures as ``ERASURE``, inside the tensor."""
     height, width = placement.size
     made = np.zeros(len(placement.erasures), ERASURE)
     for struct, step in zip(made, placement.erasures, strict=True):
@@ -149,7 +149,7 @@ def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
 
 
 def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
-    """Of values of the tensor, as its dtype has them."""
+    """Bits of values of the tensor, as its dtype has them."""
     cast = values.astype(plan.spec.dtype)
     return cast.view(f"u{cast.itemsize}")
 

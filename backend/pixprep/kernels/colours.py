@@ -206,7 +206,7 @@ def rest_of(factor: float) -> float:
 
 
 def turn_of(shift: float, like: ColorLike) -> float:
-    """How far a hue is turned. pillow: ``int(shift * 255) mod 256`` of 256; torchvision: ``float32(shift)``."""
+    """Turn of a hue. pillow: ``int(shift * 255) mod 256`` of 256; torchvision: ``float32(shift)``."""
     return int(shift * 255) % 256 if like == "pillow" else float(np.float32(shift))
 
 
@@ -241,7 +241,7 @@ def _turned_pillow(ordered: Pixel, corner: tuple[Value, Value], turn: Value) -> 
 
 
 def _turned_torchvision(ordered: Pixel, corner: tuple[Value, Value], turn: Value) -> Pixel:
-    """As ``_turned_pillow``, all in float32.
+    """Turn the hue as ``_turned_pillow`` does, all in float32.
 
     Levels times ``1/255f``; ``s = (top - low) / top``; ``h = base + 1 - x`` where the hue falls, else
     ``(x + base) - 1``; ``h = (h * (1/6f) + 1) mod 1``; ``h = (h + turn) mod 1``, where 1 is added to what is negative.
@@ -308,15 +308,15 @@ def _where(condition: Value, one: Value | int, other: Value | int) -> Value:
 
 
 def _whole(values: Value) -> Value:
-    """As int32, cut off."""
+    """Convert to int32, cut off."""
     return values.astype(np.int32)
 
 
 def _real(values: Value) -> Value:
-    """As float32."""
+    """Convert to float32."""
     return values.astype(np.float32)
 
 
 def _double(values: Value) -> Value:
-    """As float64."""
+    """Convert to float64."""
     return values.astype(np.float64)

@@ -102,7 +102,7 @@ class CpuKernel:
         )
 
     def _canvas(self, block: U8, placement: Placement) -> U8:
-        """What the canvas shows, the fill around it: (height, width, channels), perhaps a view of the block."""
+        """Canvas with the fill around the image: (height, width, channels), perhaps a view of the block."""
         count = len(self._plan.channels)
         block = block[:, :, :count][_directions(placement.flips)]
         if block.shape[:2] == placement.canvas:
@@ -115,7 +115,7 @@ class CpuKernel:
         return canvas
 
     def _resample(self, pixels: U8, placement: Placement) -> U8 | F32:
-        """What the canvas shows of the resized image: (rows, columns, channels), perhaps a view of ``pixels``."""
+        """Part of the resized image that the canvas shows: (rows, columns, channels), perhaps a view of ``pixels``."""
         top, left, bottom, right = placement.read
         pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
         first_row, first_column, last_row, last_column = region = placement.region
@@ -170,7 +170,7 @@ class CpuKernel:
     def _targets(
         self, size: tuple[int, ...], placement: Placement, planes: npt.NDArray[np.generic]
     ) -> npt.NDArray[np.generic]:
-        """Where a block of (rows, columns) is written; around it is the margin's colour."""
+        """Targets of a block of (rows, columns); around it is the margin's colour."""
         rows, columns = size
         if (rows, columns) == placement.canvas:
             return planes
@@ -207,7 +207,7 @@ def _by_pillow(pixels: U8, resized: tuple[int, int], resize: Resize, *, is_verti
 
 
 def _is_small_part(size: tuple[int, ...], resized: tuple[int, int], region: Region) -> bool:
-    """Whether the region is best computed alone: of an image that grows, where antialiasing changes nothing.
+    """Tell whether the region is best computed alone: of an image that grows, where antialiasing changes nothing.
 
     Of 4 x 16384 pixels whose shorter side becomes 256, Pillow took 10 s and 3 GB for the whole.
     """

@@ -55,7 +55,7 @@ def fill(
 
 
 def _order(resize: Resize | None) -> Callable[[Placement], bool]:
-    """Whether the first pass of a placement is from row to row."""
+    """Tell whether the first pass of a placement is from row to row."""
     if resize is None or (profile := PROFILES[resize.like]).is_vertical_first is never_vertical_first:
         return lambda _: False
     method = resize.method

@@ -131,7 +131,7 @@ def _read(pixels: U8, made: Grouped) -> tuple[U8, Grouped]:
 
 
 def neighbours(channels: int) -> int:
-    """How many pixels of a row are one group."""
+    """Number of pixels of a row are one group."""
     return LANES if channels == 1 else LANES // 4
 
 
@@ -197,7 +197,7 @@ def look_up(levels: U8, table: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
 
 
 class Finish(NamedTuple):
-    """What makes the values of a tensor of its levels: made by ``finish``.
+    """Last step of a kernel: values of a tensor from its levels; ``finish`` makes it.
 
     Attributes:
         table, lines: of ``finish``; no lines where they do not give the values of the table.
@@ -213,7 +213,7 @@ class Finish(NamedTuple):
 
 
 def finish(table: npt.NDArray[Any], channels: Sequence[int], lines: npt.NDArray[np.float64]) -> Finish:
-    """How levels become values.
+    """Make the last step of a plan's kernel.
 
     Args:
         table: (planes, 256), C-contiguous: the value of each level.

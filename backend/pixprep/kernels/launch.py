@@ -1,4 +1,4 @@
-"""What the CUDA kernels are made of and launched with: code, windows, structs, grids. No CUDA: it runs anywhere.
+"""Code, windows, structs and grids of the CUDA kernels. No CUDA: it runs anywhere.
 
 ``fast.cu`` does the profiles that have a formula, which nearly every plan asks for; ``plain.cu`` does every arithmetic
 of ``profiles.windows``. Where a function has ``plain``, it is for plain.cu, also if fast.cu would do. ``levels.cu``
@@ -74,7 +74,7 @@ class PackedWindows(NamedTuple):
 
 
 class Room(Protocol):
-    """Where a launch puts what it needs; a piece is valid until the next one of its kind is asked for."""
+    """Room for the data of a launch; a piece is valid until the next one of its kind is asked for."""
 
     def upload(self, n_bytes: int) -> tuple[U8, int]:
         """Host memory to fill, and the address where the kernels will find its bytes: a multiple of 16."""
@@ -119,7 +119,7 @@ class Launch(NamedTuple):
 
 
 def is_fast(plan: TensorPlan) -> bool:
-    """Whether fast.cu will do: the resize is ``fixed`` for every image, no window leaves it, and margins are alike."""
+    """Tell whether fast.cu will do: the resize is always ``fixed``, no window leaves it, and margins are alike."""
     resize = plan.geometry.resize
     if plan.geometry.fill is not None:
         return False
@@ -173,7 +173,7 @@ def _tensor_options(plan: TensorPlan) -> list[str]:
 
 
 def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
-    """What the kernels read beside the images: the plan's table, then its steps, as bytes."""
+    """Constants that the kernels read beside the images: the plan's table, then its steps, as bytes."""
     steps = np.zeros(len(plan.arithmetic), STEP)
     for struct, step in zip(steps, plan.arithmetic, strict=True):
         count = len(plan.channels)
@@ -262,7 +262,7 @@ def prepare(
 
 
 class _Uploads:
-    """What a room uploads: what is asked for, and ``more`` bytes behind it, from ``end`` on, a multiple of 16."""
+    """Uploads of a room: the data asked for, and ``more`` bytes behind it, from ``end`` on, a multiple of 16."""
 
     def __init__(self, room: Room, more: int) -> None:
         self._room, self._more = room, more
@@ -325,7 +325,7 @@ def _fill(
 
 
 class _Placed(NamedTuple):
-    """What a placement decides of an ``IMAGE``.
+    """Fields of an ``IMAGE`` that its placement decides.
 
     Attributes:
         rows, columns: ``WINDOWS``, with addresses among all windows.

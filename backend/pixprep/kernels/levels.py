@@ -96,7 +96,7 @@ def coloured(steps: Iterable[ColourStep], image: U8, *, in_numpy: bool = False) 
 
 
 def mean_gray(total: int, count: int, like: ColorLike) -> float:
-    """What ``contrast`` blends with, by the sum of the luma of so many pixels.
+    """Mean gray that ``contrast`` blends with, by the sum of the luma of so many pixels.
 
     pillow: ``int(total / count + 0.5)``, in float64. torchvision: ``total / count``, both and the quotient in float32.
     PyTorch adds in float32, which is exact below 2^24, that is up to 65,793 white pixels; beyond, it depends on its

@@ -15,7 +15,7 @@ U8 = npt.NDArray[np.uint8]
 
 
 class Margins(NamedTuple):
-    """What lies around pixels before they are resampled.
+    """Margins around pixels before they are resampled.
 
     Attributes:
         before: (rows above, columns on the left).

@@ -229,7 +229,7 @@ def levels() -> list[str]:
 
 
 def _instructions() -> set[str]:
-    """What Linux says that the first processor can do."""
+    """Instructions of the first processor, as Linux lists them."""
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
         for line in lines:  # the file of a large machine takes 20 ms
             if line.startswith("flags"):

@@ -19,7 +19,7 @@ _WHEELS = {12: "nvidia.cuda_nvrtc", 13: "nvidia.cu13"}
 
 
 class Compiled(NamedTuple):
-    """What the driver loads, and what the compiler remarked, which is nothing unless it was asked for more."""
+    """Code for the driver, and the compiler's remarks, which are none unless it was asked for more."""
 
     image: bytes
     remarks: str

@@ -56,7 +56,7 @@ def resample(pixels: npt.NDArray[np.uint8], resampling: Resampling, around: Marg
 
 
 def _read(windows: Windows, length: int) -> tuple[slice | npt.NDArray[np.intp], Windows]:
-    """What of an axis the windows read, and the windows within that, which none of them leaves.
+    """Part of an axis that the windows read, and the windows within that part.
 
     Positions between windows are left out, where they are many. Windows of one position read no other.
     """

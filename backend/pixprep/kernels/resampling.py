@@ -1,4 +1,4 @@
-"""What both kernels resample by: the axes of a placement, and the windows of both."""
+"""Axes of a placement, and their windows, for both kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
 
 
 def resampling(resize: Resize | None, placement: Placement) -> Resampling:
-    """How the region of a placement is computed from its pixels."""
+    """Resampling that makes the region of a placement from its pixels."""
     rows, columns = axes(resize, placement)
     if resize is None or (rows.length, columns.length) == placement.resized:
         passes: Passes = "real" if resize is not None and resize.is_real else "fixed"

@@ -27,7 +27,7 @@ RECENT = 32
 
 
 class Parts(Protocol):
-    """What operators ask of a device.
+    """Parts of a device that operators need.
 
     Attributes:
         library: whose arrays it has.
@@ -42,7 +42,7 @@ class Parts(Protocol):
         """An array on the device, its values not set."""
 
     def readable(self, array: Array) -> Array:
-        """What an operator gave, of the device, as kernels read it."""
+        """Convert an operator's array to one that kernels read."""
 
     def on_host(self, array: Array) -> Any:
         """A copy of an array as NumPy's."""
@@ -116,7 +116,7 @@ class StagedKernel:
         return value
 
     def _called(self, call: Extern, array: Array, shape: Sequence[int], dtype: DType) -> Array:
-        """What an operator makes of an array of this device: one of this device again."""
+        """Call an operator with an array of this device: the result is one of this device again."""
         if self._device.library in call.operator.arrays:
             return self._device.readable(call.run(array, shape=shape, dtype=dtype))
         result = self._device.empty(shape, dtype)
@@ -150,5 +150,5 @@ def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Extern | None]]:
 
 
 def needs_stages(plan: TensorPlan) -> bool:
-    """Whether a plan has operators."""
+    """Tell whether a plan has operators."""
     return bool(plan.operators)

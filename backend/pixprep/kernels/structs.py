@@ -1,4 +1,4 @@
-"""What the CUDA kernels and their launches agree on: see canvas.cu and fast.cu."""
+"""Structs that the CUDA kernels and their launches share: see canvas.cu and fast.cu."""
 
 from __future__ import annotations
 

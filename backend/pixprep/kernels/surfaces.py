@@ -38,7 +38,7 @@ class Coefficients(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """Of a frame: (height, width), and twice (height / 2, width / 2)."""
+    """Planes of a frame: (height, width), and twice (height / 2, width / 2)."""
 
     luma: U8
     u: U8
@@ -80,7 +80,7 @@ def coefficients(planes: Planes, expected: U8) -> Coefficients | None:
 
 
 def _known() -> Iterator[Coefficients]:
-    """Of each matrix, for a limited and for the full range; ``ff_yuv2rgb_c_init_tables`` of libswscale."""
+    """Coefficients of each matrix, of limited and full range; ``ff_yuv2rgb_c_init_tables`` of libswscale."""
     for v_red, u_blue, u_green, v_green in _TABLES:
         numbers = (v_red, -u_green, -v_green, u_blue)
         yield Coefficients(_rounded((1 << 16) * 255 // 219), 16 * 8, *map(_rounded, numbers))

@@ -136,12 +136,12 @@ class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
 
     @property
     def is_random(self) -> bool:
-        """Whether the frames are drawn."""
+        """Tell whether the frames are drawn."""
         return self.sample == "random" or self.start == "random"
 
     @property
     def sampling(self) -> Sampling:
-        """Which frames, as ``Sampling`` has it."""
+        """Choice of frames, as ``Sampling`` has it."""
         repeats = self.short == "repeat"
         if isinstance(self.sample, dict):
             ((rule, by),) = self.sample.items()
@@ -201,7 +201,7 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
 
     @property
     def order(self) -> Color:
-        """Of the channels of the arrays that come."""
+        """Order of the channels of the arrays that come."""
         return self.given or self.color
 
     def infer(self) -> ImageSpec:

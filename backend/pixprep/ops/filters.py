@@ -71,7 +71,7 @@ class _Blur(ImageOp, frozen=True):
 
     @property
     def taps(self) -> tuple[int, int]:
-        """Of the rows and of the columns: how many are seen."""
+        """Numbers of rows and columns that a tap sees."""
         width, height = (int(size) for size in (*as_tuple(self.kernel_size), *as_tuple(self.kernel_size))[:2])
         return (width, width) if len(as_tuple(self.kernel_size)) == 1 else (height, width)
 
@@ -106,7 +106,7 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
     @property
     def sigmas(self) -> tuple[float, float]:
-        """Of y and of x."""
+        """Values of y and of x."""
         if self.sigma is None:
             return self.taps[0] * 0.15 + 0.35, self.taps[1] * 0.15 + 0.35
         values = as_tuple(self.sigma)

@@ -28,7 +28,7 @@ from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, keep_aspe
 
 
 class Resizing(Protocol):
-    """What every op that resizes says."""
+    """Fields of every op that resizes."""
 
     @property
     def filter(self) -> Filter:

@@ -1,4 +1,4 @@
-"""What all operators share, and the checks that several of them make.
+"""Base of all ops, and checks that several of them make.
 
 An op takes the image of the op before it, or of the one that ``from`` names. Sizes are in pixels, height before width.
 Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5).
@@ -24,6 +24,25 @@ from pixprep.steps.operators import Operator
 
 Array = npt.NDArray[Any]
 
+_COLORS = {
+    "black": "0",
+    "white": "255",
+    "gray": "128",
+    "grey": "128",
+    "silver": "192",
+    "red": "[255, 0, 0]",
+    "green": "[0, 128, 0]",
+    "lime": "[0, 255, 0]",
+    "blue": "[0, 0, 255]",
+    "navy": "[0, 0, 128]",
+    "yellow": "[255, 255, 0]",
+    "cyan": "[0, 255, 255]",
+    "magenta": "[255, 0, 255]",
+    "orange": "[255, 165, 0]",
+    "purple": "[128, 0, 128]",
+}
+"""Names of HTML's colours, and their levels: red, green, blue."""
+
 MAX_SIDE = 16384
 MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
@@ -48,7 +67,7 @@ class Libraries(Protocol):
 
 
 class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
-    """What all operators share.
+    """Base of all ops.
 
     Attributes:
         name: what later ops call this one in ``from``; of an output, its name in Triton.
@@ -84,7 +103,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         return ()
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
-        """What the original library makes of an image, for ``verify``: see docs/importing.md.
+        """Result of the original library for an image, for ``verify``: see docs/importing.md.
 
         Args:
             pixels: uint8 (height, width, channels), in the order of the pipeline's channels; float32 after a resize
@@ -168,7 +187,7 @@ class SteadyOp(ImageOp, frozen=True):
     """An op that does the same to the levels of every image: no number is drawn."""
 
     is_warp: ClassVar[bool] = False
-    """Whether it moves pixels; its ``fill`` is in the order of the channels."""
+    """Tell whether it moves pixels; its ``fill`` is in the order of the channels."""
 
     @property
     def library(self) -> str:
@@ -180,7 +199,7 @@ class SteadyOp(ImageOp, frozen=True):
         return libraries.recolour(self, pixels)
 
     def twin(self, image: Any, library: Any) -> Any:
-        """What the library's own function makes of an image, red first.
+        """Result of the library's own function for an image, red first.
 
         Args:
             image: a PIL image, or a tensor of PyTorch (channels, height, width), as ``like`` says.
@@ -198,7 +217,7 @@ class ColorOp(SteadyOp, frozen=True):
         return image
 
     def step(self) -> LevelStep:
-        """What is done to the levels."""
+        """Steps on the levels."""
         raise NotImplementedError
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
@@ -273,12 +292,12 @@ class AnnotationOp(Op, frozen=True):
 
 
 def is_on(op: Op, side: Side) -> bool:
-    """Whether a side of the pipeline has this op."""
+    """Tell whether a side of the pipeline has this op."""
     return side == (op.only or op.home or side)
 
 
 def _wrong_type(op: Op) -> str:
-    """Which field of an op that was made in Python has a value of the wrong type."""
+    """Name the field of an op, made in Python, whose value has the wrong type."""
     try:
         msgspec.convert(msgspec.to_builtins(op, builtin_types=()), type(op))
     except msgspec.ValidationError as error:
@@ -340,8 +359,12 @@ def check_sides(height: int | None, width: int | None) -> None:
 
 
 def check_fill(fill: Fill) -> None:
-    """Raise PipelineError where a colour has a level outside 0 to 255."""
+    """Raise PipelineError where a colour has a level outside 0 to 255, or is a word that hardly is an input's name."""
     if isinstance(fill, str):
+        if levels := _COLORS.get(fill.lower()):
+            raise PipelineError(
+                f'"fill" is levels, or the name of an input: for {fill} write {levels}; an input needs another name'
+            )
         return
     for value in as_tuple(fill):
         if not 0 <= value <= 255:

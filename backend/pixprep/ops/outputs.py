@@ -201,7 +201,12 @@ class Points(AnnotationOp, frozen=True, tag="points"):
     A sample has points in pixels of the decoded image. They follow every op before this one. Where there are boxes,
     too, row n belongs to box n, and goes with it.
 
+    In a mirror a left eye is a right eye. ``flip_pairs`` names the keypoints that then change places, and with them
+    their ``visible``: wherever an odd number of mirrors, across or upside down, lies between photo and image.
+
     Args:
+        flip_pairs: two numbers each, from 0, of keypoints that are left and right of one another. COCO's person:
+            ``[[1, 2], [3, 4], ..., [15, 16]]``.
         normalized: divide by the width and the height of the image here.
         clip: move points that are not seen to the nearest place that is. By default they stay outside.
         pad: as in ``boxes``.
@@ -209,12 +214,16 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
     home: ClassVar[Side | None] = "training"
 
+    flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool = False
     clip: bool = False
     pad: int | None = None
 
     def check(self) -> None:
         """See ``Op.check``."""
+        paired = [point for pair in self.flip_pairs for point in pair]
+        if len({*paired}) < len(paired) or not all(0 <= point < MAX_ROWS for point in paired):
+            raise PipelineError(f'"flip_pairs" has each keypoint once, by its number from 0, not {self.flip_pairs}')
         _check_pad(self.pad)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
@@ -223,7 +232,13 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
     def lower(self, before: Lowered) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
-        return PointsPlan(geometry=before.geometry, is_normalized=self.normalized, clips=self.clip, pad=self.pad)
+        return PointsPlan(
+            geometry=before.geometry,
+            flip_pairs=self.flip_pairs,
+            is_normalized=self.normalized,
+            clips=self.clip,
+            pad=self.pad,
+        )
 
 
 def _check_pad(pad: int | None) -> None:

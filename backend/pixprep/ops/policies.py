@@ -48,7 +48,7 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
         return image
 
     def policy(self, before: Lowered, key: str, *, table: Table, count: int, magnitude: int | None) -> Lowered:
-        """What comes before, and steps of a table; see ``draws.policies.Policy``."""
+        """Lowered ops so far, with steps of a table; see ``draws.policies.Policy``."""
         fill = None if self.fill is None else before.colour(self.fill)
         return before.do(
             Policy(

@@ -58,7 +58,7 @@ class _Warping(ImageOp, frozen=True, kw_only=True):
         return image
 
     def look(self, before: Lowered) -> Look:
-        """What every warp has in common."""
+        """Parts that every warp has in common."""
         return Look(filter=self.filter, center=self.center, fill=before.colour(self.fill), like=self.like)
 
     def levels_of(self, channels: int) -> list[int]:
@@ -211,7 +211,7 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
 
     @property
     def shears(self) -> Pair:
-        """Of x and of y."""
+        """Angles of x and of y."""
         x, y = (*as_tuple(self.shear), 0.0)[:2]
         return x, y
 
@@ -280,7 +280,7 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
 
     @property
     def shears(self) -> tuple[Pair, Pair]:
-        """Of x and of y, from and to."""
+        """Values of x and of y, from and to."""
         x, y = (*_spans(self.shear or 0.0), (0.0, 0.0))[:2]
         return x, y
 

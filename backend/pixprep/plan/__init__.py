@@ -1,1 +1,1 @@
-"""What a pipeline is compiled to."""
+"""Plan that a pipeline is compiled to, and its parts."""

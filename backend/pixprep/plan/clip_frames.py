@@ -1,4 +1,4 @@
-"""Which frames of a clip are wanted: of their times alone, in exact numbers."""
+"""Choice of a clip's frames by their times alone, in exact numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Which frames.
+    """Choice of frames.
 
     Attributes:
         frames: how many.
@@ -87,7 +87,7 @@ class Sampling:
         return [max(bisect_right(times, begin + index / self.by) - 1, 0) for index in range(self.frames)]
 
     def _begin(self, left: Fraction, drawn: Sequence[float]) -> Fraction:
-        """How far from the first frame, where ``left`` is what a clip has too much."""
+        """Distance from the first frame, where ``left`` is what a clip has too much."""
         if left <= 0 or self.start == "first":
             return Fraction(0)
         if self.start == "middle":

@@ -28,7 +28,7 @@ Given = Mapping[str, npt.NDArray[Any]]
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:
-    """What an image's tensors are made with, one after the other.
+    """Numbers of an image's tensors, one row after the other.
 
     Args:
         specs: the inputs, at least one.
@@ -101,7 +101,7 @@ def _row(
 
 
 def named(name: str, index: int, count: int) -> str:
-    """How an error begins that is about one row of an input: ``"boxes" 3 of 5: ``."""
+    """Beginning of an error about one row of an input: ``"boxes" 3 of 5: ``."""
     return f'"{name}" {index + 1:,} of {count:,}: '
 
 
@@ -144,6 +144,9 @@ class Box:
             raise ImageError("DOES_NOT_FIT", f"{shown(box)} {what}")
         return {"top": top, "left": left, "height": bottom - top, "width": right - left}
 
+    def __str__(self) -> str:
+        return f'take the box that "{self.input}" says'
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
@@ -159,6 +162,9 @@ class Flip:
     input: str
     axis: Literal["horizontal", "vertical"]
     is_inside: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return f'mirror, {self.axis}, where "{self.input}" says so'
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Lowered:
         return tuple(those[self.channels.index(channel)] for channel in range(len(self.channels)))
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
-        """Whether a step of the geometry may come before what is done to the levels, with the same result."""
+        """Tell whether a step of the geometry may come before what is done to the levels, with the same result."""
         if isinstance(step, placement.Flip | windows.Flip):
             return all(_keeps_places(each) for each in self.levels)
         return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
@@ -168,14 +168,14 @@ def _check_reduced(resize: placement.Resize) -> None:
 
 
 def _keeps_places(step: LevelsStep) -> bool:
-    """Whether a mirror may come before or after."""
+    """Tell whether a mirror may come before or after."""
     if isinstance(step, Move):
         return False
     return levels.keeps_places(step) if isinstance(step, levels.LevelStep) else step.keeps_places
 
 
 def _is_pointwise(step: LevelsStep) -> bool:
-    """Whether a crop may come before or after."""
+    """Tell whether a crop may come before or after."""
     if isinstance(step, Move):
         return False
     return levels.is_pointwise(step) if isinstance(step, levels.LevelStep) else step.is_pointwise

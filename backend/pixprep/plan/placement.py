@@ -68,12 +68,28 @@ class Window:
     rounding: Rounding = "half_even"
     beyond: Beyond
 
+    def __str__(self) -> str:
+        where = "in the middle" if self.place == "center" else "at the top left"
+        if self.height is None and self.side == "longer":
+            return f"lay on a square of the longer side, {where}"
+        if self.height is None:
+            return f"take the middle square of {self.fraction:g} of the shorter side"
+        size = f"{self.height} x {self.width}"
+        if self.place == "fixed":
+            return f"take {size} from row {self.top}, column {self.left}"
+        if self.beyond == "refuse_larger":
+            return f"lay on a canvas of {size}, {where}"
+        return f"take the middle {size}"
+
 
 @dataclass(frozen=True)
 class Flip:
     """Mirror the canvas."""
 
     axis: Literal["horizontal", "vertical"]
+
+    def __str__(self) -> str:
+        return f"mirror, {self.axis}"
 
 
 GeometryStep = Window | Flip | RandomStep | InputStep
@@ -89,6 +105,9 @@ class Move:
 
     step: GeometryStep
     fill: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return str(self.step)
 
 
 LevelsStep = LevelStep | Augment | Move
@@ -120,11 +139,11 @@ class Resize:
 
     @property
     def is_real(self) -> bool:
-        """Whether it gives float32 values, not uint8 levels."""
+        """Tell whether it gives float32 values, not uint8 levels."""
         return self.filter in PROFILES[self.like].real
 
     def keeps_margins(self, columns: int) -> bool:
-        """Whether a result of so many columns has the margin's colour where only margin is near.
+        """Tell whether a result of so many columns has the margin's colour where only margin is near.
 
         OpenCV's weights of lanczos4 do not add up to one; of PyTorch's only column each row is the first.
         """
@@ -132,7 +151,7 @@ class Resize:
 
     @property
     def method(self) -> Method:
-        """What the profile is asked for."""
+        """Method that the profile is asked for."""
         return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
@@ -164,15 +183,32 @@ class Resize:
         return self._other(height, self.width, width), self.width
 
     def _other(self, length: int, size: int, side: int) -> float:
-        """What ``length`` becomes when ``side`` becomes ``size``."""
+        """Scale ``length`` as ``side`` is scaled to ``size``."""
         if self.rule in ("fit", "cover") and self.rounding != "half_away":
             return length / (side / size)  # timm's order
         return scaled(length, size, side, self.rounding)
 
+    def __str__(self) -> str:
+        size = f"{self.height} x {self.width}"
+        to = {
+            "both": f"to {size}",
+            "shorter": f"the shorter side to {self.height}",
+            "longer": f"the longer side to {self.height}",
+            "fit": f"to fit into {size}",
+            "cover": f"to cover {size}",
+            "letterbox": f"to fit into {size}",
+            "shrink": f"to fit into {size}, never enlarging",
+        }[self.rule]
+        antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
+        profile = PROFILES[self.like]
+        is_near = self.filter in profile.near
+        values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
+        return f"resize {to} ({self.filter}{antialias}; {values})"
+
 
 @dataclass(frozen=True)
 class Reduction:
-    """How an image lies in pixels that were decoded to a fraction of its size.
+    """Position of an image in pixels that were decoded to a fraction of its size.
 
     Each pixel stands for ``denominator`` x ``denominator`` pixels of the image. The last row and column may reach over
     the image's end; in an image that was turned upright they may have become the first.
@@ -186,7 +222,7 @@ class Reduction:
     origin: tuple[float, float]
 
     def position(self, axis: int, position: float) -> float:
-        """Where a position of the image lies in these pixels, on axis 0 (y) or 1 (x)."""
+        """Map a position of the image to these pixels, on axis 0 (y) or 1 (x)."""
         return position / self.denominator + self.origin[axis]
 
 
@@ -236,7 +272,7 @@ class Placement(NamedTuple):
 
     @property
     def matrix(self) -> Matrix:
-        """Where a point of the image lies in the tensor, in continuous pixel coordinates."""
+        """Matrix from a point of the image to the tensor, in continuous pixel coordinates."""
         scale_y, scale_x, offset_y, offset_x = self.transform
         whole: Matrix = (scale_x, 0.0, offset_x, 0.0, scale_y, offset_y)
         for forward, _ in levels.motions(self.levels, *self.canvas):
@@ -310,7 +346,7 @@ def _stretch(
 
 
 class Drawing:
-    """What random ops, and ops whose numbers come with the image, get: each op once, whatever outputs it leads to.
+    """Numbers of random ops and of inputs for one image: each op gets them once, whatever outputs it leads to.
 
     Args:
         numbers: of the sample; or the words of each op, to repeat a drawing.
@@ -335,7 +371,7 @@ class Drawing:
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
     def words(self, step: RandomStep | InputStep | Augment | ClipFrames, rows: Span, columns: Span) -> Words:
-        """What a step gets, whose canvas so far is ``rows`` x ``columns``."""
+        """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
@@ -362,7 +398,7 @@ class Drawing:
         return tuple(words["fill"])
 
     def _given_words(self, step: InputStep | Rotation, rows: Span, columns: Span) -> Words:
-        """What an input says of a step."""
+        """Words of a step that an input gives."""
         assert step.input is not None
         numbers = None if self._given is None else self._given[step.input]
         if isinstance(step, Rotation):
@@ -373,7 +409,7 @@ class Drawing:
         return step.words(rows.canvas, columns.canvas, box)
 
     def _earlier(self, key: str) -> Words:
-        """What was drawn before."""
+        """Words that were drawn before."""
         assert not isinstance(self._numbers, Numbers)
         if key not in self._numbers:
             raise PipelineError(f'no draw for "{key}"; there are {", ".join(self._numbers) or "none"}')
@@ -381,7 +417,7 @@ class Drawing:
 
 
 def _is_given(step: object) -> bool:
-    """Whether the numbers of a step come with the image."""
+    """Tell whether the numbers of a step come with the image."""
     return isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None)
 
 
@@ -412,7 +448,7 @@ def moved(boxes: F64, transform: tuple[float, float, float, float]) -> F64:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where each output pixel looks, for images of any size, and what is done to the levels that it sees."""
+    """Geometry and steps on levels of an output, for images of any size."""
 
     before: tuple[GeometryStep, ...]
     resize: Resize | None
@@ -423,7 +459,7 @@ class Geometry:
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
-        """All that are done to an image, those after levels as they are."""
+        """Give all steps that are done to an image, those after levels as they are."""
         return (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
 
     @property
@@ -435,12 +471,12 @@ class Geometry:
 
     @property
     def takes_inputs(self) -> bool:
-        """Whether a step's numbers come with the image."""
+        """Tell whether a step's numbers come with the image."""
         return self.fill is not None or any(_is_given(step) for step in self._steps)
 
     @property
     def may_warp(self) -> bool:
-        """Whether it may turn an image, so that its boxes are no boxes any more."""
+        """Tell whether it may turn an image, so that its boxes are no boxes any more."""
         still = Move | Erasing
         return any(
             isinstance(step, Warp)
@@ -451,7 +487,7 @@ class Geometry:
 
     @property
     def is_padded(self) -> bool:
-        """Whether an image may have margins before the resize."""
+        """Tell whether an image may have margins before the resize."""
         return any(_makes_margins(step) for step in self.before)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
@@ -548,7 +584,7 @@ def _check_levels_size(height: int, width: int) -> None:
 
 
 def _take(rows: Span, columns: Span, fill: tuple[int, ...]) -> Take:
-    """What the canvas shows, as a window of the image before."""
+    """Window of the image before that the canvas shows."""
     top, left = (
         span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
     )
@@ -556,14 +592,14 @@ def _take(rows: Span, columns: Span, fill: tuple[int, ...]) -> Take:
 
 
 def _makes_margins(step: GeometryStep) -> bool:
-    """Whether a step before the resize may leave a margin, which is then resized too."""
+    """Tell whether a step before the resize may leave a margin, which is then resized too."""
     if isinstance(step, Window):
         return step.beyond == "refuse_larger"
     return not isinstance(step, Flip) and not step.is_inside
 
 
 class Span:
-    """What a canvas shows of one axis while steps are folded: ``length`` pixels from ``begin``, seen at ``at``.
+    """Part of one axis that a canvas shows while steps are folded: ``length`` pixels from ``begin``, seen at ``at``.
 
     Where it shows none, ``at`` may lie outside it.
     """
@@ -603,7 +639,7 @@ class Span:
 
 
 def _seen(span: Span, resized: int, ratio: float) -> Span:
-    """Of a resized axis the positions that a filter makes of more than its margins."""
+    """Positions of a resized axis that a filter makes of more than its margins."""
     if span.length <= 0:
         return Span(resized, 0, 0)
     reach = REACH * max(ratio, 1.0) + 1
@@ -649,7 +685,7 @@ def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond
 
 
 def _start(step: Window, length: int, window: int) -> int:
-    """Where a window begins on an axis; negative where it is longer than the axis."""
+    """Begin of a window on an axis; negative where it is longer than the axis."""
     if step.place == "top_left":
         return 0
     if window <= length:

@@ -76,7 +76,7 @@ _FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.m
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """How one image becomes one tensor, or each frame of a clip its part of one.
+    """Plan of one tensor of an image, or of each frame's part of one.
 
     Attributes:
         spec: of the tensor.
@@ -210,7 +210,7 @@ class FlowPlan:
 
     @property
     def geometry(self) -> Geometry:
-        """Of the frames."""
+        """Geometry of the frames."""
         return self.frames.geometry
 
 
@@ -235,6 +235,7 @@ class PointsPlan:
     """An output that is a sample's points; the fields are those of the op ``points``."""
 
     geometry: Geometry
+    flip_pairs: tuple[tuple[int, int], ...] = ()
     is_normalized: bool
     clips: bool
     pad: int | None
@@ -254,7 +255,7 @@ Raises:
 
 @dataclass(frozen=True)
 class ClipPlan:
-    """Which frames of a clip are decoded, and how.
+    """Choice of the frames of a clip that are decoded, and how.
 
     Attributes:
         sampling: which.
@@ -296,7 +297,7 @@ class Plan:
 
     @property
     def takes_boxes(self) -> bool:
-        """Whether an image gives as many tensors as it has boxes; else it gives one."""
+        """Tell whether an image gives as many tensors as it has boxes; else it gives one."""
         return any(spec.kind == "box" for spec in self.inputs.values())
 
     @cached_property
@@ -308,7 +309,7 @@ class Plan:
 
     @property
     def is_random(self) -> bool:
-        """Whether an image's place depends on more than its size."""
+        """Tell whether an image's place depends on more than its size."""
         return bool(self.random_steps)
 
     @cached_property
@@ -382,7 +383,7 @@ class Plan:
 
     @property
     def needs_inputs(self) -> str:
-        """What to say where the numbers that come with each image are missing."""
+        """Message where the numbers that come with each image are missing."""
         each = ", ".join(f'"{name}": [...]' for name in self.inputs)
         forms = ", ".join(f'"{name}" as {spec}' for name, spec in self.inputs.items())
         return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"

@@ -70,7 +70,7 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Whether DALI finds that cheaper: taps, 1.4 for each one across, and 3 for each value between the passes.
+    """Tell whether DALI finds it cheaper: taps, 1.4 for each one across, and 3 for each value between passes.
 
     So it was in each of 15,679 resizes whose two costs are alike. In float32.
     """
@@ -119,7 +119,7 @@ def _window(method: Method, axis: Axis) -> _Window:
 
 
 def _reach(window: _Window, length: int) -> int:
-    """How many positions of the input the windows read, as DALI estimates it."""
+    """Number of positions of the input that the windows read, as DALI estimates it."""
     begin, end = window.begin - window.anchor, window.end - window.anchor + np.float32(window.count)
     return max(0, min(length, floor(end))) - max(0, min(length, floor(begin)))
 
@@ -186,7 +186,7 @@ def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 
 def run(dali: Any, pixels: Any, graph: Callable[[Any], Any]) -> Any:
-    """What a graph of DALI's makes of one image, on the CPU."""
+    """Run a graph of DALI's on one image, on the CPU."""
     pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
     with pipeline:
         pixels = np.ascontiguousarray(pixels)

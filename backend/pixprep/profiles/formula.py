@@ -27,7 +27,7 @@ NARROW_BITS = 15
 
 
 class Formula(NamedTuple):
-    """How the windows of an axis and their weights follow from its lengths.
+    """Formula of an axis: its windows and weights follow from its lengths.
 
     Output position i lies at ``offset + (i + 0.5) * ratio``. Each weight of a window is the curve at the distance from
     there, over the sum of the window's values.
@@ -86,7 +86,7 @@ def _value(curve: Curve, x: F64) -> F64:
 
 
 def _nearest(formula: Formula, axis: Axis) -> tuple[Int32, Int32, F64, float]:
-    """As ``_cut``; the largest is that of any sum on the way: PyTorch notes it while it adds up at the border."""
+    """Cut as ``_cut`` does; the largest is that of any sum on the way, which PyTorch notes at the border."""
     middles = (np.arange(axis.begin, axis.end) + 0.5) * axis.ratio - 0.5
     if formula.curve == "two":
         middles = np.maximum(middles, 0.0)

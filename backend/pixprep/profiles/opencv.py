@@ -81,7 +81,7 @@ def _ratio(axis: Axis) -> float:
 
 
 def _fixed(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    """Of 11 bits; ties to even."""
+    """Round to 11 bits; ties to even."""
     fixed: npt.NDArray[np.int32] = np.rint(weights * np.float32(1 << COEFFICIENT_BITS)).astype(np.int32)
     return fixed
 

@@ -6,15 +6,12 @@ image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime 
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import shlex
-import shutil
-import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from filecmp import cmp
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,19 +20,18 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
-from pixprep.repository.models import Tensor
-from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names, Runtime
-from pixprep.repository.ports import Classifier, connect, parse_io, read_onnx
+from pixprep.repository.models import Tensor, suggest
+from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
+from pixprep.repository.ports import Classifier, connect, lost_boxes, parse_io, read_onnx
+from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
 from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
 from pixprep.triton import config as model_config
-from pixprep.writing import whole, write
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
 _CONFIG = "config.pbtxt"
-_OURS = (_CONFIG, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", f"1/{ONNX_FILE}")
 _MAX_CONFIG_BYTES = 1 << 20
 _WORK = ".pixprep-build-"
 Input = Literal["bytes", "dali"]
@@ -47,6 +43,10 @@ _GIVE_IO = (
     "a TensorRT plan does not say what it takes: give the --onnx file that it was made from as well, or else its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
 )
+_SHARED = (
+    "--preprocess takes a model with its pipeline and options: leave --pipeline, --preset, --input, --on-error, "
+    "--max-batch-size and --parameter out"
+)
 _OTHER_PIPELINE = (
     "the demo classifier learned from --preset efficientnet_lite0: after another pipeline its labels are less sure"
 )
@@ -54,7 +54,7 @@ _OTHER_PIPELINE = (
 
 @dataclass(frozen=True)
 class Built:
-    """What ``build`` did.
+    """Report of ``build``.
 
     Attributes:
         paths: the files that it wrote.
@@ -69,6 +69,7 @@ def build(
     output: Path,
     *,
     pipeline: Pipeline | None = None,
+    preprocess: str = "",
     onnx: Path | None = None,
     plan: Path | None = None,
     classifier: Runtime = "onnxruntime",
@@ -90,6 +91,8 @@ def build(
     Args:
         output: the repository; made if it is missing.
         pipeline: default: the demo's.
+        preprocess: a model of ``output`` that another build wrote: its pipeline and its options are taken as they are,
+            and the ensembles share it.
         onnx: the classifier; default: the demo's EfficientNet-lite0.
         plan: the same classifier as TensorRT made it on the machine that will serve it.
         classifier: what runs it. The models' names, inputs and outputs are the same for each.
@@ -113,7 +116,9 @@ def build(
     """
     if plan and classifier != "tensorrt":
         raise PipelineError("a plan runs in TensorRT only: --classifier tensorrt")
-    if (onnx or plan) and not pipeline:
+    if preprocess and (pipeline or input_ or on_error or max_batch_size or parameters is not None):
+        raise PipelineError(_SHARED)
+    if (onnx or plan) and not pipeline and not preprocess:
         raise PipelineError("a classifier of your own needs its --pipeline: what its images went through in training")
     if bool(classifier_io) != bool(plan and not onnx):
         raise PipelineError(_GIVE_IO)
@@ -125,20 +130,25 @@ def build(
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output}: is a file: --output takes a folder")
     names = Names.of(name)
+    if preprocess:
+        names = names._replace(preprocess=preprocess)
+        pipeline = _shared(output, preprocess)
     given = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size, "parameters": parameters}
     chosen = {key: value for key, value in (given | {"odd_range": odd_range or None}).items() if value is not None}
-    earlier = {} if force else _earlier(output, names)
+    earlier = {} if force and not preprocess else _earlier(output, names)
     repeated = {key: value for key, value in earlier.items() if key not in chosen}
     chosen |= repeated
-    notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if repeated else []
+    is_repeated = repeated and not preprocess
+    notes = [f"repeated from the last build: {_as_options(repeated)}; --force repeats nothing"] if is_repeated else []
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = (pipeline or demo_pipeline).for_serving()
     notes += [pipeline.left_out] if pipeline.left_out else []
-    notes += unlike_sides(pipeline)
+    notes += [*unlike_sides(pipeline), *asked(pipeline)]
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
     config = _config(pipeline, chosen)
+    notes += lacking(config)
     batch = config["max_batch_size"] or model_config.options(config).limits.max_boxes
     try:
         parent = output.resolve().parent
@@ -175,8 +185,14 @@ def build(
             outputs = [_declared(port, (port.shape or ())[1:]) for port in model.outputs]
             kept = output / names.classifier / LABELS_FILE
             if not words and not model.labels and not force and kept.is_file():
-                words = read_labels(kept)
-                notes.append(f"{kept}: kept from the last build; --labels gives others")
+                if _is_there(output / names.classifier / "1", onnx, plan, *(_data_files(onnx, model) if onnx else ())):
+                    words = read_labels(kept)
+                    notes.append(f"{kept}: kept from the last build; --labels gives others")
+                else:
+                    notes.append(
+                        f"{kept}: removed: it named the classes of another model; --labels names those of this"
+                    )
+            notes += lost_boxes(model, pipeline, pairs)
             named = _labelled(model, words)
             runs = pbtxt.classifier(
                 classifier,
@@ -202,9 +218,12 @@ def build(
                 files |= {f"{names.classifier}/1/{path.name}": path for path in _data_files(onnx, model)}
             if plan:
                 files[f"{names.classifier}/1/{PLAN_FILE}"] = plan.resolve()
+            if preprocess:
+                files = {file: content for file, content in files.items() if not file.startswith(f"{preprocess}/")}
+            refuse_taken(output, names, files)
             if not force:
-                _refuse_foreign(output, names, files)
-            _replace(output, files, work)
+                refuse_foreign(output, names, files)
+            replace(output, files, work)
     except OSError as error:
         at = error.filename or ""  # a full disk comes without
         at = output.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
@@ -247,6 +266,21 @@ def _earlier(output: Path, names: Names) -> dict[str, Any]:
     return pbtxt.choices(_text(path)) if path.is_file() else {}
 
 
+def _shared(output: Path, preprocess: str) -> Pipeline:
+    """The pipeline of a model that another build wrote.
+
+    Raises:
+        PipelineError: there is no such model.
+    """
+    file = output / preprocess / "1" / model_config.PIPELINE_FILE
+    if Path(preprocess).name != preprocess or not file.is_file():
+        found = sorted(path.parents[1].name for path in output.glob(f"*/1/{model_config.PIPELINE_FILE}"))
+        raise PipelineError(
+            f"--preprocess: {output} has no such model {quoted(preprocess)}; {suggest(preprocess, found)}"
+        )
+    return model_config.read_pipeline(file)
+
+
 def _text(config: Path) -> str:
     return read_bytes(config, most=_MAX_CONFIG_BYTES).decode(errors="replace")
 
@@ -275,6 +309,12 @@ def _labelled(model: Classifier, words: Sequence[str]) -> tuple[str, Sequence[st
         return (labelled(model.outputs, model.labels), model.labels) if model.labels else ("", ())
     except PipelineError:  # boxes, say
         return "", ()
+
+
+def _is_there(folder: Path, model: Path | None, plan: Path | None, *data: Path) -> bool:
+    """Tell whether the last build had the same classifier; of an ONNX file any plan is another form."""
+    pairs = [(model or plan, ONNX_FILE if model else PLAN_FILE), *((path, path.name) for path in data)]
+    return all(path and (folder / name).is_file() and cmp(path, folder / name, shallow=False) for path, name in pairs)
 
 
 def _with_rows(outputs: Sequence[model_config.Config], pipeline: Pipeline) -> list[model_config.Config]:
@@ -310,62 +350,3 @@ def _trtexec(folder: Path, model: Classifier, inputs: Sequence[model_config.Conf
             shapes = [f"{entry['name']}:{'x'.join(map(str, [batch, *entry['dims']]))}" for entry in inputs]
             command.append(f"--{end}Shapes={','.join(shapes)}")
     return shlex.join(command)
-
-
-def _refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:
-    """Refuse to write where something lies that ``build`` did not write, or that was changed since.
-
-    Raises:
-        SetupError: it names the first such thing.
-    """
-    if not output.exists() or not any(output.iterdir()):
-        return
-    texts = {
-        path: read_bytes(path, most=_MAX_CONFIG_BYTES).decode(errors="replace") for path in output.glob(f"*/{_CONFIG}")
-    }
-    ours = {path: text for path, text in texts.items() if path.parent.name in names}
-    if not any(text.startswith(MARK) for text in texts.values()):
-        raise SetupError(f"{output}: holds what `pixprep build` did not write: take another folder, or --force")
-    for path, text in sorted(ours.items()):
-        if not text.startswith(MARK):
-            raise SetupError(f"{path}: was not written by `pixprep build`: say another --name, or --force")
-        if not pbtxt.is_as_written(text):
-            raise SetupError(
-                f"{path}: was changed since `pixprep build` wrote it: say the change as an option "
-                "(--max-batch-size, --input, --parameter), or --force writes over it"
-            )
-    known = {*files, *(f"{model}/{name}" for model in names for name in _OURS)}
-    for path in sorted(path for model in names for path in (output / model).rglob("*")):
-        is_nobodys = path.is_dir() or path.parent.name == "__pycache__"
-        if not is_nobodys and path.relative_to(output).as_posix() not in known:
-            raise SetupError(f"{path}: was not written by `pixprep build`, which would remove it: move it, or --force")
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a regular file, and never what a link leads to: one may have come since the file was looked at.
-
-    Raises:
-        OSError: it is something else, or cannot be read.
-    """
-    with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(source))
-        with whole(target) as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
-
-
-def _replace(output: Path, files: Mapping[str, str | Path], work: Path) -> None:
-    """Write new directories, then put them in the place of the old ones, each by a rename."""
-    for name, content in files.items():
-        path = work / "new" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, Path):
-            _copy(content, path)
-        else:
-            write(path, content)
-    output.mkdir(exist_ok=True)
-    (work / "old").mkdir()
-    for new in sorted((work / "new").iterdir()):
-        if (output / new.name).exists():
-            (output / new.name).rename(work / "old" / new.name)
-        new.rename(output / new.name)

@@ -1,4 +1,4 @@
-"""What is wrong with a model repository, found in its files: no server, no model is loaded."""
+"""Problems of a model repository, found in its files: no server, no model is loaded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from filecmp import cmp
 from pathlib import Path
 from typing import Any
 
+from pixprep.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
 from pixprep.file import read_bytes
 from pixprep.pipeline import Pipeline
@@ -76,7 +77,7 @@ def check(repository: Path) -> list[Problem]:
 
 
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
-    """What leads out of the repository: a copy of it, or a container where it is mounted, would not have that.
+    """Paths that lead out of the repository: a copy of it, or a container where it is mounted, would lack them.
 
     Args:
         path: a model's directory.
@@ -91,7 +92,7 @@ def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
 
 
 def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
-    """What is wrong with a pipeline file: the first problem, or each range of values that is hardly meant.
+    """Problems of a pipeline file: the first one, or each range of values that is hardly meant.
 
     Args:
         path: of the file.
@@ -107,19 +108,43 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
     return [] if odd_range else [Problem(path.name, text, f"or say {ODD_RANGE}") for text in odd_ranges(pipeline)]
 
 
+def asked(pipeline: Pipeline) -> list[str]:
+    """The numbers that clients are to send with each image, if any."""
+    such = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
+    return [f"asks its clients for {such} with each image"] if such else []
+
+
+def lacking(config: Mapping[str, Any]) -> list[str]:
+    """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
+    formats, notes = model_config.options(config).limits.formats, []
+    for name, find in (("avif", prepare_avif), ("heic", heic_opener)):
+        try:
+            _ = find() if name in formats else None
+        except SetupError as error:
+            notes.append(f"this machine would not serve it: {error}")
+    return notes
+
+
 def side_notes(path: Path) -> list[str]:
-    """Of each pipeline of a repository, or of a pipeline file: what serving leaves out, and what it does otherwise."""
+    """Notes on each pipeline of a repository, or on a pipeline file.
+
+    They are: what serving leaves out, what it does otherwise, what it asks of clients.
+    """
     notes = []
     for file in model_config.pipeline_files(path) if path.is_dir() else [path]:
+        if path.is_dir():
+            folder = file.parents[1]
+            with suppress(PipelineError, SetupError):
+                notes += [f"{folder}: {each}" for each in lacking(_read_config(folder / CONFIG_FILE))]
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
             pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
-            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline)) if each]
+            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline), *asked(pipeline)) if each]
     return notes
 
 
 def _problem(where: str, error: PipelineError | SetupError) -> Problem:
-    """What an error says that may begin with the name of its file."""
+    """Problem that an error names; its text may begin with the name of its file."""
     return Problem(where, str(error).removeprefix(f"{Path(where).name}: "))
 
 
@@ -162,7 +187,7 @@ def _is_version(name: str) -> bool:
 
 
 def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Problem]:
-    """Whether a file that a configuration names is absent, or elsewhere."""
+    """Tell whether a file that a configuration names is absent, or elsewhere."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         yield Problem(where, "leads out of the model's directory", "put the file in it")
     elif not (folder / name).exists():
@@ -170,7 +195,7 @@ def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Probl
 
 
 def _backend(name: str, config: Mapping[str, Any], versions: Sequence[Path]) -> str:
-    """What runs the model, in Triton's order: as written, by the directory's suffix, by the file; ``""``: nothing."""
+    """Backend of the model, in Triton's order: as written, by the directory's suffix, by the file; ``""``: none."""
     if "platform" in config:
         return str(config["platform"]).partition("_")[0]  # such as tensorrt_plan
     if config.get("backend") or "." in name:
@@ -268,7 +293,7 @@ def _check_onnx(model: Model, backend: str, version: Path, problems: list[Proble
 
 
 def _within(declared: Tensor, tensor: Tensor, max_batch_size: int) -> bool:
-    """Whether every shape that a configuration allows is one that the ONNX file takes."""
+    """Tell whether every shape that a configuration allows is one that the ONNX file takes."""
     if declared.shape is None or tensor.shape is None:
         return tensor.shape is None
     ours = (1, *declared.shape[1:]) if max_batch_size == 1 else declared.shape

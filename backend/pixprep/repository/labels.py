@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,22 @@ def read_labels(path: Path) -> list[str]:
     return labels
 
 
-def from_metadata(text: str) -> list[str]:
-    """The names that Ultralytics' exporter writes into an ONNX file, as ``{0: 'cat', 1: 'dog'}``; empty if not."""
-    try:
-        return _in_order(ast.literal_eval(text[:_MAX_BYTES])) or []
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return []
+def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
+    """The names in the metadata of an ONNX file; empty if it has none.
+
+    ``names`` is Ultralytics' key, ``{0: 'cat', 1: 'dog'}``; ``character`` is PaddleOCR's, a name a line; ``labels`` is
+    written as a list, as JSON or a name a line.
+    """
+    for key in ("names", "labels", "character"):
+        text = entries.get(key, "")[:_MAX_BYTES]
+        try:
+            lines = text.splitlines()
+            found = ast.literal_eval(text) if text.lstrip()[:1] in ("{", "[") else lines if len(lines) > 1 else None
+            if names := _in_order(found):
+                return tuple(names)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+    return ()
 
 
 def _in_order(found: Any) -> list[str] | None:

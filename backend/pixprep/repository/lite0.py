@@ -58,7 +58,7 @@ _IR_VERSION = 8  # the one of opset 18; onnxruntime 1.18 reads up to 10, and onn
 
 
 def find_checkpoint() -> Path:
-    """Where the weights are: in their package, which is never imported; or where ``fetch_checkpoint`` put them.
+    """Path of the weights: in their package, which is never imported; or where ``fetch_checkpoint`` put them.
 
     Raises:
         SetupError: they are in neither place.
@@ -118,7 +118,7 @@ def export(checkpoint: Path, output: Path) -> None:
 
 
 def is_exported(path: Path) -> bool:
-    """Whether an ONNX file is one that ``export`` wrote, of whatever version: the producer is near its beginning."""
+    """Tell whether ``export`` wrote an ONNX file, in any version: the producer is near its beginning."""
     with path.open("rb") as file:
         return _PRODUCER.encode() in file.read(32)
 

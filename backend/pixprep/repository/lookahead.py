@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import printable
-from pixprep.ops import Letterbox, Normalize, Resize
+from pixprep.ops import Extern, Letterbox, Normalize, Resize
 from pixprep.pipeline import Pipeline
 from pixprep.walk import Output
 
@@ -33,7 +33,7 @@ _MAX_VALUES = 16
 
 @dataclass
 class _Start:
-    """How a graph begins after one input.
+    """Beginning of a graph after one input.
 
     Attributes:
         arithmetic, resizes: the nodes, in words.
@@ -49,7 +49,7 @@ class _Start:
 
 
 def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """What is done twice, each as a note with its remedy; nothing where there is doubt.
+    """Notes on steps that are done twice, each with its remedy; none where there is doubt.
 
     Args:
         path: an ONNX file that ``read_onnx`` has read.
@@ -68,12 +68,29 @@ def look_ahead(path: Path, pipeline: Pipeline, pairs: Mapping[str, str]) -> list
         twice = _normalized_twice(start, output)
         if twice:
             notes.append(f"{printable(path.name)}: {twice}")
+        if not start.arithmetic and _is_unchanged(output) and _has_scores(graph):
+            notes.append(
+                f"{printable(path.name)}: takes the levels 0 to 255 as they are: the pipeline has no normalize, and "
+                "the model none of its own; put normalize before tensor, if the training had one"
+            )
         if start.resizes and any(isinstance(op, Resize | Letterbox) for op in output.chain):
             notes.append(
                 f"{printable(path.name)}: {start.resizes[0]} resizes the input, and so does the pipeline: each image "
                 "is resampled twice; export the model without it"
             )
     return notes
+
+
+def _is_unchanged(output: Output) -> bool:
+    """Tell whether a tensor of floats holds levels."""
+    is_changed = any(isinstance(op, Normalize | Extern) for op in output.chain)
+    return not is_changed and output.spec.dtype in ("float32", "float16") and output.spec.high == 255
+
+
+def _has_scores(graph: Any) -> bool:
+    """Tell whether the one output has a score for each class, as models have that learned from normalized images."""
+    dims = [output.type.tensor_type.shape.dim for output in graph.output]
+    return len(dims) == 1 and len(dims[0]) == 2 and dims[0][1].dim_value > 1
 
 
 def _walk(graph: Any, name: str, output: Output) -> _Start:
@@ -152,7 +169,7 @@ def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
 
 
 def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a resize is to the size that the pipeline gives."""
+    """Tell whether a resize is to the size that the pipeline gives."""
     given = [_constant(graph, name) for name in node.input[1:] if name]
     scales_or_sizes = given[-1] if given else None
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
@@ -197,7 +214,7 @@ def _normalized_twice(start: _Start, output: Output) -> str:
 
 
 def _is_usual(scale: float, offset: float, most: float) -> bool:
-    """Whether ``level * scale + offset`` is a normalization that some model is trained with.
+    """Tell whether ``level * scale + offset`` is a normalization that some model is trained with.
 
     Such ones make of the levels 0 to 255 a range of width 1 to 5, or 255 where only a mean is taken away, with the zero
     at level 0 or at the mean of photographs; dark and even ones, as of X-rays, are wider (``most``). Two after another
@@ -211,7 +228,7 @@ def _is_usual(scale: float, offset: float, most: float) -> bool:
 
 
 def _remedy(start: _Start, channels: int) -> str:
-    """What the pipeline has to give a model that normalizes by itself."""
+    """Remedy for a model that normalizes by itself."""
     own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
     takes_levels, takes_unit = (
         all(_is_usual(scale * unit, offset, 6.0) for scale, offset in own) for unit in (1, 1 / 255)

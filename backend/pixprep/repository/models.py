@@ -1,4 +1,4 @@
-"""What is known of a model from its files, and what is wrong with it."""
+"""Facts of a model from its files, and its problems."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Model:
 
     @property
     def steps(self) -> list[Any]:
-        """Of an ensemble."""
+        """Steps of an ensemble."""
         return list(self.config.get("ensemble_scheduling", {}).get("step", []))
 
     @cached_property

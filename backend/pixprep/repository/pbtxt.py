@@ -6,8 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pixprep.file import read_bytes
 from pixprep.triton.config import FRAMES, Config
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
@@ -16,6 +18,8 @@ MARK = "# Written by `pixprep build`"
 LABELS_FILE = "labels.txt"
 _FIRST_LINE = re.compile(rf"{re.escape(MARK)} \(([0-9a-f]{{12}})\), .*\n")
 _CHOICES = "# options: "
+_STEP = re.compile(r'\bmodel_name\s*:\s*"([^"]*)"')
+_MAX_BYTES = 1 << 20
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 # of a classifier's config.pbtxt: where it runs, and where its inputs come
 _PLACES = {
@@ -35,7 +39,7 @@ _ALONE = (
 
 
 class Names(NamedTuple):
-    """What the three models are called."""
+    """Names of the three models."""
 
     preprocess: str = "preprocess"
     classifier: str = "classifier"
@@ -47,20 +51,30 @@ class Names(NamedTuple):
         return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
 
 
+def ensembles(repository: Path) -> dict[str, list[str]]:
+    """The models of each ensemble of a repository, whoever wrote it, in the order of its steps."""
+    found = {}
+    for path in sorted(repository.glob("*/config.pbtxt")):
+        text = read_bytes(path, most=_MAX_BYTES).decode(errors="replace")
+        if models := _STEP.findall("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))):
+            found[path.parent.name] = list(dict.fromkeys(models))
+    return found
+
+
 def is_as_written(text: str) -> bool:
-    """Whether nobody has changed the file since ``build`` wrote it."""
+    """Tell whether nobody has changed the file since ``build`` wrote it."""
     first = _FIRST_LINE.match(text)
     return first is not None and first[1] == _checksum(text[first.end() :])
 
 
 def choices(text: str) -> dict[str, Any]:
-    """What ``preprocess`` was given as ``chosen``."""
+    """Choices that ``preprocess`` was given as ``chosen``."""
     line = next((line for line in text.splitlines() if line.startswith(_CHOICES)), f"{_CHOICES}{{}}")
     return dict(json.loads(line.removeprefix(_CHOICES)))
 
 
 def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
-    """Of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
+    """Configuration of the model that makes tensors of images; ``chosen`` is what the next build repeats."""
     return _text(
         "it declares what 1/pipeline.json implies",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
@@ -74,7 +88,7 @@ def preprocess(config: Config, chosen: Mapping[str, Any]) -> str:
 
 
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
-    """Of the model that takes the tensors."""
+    """Configuration of the model that takes the tensors."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
     return _text(
         "the tensors are those of the classifier's file",
@@ -87,7 +101,7 @@ def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], 
 
 
 def ensemble(names: Names, config: Config, pairs: Mapping[str, str], outputs: Sequence[Config]) -> str:
-    """Of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
+    """Configuration of both, one after the other; ``pairs`` is what ``ports.connect`` found."""
     extra = [entry for entry in config["output"] if entry["name"] not in pairs.values()]
     given = [entry["name"] for entry in config["output"]]
     first = _step(names.preprocess, [(entry["name"], entry["name"]) for entry in config["input"]], given)

@@ -10,17 +10,19 @@ from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
 from pixprep.file import read_bytes
-from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, op_name
+from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, Transform, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
-from pixprep.spec import DType, Layout
+from pixprep.spec import DType, Layout, TensorSpec
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
 from pixprep.walk import Output
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
+_GRIDS = ((8, 16, 32), (8, 16, 32, 64))
+"""Strides of YOLO's heads."""
 _COLORS = {1: "gray", 3: "rgb"}
 _LAYOUTS: tuple[Layout, ...] = ("chw", "hwc", "tchw", "cthw", "thwc")
 _SAME = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
@@ -40,12 +42,12 @@ _IO_EXAMPLE = "input:FP32:3x224x224"
 
 @dataclass(frozen=True)
 class Classifier:
-    """What a classifier takes and gives.
+    """Inputs and outputs of a classifier.
 
     Attributes:
         source: how messages call it: the name of its file.
         data_files: names of the files beside an ONNX file that hold weights of it.
-        labels: names of its classes, where an ONNX file has them as Ultralytics writes them.
+        labels: names of its classes, where the metadata of an ONNX file has them.
     """
 
     source: str
@@ -128,7 +130,7 @@ def read_onnx(path: Path) -> Classifier:
         tuple(_from_onnx(value, names) for value in graph.input if value.name not in weights),
         tuple(_from_onnx(value, names) for value in graph.output),
         tuple(sorted(places)),
-        tuple(label for entry in model.metadata_props if entry.key == "names" for label in from_metadata(entry.value)),
+        from_metadata({entry.key: entry.value for entry in model.metadata_props}),
     )
 
 
@@ -220,12 +222,40 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
-            f"{_mend_dims(output, wanted) or export}"
+            f"{mend_dims(output, wanted) or export}"
         )
 
 
+def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+    """A note where outputs look like boxes, and the pipeline gives nothing that leads them back to the photo."""
+    given = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
+    if not given or any(isinstance(op, Transform) for op in pipeline.ops):
+        return []
+    boxes = [output for output in classifier.outputs if _are_boxes(output, given[0].spec)]
+    if not boxes:
+        return []
+    lost = " center_crop cuts off what the detector then cannot find." * any(
+        isinstance(op, CenterCrop) for op in given[0].chain
+    )
+    return [
+        f'{classifier.source}: "{boxes[0].name}" {list((boxes[0].shape or ())[1:])} looks like boxes, and no client '
+        f"could tell where in the photo they are.{lost} Put original_size behind decode and transform before tensor: "
+        "docs/detection.md"
+    ]
+
+
+def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
+    """Tell whether an output looks like boxes: by its name, four to seven numbers a row, or YOLO's grid counts."""
+    dims = (output.shape or ())[1:]
+    if "box" in output.name.lower() or (len(dims) == 2 and 4 <= dims[1] <= 7):
+        return True
+    sides = _lengths(image.shape, image.layout or "chw")
+    places = [sum((sides["h"] // stride) * (sides["w"] // stride) for stride in grids) for grids in _GRIDS]
+    return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))
+
+
 def _takes_images(shape: Sequence[int], output: Output) -> bool:
-    """Whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
+    """Tell whether a model that is to take clips takes one image an item: a batch, and the dims of a frame."""
     return len(shape) == len(output.spec.shape) and shape[0] in (-1, 1)
 
 
@@ -254,8 +284,8 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
         )
 
 
-def _mend_dims(output: Output, wanted: Sequence[int]) -> str:
-    """What to change in the pipeline for other dims; ``""`` if no pipeline gives them."""
+def mend_dims(output: Output, wanted: Sequence[int]) -> str:
+    """Remedy in the pipeline for other dims; ``""`` if no pipeline gives them."""
     layout = output.spec.layout
     if layout is not None and "t" not in layout and len(wanted) == len(layout) + 1:
         return "begin with decode_video, for a model of clips"
@@ -296,12 +326,12 @@ def _lengths(dims: Sequence[int], layout: Layout) -> dict[str, int]:
 
 
 def _agree(lengths: Mapping[str, int], given: Mapping[str, int], axes: str) -> bool:
-    """Whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
+    """Tell whether the lengths of those axes are the given ones; -1 is any, and images have no frames."""
     return all(lengths.get(axis, -1) in (given.get(axis), -1) for axis in axes)
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
-    """Whether dims agree; -1 agrees with any length, None with any dims."""
+    """Tell whether dims agree; -1 agrees with any length, None with any dims."""
     if ours is None or theirs is None:
         return True
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))

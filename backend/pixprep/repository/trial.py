@@ -6,6 +6,7 @@ command that asks goes on.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -19,11 +20,13 @@ import numpy.typing as npt
 
 from pixprep.decoders import Encoded
 from pixprep.engine import Engine
+from pixprep.errors import PipelineError
 from pixprep.ops import Transform
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
-from pixprep.repository.pbtxt import LABELS_FILE, Names
-from pixprep.repository.ports import Classifier, connect, read_onnx
+from pixprep.repository.models import CONFIG_FILE
+from pixprep.repository.pbtxt import LABELS_FILE, Names, ensembles
+from pixprep.repository.ports import Classifier, connect, mend_dims, read_onnx
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
 from pixprep.triton.config import PIPELINE_FILE, read_pipeline
@@ -34,11 +37,13 @@ LIMIT_S = 30.0
 MAX_ONNX_BYTES = 1 << 30
 """A larger model takes longer to load than a preview is worth."""
 _BEST = 3
+_REFUSED = "ONNX Runtime could not run it: "
+_ALONE = "export the model with the sizes that it takes, and give the pipeline these"
 _MOST_LETTERS = 300  # of what ONNX Runtime says
 
 
 def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limit_s: float = LIMIT_S) -> Iterator[str]:
-    """What becomes of one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
+    """Try one photo: for each pipeline its tensors, and of the classifier behind it the best classes.
 
     Args:
         repository: as ``build`` writes it.
@@ -47,25 +52,34 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
         limit_s: that a classifier may take, its loading included.
 
     Raises:
+        PipelineError: ONNX Runtime refuses a classifier that is served by it, or its input.
         PixprepError: the photo is refused, or a file cannot be read.
     """
     found = [path for path in repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdecimal()]
     newest = {path.parents[1].name: path for path in sorted(found, key=lambda path: int(path.parent.name))}
+    wired = ensembles(repository)
+    if name is not None:
+        own = Names.of(name).ensemble
+        wired = {own: wired.get(own, [])}
     for model, path in sorted(newest.items()):
-        names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
-        if name is not None and model != Names.of(name).preprocess:
+        takers = [taker for models in wired.values() if model in models for taker in models if taker != model]
+        if name is not None and not takers:
             continue
+        names = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
+        if not takers and model == names.preprocess:  # where no ensemble is written yet
+            takers = [names.classifier]
         pipeline = read_pipeline(path).for_serving()
         yield from preview(pipeline, encoded).lines()
-        onnx = repository / names.classifier / path.parent.name / "model.onnx"
-        if model == names.preprocess and onnx.is_file():
-            labels = repository / names.classifier / LABELS_FILE
-            words = read_labels(labels) if labels.is_file() else []
-            yield from _classes(onnx, words, pipeline, encoded, limit_s)
+        for taker in dict.fromkeys(takers):
+            onnx = repository / taker / path.parent.name / "model.onnx"
+            if onnx.is_file():
+                labels = repository / taker / LABELS_FILE
+                words = read_labels(labels) if labels.is_file() else []
+                yield from _classes(onnx, words, pipeline, encoded, limit_s)
 
 
 def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Encoded, limit_s: float) -> Iterator[str]:
-    """What a classifier finds in the photo."""
+    """Classes that a classifier finds in the photo."""
     if find_spec("onnxruntime") is None:
         yield 'the classifier was not tried: pip install "pixprep[classifier]"'
         return
@@ -74,8 +88,15 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
         return
     classifier = read_onnx(onnx)
     pairs = connect(classifier, pipeline, max_batch_size=1)
-    outputs = _run(onnx, _inputs(pipeline, pairs, encoded), limit_s)
+    outputs, takes = _run(onnx, _inputs(pipeline, pairs, encoded), limit_s)
     if isinstance(outputs, str):
+        if _is_refused(onnx, outputs):
+            (port, name), *_ = pairs.items()
+            remedy = (
+                f'"{port}" runs with {takes[1:]}: {mend_dims(pipeline.outputs[name], takes[1:])}' if takes else _ALONE
+            )
+            where = onnx.relative_to(onnx.parents[2])
+            raise PipelineError(f"{where}: {outputs}: {remedy}".removesuffix(": "))
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
@@ -101,7 +122,7 @@ def _classes(onnx: Path, labels: Sequence[str], pipeline: Pipeline, encoded: Enc
 
 def _inputs(pipeline: Pipeline, pairs: Mapping[str, str], encoded: Encoded) -> dict[str, Array]:
     is_still = not is_clip(pipeline, encoded)
-    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1) as engine:
+    with Engine(pipeline.for_photos() if is_still else pipeline, threads=1, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
@@ -117,8 +138,15 @@ def _standing(tensor: Array, spec: TensorSpec) -> Array:
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
 
-def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> list[Array] | str:
-    """The outputs in the order of the file; or why there are none."""
+def _is_refused(onnx: Path, why: str) -> bool:
+    """Tell whether the server would fail as the trial did: on the same processor, and not for its limit of memory."""
+    config = onnx.parents[1] / CONFIG_FILE
+    is_same = config.is_file() and "kind: KIND_CPU" in config.read_text(encoding="utf-8", errors="replace")
+    return is_same and why.startswith(_REFUSED) and "alloc" not in why
+
+
+def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
+    """The outputs in the order of the file; or why there are none, and a shape that the model would take."""
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:
             np.savez(file, **inputs)
@@ -126,17 +154,18 @@ def _run(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> list[Array]
         try:  # in a folder that is ours: Python looks for modules there first
             done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            return f"it takes over {limit_s:g} s"
+            return f"it takes over {limit_s:g} s", None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
             why = said.splitlines()[-1][:_MOST_LETTERS] if said else f"signal {-done.returncode}"
-            return f"ONNX Runtime could not run it: {why}"
+            shape = Path(folder, "shape.json")
+            return f"{_REFUSED}{why}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
         with np.load(Path(folder, "outputs.npz")) as found:
-            return [found[str(index)] for index in range(len(found.files))]
+            return [found[str(index)] for index in range(len(found.files))], None
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Which output has one score a class; without labels only where there is no doubt."""
+    """Find the output with one score a class; without labels only where there is no doubt."""
     fits = [
         index
         for index, values in enumerate(outputs)

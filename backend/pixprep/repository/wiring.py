@@ -1,4 +1,4 @@
-"""Whether the steps of an ensemble fit each other."""
+"""Fit of an ensemble's steps to each other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_ensemble(ensemble: Model, models: Mapping[str, Model | None]) -> Itera
 
 
 def _fits(have: Tensor, want: Tensor) -> bool:
-    """Whether shapes agree, or would with a batch of one that Triton adds or takes away."""
+    """Tell whether shapes agree, or would with a batch of one that Triton adds or takes away."""
     if compatible(have.shape, want.shape):
         return True
     if have.is_batched == want.is_batched or have.shape is None or want.shape is None:

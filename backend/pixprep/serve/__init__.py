@@ -1,1 +1,1 @@
-"""What a user runs beside Triton: the embedded server and who looks after it, the client, perf, the doctor."""
+"""Programs that a user runs beside Triton: the embedded server and its supervisor, the client, perf, the doctor."""

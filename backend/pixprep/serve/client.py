@@ -32,7 +32,7 @@ _REFUSALS = ("400", "StatusCode.INVALID_ARGUMENT")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came back for one file.
+    """Answer for one file.
 
     Attributes:
         path: the file.
@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a model has spent on requests, as Triton counts it.
+    """Time that a model has spent on requests, as Triton counts it.
 
     Attributes:
         count: how many requests.
@@ -63,7 +63,7 @@ class Spent:
     compute_ms: float = 0.0
 
     def since(self, before: Spent) -> Spent:
-        """Of the requests since then: their number, and what one of them spent on average. There is one at least."""
+        """Difference since then: the number of requests, at least one, and what one of them spent on average."""
         count = self.count - before.count
         return Spent(count, (self.queue_ms - before.queue_ms) / count, (self.compute_ms - before.compute_ms) / count)
 
@@ -282,7 +282,7 @@ class Triton:
         return f"there are {names}" if names else "none is"
 
     def model_input(self, model: str) -> ModelInput:
-        """How the model takes encoded images, or pixels, and numbers beside them.
+        """Input of a model for encoded images, or pixels, and for numbers beside them.
 
         Raises:
             SetupError: no such model.
@@ -348,7 +348,7 @@ class Triton:
         return config, next(output for output in config["output"] if output["name"] == name)
 
     def counts(self, model: str) -> tuple[int, int]:
-        """How many images the model has handled so far, and in how many executions."""
+        """Number of images that the model has handled so far, and of its executions."""
         entries = self._client.get_inference_statistics(model, **self._json)["model_stats"]
         # gRPC leaves out what is 0
         inferences, executions = (

@@ -29,7 +29,7 @@ _CHANNEL = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)
 
 
 class Control:
-    """What may be asked of one Triton, by who has its keys; each time over a connection of its own.
+    """Control of one Triton, for who has its keys; each call has a connection of its own.
 
     Args:
         address: where it listens.
@@ -64,7 +64,7 @@ class Control:
         return dict(json.loads(text)) if status == 200 else {}
 
     def model_input(self, model: str) -> ModelInput | None:
-        """How a model takes images; None where it takes none, or Triton does not say."""
+        """Input of a model for images; None where it takes none, or Triton does not say."""
         config = self.config(model)
         return model_input(config) if config else None
 
@@ -73,11 +73,11 @@ class Control:
         return sample(self.config(model))
 
     def is_live(self) -> bool:
-        """Whether Triton answers over HTTP, within 2 s."""
+        """Tell whether Triton answers over HTTP, within 2 s."""
         return self._ask("GET", "/v2/health/live", timeout_s=_LIVE_S)[0] == 200
 
     def is_ready(self) -> bool:
-        """Whether it says that every model is ready."""
+        """Tell whether it says that every model is ready."""
         return self._ask("GET", "/v2/health/ready", timeout_s=_LIVE_S)[0] == 200
 
     def infer(self, model: str, sample: Sample, *, timeout_s: float) -> int:

@@ -1,4 +1,4 @@
-"""Which memory pools Triton is to have on this machine; ``triton.pool`` says why that matters."""
+"""Memory pools that Triton is to have on this machine; ``triton.pool`` says why that matters."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def options(n_bytes: int, *, gpus: int) -> list[str]:
 
 
 def variables(n_bytes: int) -> dict[str, str]:
-    """What tells the backend that Triton has these options."""
+    """Variables that tell the backend that Triton has these options."""
     return {pool.VARIABLE: str(n_bytes), pool.PINNED_VARIABLE: "0"}
 
 
 def gpu_count() -> int:
-    """How many GPUs the driver shows; 0 without one."""
+    """Number of GPUs that the driver shows; 0 without one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

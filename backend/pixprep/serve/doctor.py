@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,12 +24,18 @@ ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 2
 ENOUGH_FILES = 4096
 PYTRITON = "0.7.0"
 _CLASSIFIER = 'the demo needs it: pip install "pixprep[classifier]"'
+_DRIVER = {
+    "libcuda.so": "Triton's Python backend opens it by this name, and crashes on GPU tensors without it: "
+    "ln -s libcuda.so.1 libcuda.so, beside libcuda.so.1",
+    "libnvcuvid.so.1": "no hardware JPEG engine and no NVDEC without it: start the container with "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video",
+}
 DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked for, and found.
+    """One check: its name, its result, and the remedy.
 
     Attributes:
         ok: True; False: something named in ``remedy`` must be done; None: worth knowing, nothing is wrong.
@@ -98,7 +105,7 @@ def _machine() -> Iterator[Check]:
 
 
 def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
-    """Where Python models exchange their batches with Triton: too little for any, or for large ones."""
+    """Check of shared memory, where Python models exchange batches with Triton."""
     check = attempt("shared memory", lambda: wheels.check_shared_memory(folder), "enough")
     if not check.ok:
         return check
@@ -134,16 +141,31 @@ def _demo() -> Iterator[Check]:
 def _gpu() -> Iterator[Check]:
     count = cuda_pool.gpu_count()
     yield Check("gpu", None, f"{count} device(s)" if count else "none that a driver shows: the CPU engine serves")
+    for name, remedy in _DRIVER.items() if count else ():
+        yield library(name, remedy)
     for index in range(count):
         yield gpu_engine(f"gpu:{index}")
 
 
+def library(name: str, remedy: str) -> Check:
+    """A shared library of the driver, opened by its name."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return Check(name, None, "not found", remedy)
+    return Check(name, ok=True, found="there")
+
+
 def gpu_engine(device: str) -> Check:
-    """Whether the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
-    found = "the engine starts; its decoder and kernels compare with the CPU's"
-    consequence = "KIND_GPU instances will not load: "
-    start = partial(Engine, presets.imagenet(), device=device)
-    return attempt(device, lambda: start().close(), found, is_needed=False, consequence=consequence)
+    """Check that the engine starts on a GPU, where it compares its decoder and its kernels with the CPU's."""
+    found: list[str] = []
+
+    def start() -> None:
+        with Engine(presets.imagenet(), device=device) as engine:
+            found.append(engine.decoders)
+
+    check = attempt(device, start, "", is_needed=False, consequence="KIND_GPU instances will not load: ")
+    return replace(check, found=f"the engine starts; JPEGs are decoded by {found[0]}") if check.ok else check
 
 
 def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
@@ -157,7 +179,7 @@ def package(name: str, remedy: str, *, is_needed: bool = True) -> Check:
 def attempt(
     name: str, action: Callable[[], object], success: str, *, is_needed: bool = True, consequence: str = ""
 ) -> Check:
-    """What can only be known by doing it: a SetupError says what is wrong, then, after a colon, what to do."""
+    """Check by trying: a SetupError says what is wrong, then, after a colon, what to do."""
     try:
         action()
     except SetupError as error:

@@ -62,7 +62,7 @@ def _log_lines(log: str) -> Iterator[tuple[str, str]]:
 
 
 def load_failure(message: str) -> str:
-    """What Triton says of a model that it was asked to load, as one line."""
+    """Message of Triton about a model that it was asked to load, as one line."""
     return innermost(re.sub(r"^load failed .*? is at UNAVAILABLE state: ", "", message)).removesuffix(";").rstrip()
 
 

@@ -44,7 +44,7 @@ _TOO_SHORT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one load did.
+    """Measurement of one load.
 
     There is no count of errors: perf_analyzer ends at the first failed request, and then there is no measurement.
 

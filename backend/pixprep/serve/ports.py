@@ -27,7 +27,7 @@ def resolve(host: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Tell whether only this machine can reach an address."""
     return ipaddress.ip_address(address).is_loopback
 
 

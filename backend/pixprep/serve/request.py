@@ -80,7 +80,7 @@ class NumberInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInput:
-    """How a model takes images.
+    """Input of a model for images.
 
     Attributes:
         name, datatype: of the input of the image.
@@ -99,7 +99,7 @@ class ModelInput:
 
     @property
     def has_rows(self) -> bool:
-        """Whether an image gives as many tensors as it has boxes."""
+        """Tell whether an image gives as many tensors as it has boxes."""
         return self.max_batch_size == 0
 
     def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -161,7 +161,7 @@ class ModelInput:
 
 
 def model_input(config: Config) -> ModelInput | None:
-    """How a model of this configuration takes images; None: it does not.
+    """Input for images of a model of this configuration; None: it takes none.
 
     They are encoded, BYTES [1] or UINT8 [-1], or pixels, UINT8 [-1, -1, 3], of which only another model may say that
     they are BGR.

@@ -54,7 +54,7 @@ _LOOK_S = 0.05
 
 
 class State(Enum):
-    """How a server is: ENDED, STARTING, SERVING, with HEALING now and then, DRAINING, and ENDED again."""
+    """State of a server: ENDED, STARTING, SERVING, with HEALING now and then, DRAINING, and ENDED again."""
 
     STARTING = "a first Triton loads the models"
     SERVING = "it has them all"
@@ -162,19 +162,19 @@ class Server:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is served; there is one from ``start`` to ``stop``."""
+        """Snapshot that is served; there is one from ``start`` to ``stop``."""
         assert self._snapshot is not None
         return self._snapshot
 
     @property
     def control(self) -> Control:
-        """How to talk to Triton; there is one from ``start`` on."""
+        """Control of Triton; there is one from ``start`` on."""
         assert self._control is not None
         return self._control
 
     @property
     def log_file(self) -> Path:
-        """Where Triton's log is; if it was not given, gone after ``stop`` unless Triton failed."""
+        """Path of Triton's log; if it was not given, it is gone after ``stop`` unless Triton failed."""
         assert self._log_file is not None
         return self._log_file
 
@@ -186,7 +186,7 @@ class Server:
 
     @property
     def patience_s(self) -> float:
-        """How long a model that loads, or all of them, may take: several times what the start took."""
+        """Time that one load, or all of them, may take, in seconds: several times what the start took."""
         return max(20.0, 5 * self._start_s)
 
     def start(self, *, timeout_s: float = 120) -> None:
@@ -339,7 +339,7 @@ class Server:
         raise SetupError(f"Triton was not ready after {timeout_s:g} s ({what}); its whole log: {self.log_file}")
 
     def _log(self) -> str:
-        """What the present Triton has written so far."""
+        """Log of the present Triton so far."""
         with self.log_file.open("rb") as log:
             log.seek(self._log_begin)
             return log.read().decode(errors="replace")
@@ -383,7 +383,7 @@ class Server:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """What the system refuses, as a SetupError."""
+    """Raise a refusal of the system as a SetupError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is served: a copy of the model repository as it was at the start.
+"""Snapshot that is served: a copy of the model repository as it was at the start.
 
 A model that crashes is loaded anew from its files, and so is all of Triton. From the copy comes back what was deployed,
 whatever lies on disk by then. It is a copy and no hard link, which would follow an edit in place.
@@ -182,7 +182,7 @@ class Snapshot:
 
 
 def _next_data(file: int, at: int) -> int:
-    """Where data begins in an open file, from a position on, or the block that holds it; -1: nowhere."""
+    """Begin of data in an open file, from a position on, or of the block that holds it; -1: none."""
     try:
         return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
     except OSError as error:
@@ -223,7 +223,7 @@ def _entries(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What a path, or what it leads to, is; None if nothing is there."""
+    """Status of a path, or of its target; None if nothing is there."""
     try:
         return path.stat()
     except OSError:

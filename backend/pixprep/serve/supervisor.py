@@ -199,7 +199,7 @@ class _Life:
 
 
 class _Edits:
-    """What changes on disk while another state of it is served. A slow disk keeps nobody from healing Triton.
+    """Edits on disk while another state of it is served. A slow disk keeps nobody from healing Triton.
 
     Args:
         server: that serves it.

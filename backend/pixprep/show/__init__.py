@@ -1,1 +1,1 @@
-"""What a pipeline means: its words, pictures of a photo in it, and what is doubtful about it."""
+"""Meaning of a pipeline: its words, pictures of a photo in it, and doubts about it."""

@@ -14,7 +14,7 @@ from pixprep.data.sources import Source
 from pixprep.engine import Batch
 from pixprep.pipeline import Pipeline
 from pixprep.plan.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
-from pixprep.show.drawing import FAINT, INK, U8, Panel, Picture, Sheet, fitted, levels_of, with_arrows, with_boxes
+from pixprep.show.drawing import FAINT, INK, U8, Panel, Picture, Sheet, fitted, true_colours, with_arrows, with_boxes
 
 _ROW = 3
 _EVERY = 16
@@ -75,7 +75,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
         flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
         pixels = _film(plan, tensor, flows[0] if flows else None)
     else:
-        pixels = fitted(_levels(plan, tensor))
+        pixels = fitted(true_colours(plan, np.asarray(tensor)))
     factor = pixels.shape[1] / placed.placements[name].size[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
@@ -95,22 +95,13 @@ def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> U8:
     shown = [index * (len(frames) - 1) // 3 for index in range(4)]
     pictures = []
     for index in shown:
-        pixels = _levels(plan.frame, frames[index])
+        pixels = true_colours(plan.frame, frames[index])
         pixels = np.repeat(pixels, 3 // pixels.shape[2], axis=2)
         if flow is not None and index < len(flow) and flow.shape[2:] == pixels.shape[:2]:
             pixels = with_arrows(pixels, flow[index], _EVERY)
         pictures.append(pixels)
     rows = [np.concatenate(pictures[start : start + 2], axis=1) for start in (0, 2)]
     return fitted(np.concatenate(rows))
-
-
-def _levels(plan: TensorPlan, tensor: Any) -> U8:
-    """The tensor as it was before the arithmetic: uint8 (height, width, 1 or 3), RGB."""
-    pixels = np.asarray(tensor)
-    pixels = np.moveaxis(pixels, 0, -1) if plan.spec.layout == "chw" else pixels
-    table = plan.table.astype(np.float64)
-    channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(table[:, [0, -1]])]
-    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
 
 
 def _boxes_plans(pipeline: Pipeline) -> Iterator[tuple[str, BoxesPlan]]:

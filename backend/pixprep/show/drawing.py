@@ -13,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from pixprep.errors import printable
+from pixprep.plan.plan import TensorPlan
 
 Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]
@@ -50,6 +51,21 @@ def levels_of(values: Array, low: float, high: float) -> U8:
     scaled = (values.astype(np.float32) - np.float32(low)) * np.float32(255 / (high - low))
     levels: U8 = np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
     return levels
+
+
+def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8:
+    """A tensor as it was before the arithmetic: uint8 (height, width, 1 or 3), RGB.
+
+    Args:
+        plan: of the tensor.
+        tensor: of one image, (channel, height, width) or (height, width, channel), as the plan says.
+        side: of what is over four times as large only every second, third ... pixel is looked at; None: all are.
+    """
+    pixels = np.moveaxis(tensor, 0, -1) if plan.spec.layout == "chw" else tensor
+    step = 1 if side is None else max(1, max(pixels.shape[:2]) // (4 * side))
+    ends = plan.table.astype(np.float64)[:, [0, -1]]
+    channels = [levels_of(pixels[::step, ::step, index], low, high) for index, (low, high) in enumerate(ends)]
+    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels)]
 
 
 def shown_as(values: Array, low: float, high: float, side: int = SIDE) -> U8:
@@ -146,15 +162,15 @@ class Plot:
         return self._x + round((value - low) / (high - low) * (SIDE - 1))
 
     def caption(self, text: str) -> None:
-        """What stands above."""
+        """Caption above the picture."""
         self._draw.text((self._x, self._y), text, INK, _font(16))
 
     def span(self, low: float, high: float) -> None:
-        """What the pipeline can give: from black to white, or the other way round."""
+        """Range that the pipeline can give: from black to white, or the other way round."""
         self._draw.rectangle((self._at(low), self._top, self._at(high), self._bottom), fill="#f3f5f7")
 
     def bars(self, values: npt.NDArray[np.float64], ends: Sequence[float], colour: str) -> None:
-        """How often each value comes; the highest bar fills the plot.
+        """Histogram of the values; the highest bar fills the plot.
 
         A bar is as many whole levels wide as come near to its width: with other widths some bars hold one level more
         than others, and the plot looks like a comb.
@@ -210,7 +226,7 @@ class Sheet:
         self.y = MARGIN
 
     def image(self) -> Picture:
-        """What was drawn."""
+        """Image that was drawn."""
         self._grow(self.y + MARGIN // 2)
         return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
 

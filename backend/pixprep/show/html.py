@@ -13,7 +13,8 @@ from pixprep.engine import Batch
 from pixprep.errors import printable
 from pixprep.ops import OutputOp, op_name
 from pixprep.pipeline import Pipeline
-from pixprep.show.drawing import shown_as, to_png
+from pixprep.plan.plan import TensorPlan
+from pixprep.show.drawing import fitted, to_png, true_colours
 from pixprep.show.words import op_words
 from pixprep.show.worst import worst
 from pixprep.verify.report import Certificate
@@ -40,14 +41,16 @@ def pipeline_html(pipeline: Pipeline) -> str:
 
 
 def batch_html(batch: Batch) -> str:
-    """For each output its shape and range, and the first tensors as pictures; the errors in words."""
+    """For each output its shape and range, and the first tensors in their true colours; the errors in words."""
     count, failed = len(batch.errors), sum(error is not None for error in batch.errors)
     whole = [index for index, error in enumerate(batch.errors) if error is None]
     parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
     arrays = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
     rows = [(name, array.dtype, list(array.shape), _range(array, whole)) for name, array in arrays.items()]
     parts.append(table(("output", "dtype", "shape", "range"), rows))
-    parts += [_thumbnail(array[index], index) for array in arrays.values() for index in whole[:THUMBNAILS]]
+    for name, plan in batch.plans.items():
+        if isinstance(plan, TensorPlan) and name in arrays and arrays[name].ndim == 4:  # a clip has one more
+            parts += [_thumbnail(plan, arrays[name][index], index) for index in whole[:THUMBNAILS]]
     errors = [(index, error) for index, error in enumerate(batch.errors) if error is not None]
     if errors:
         parts.append(table(("image", "error"), errors[:ERRORS]))
@@ -65,23 +68,15 @@ def certificate_html(certificate: Certificate) -> str:
 
 
 def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
-    """Of the images that did not fail."""
+    """Range over the images that did not fail."""
     if not whole or not array.size:
         return "-"
     rows = [array[index] for index in whole]
     return f"{min(float(row.min()) for row in rows):.4g} to {max(float(row.max()) for row in rows):.4g}"
 
 
-def _thumbnail(tensor: npt.NDArray[Any], index: int) -> str:
-    """A tensor of one or three channels, from its smallest value to its largest; channel 0 is red."""
-    if tensor.ndim != 3 or not tensor.size:
-        return ""
-    if tensor.shape[0] in (1, 3):
-        tensor = tensor.transpose(1, 2, 0)
-    if tensor.shape[2] not in (1, 3):
-        return ""
-    pixels = shown_as(tensor, float(tensor.min()), float(tensor.max()), _SIDE)
-    return picture(to_png(pixels), f"image {index}")
+def _thumbnail(plan: TensorPlan, tensor: npt.NDArray[Any], index: int) -> str:
+    return picture(to_png(fitted(true_colours(plan, tensor, _SIDE), _SIDE)), f"image {index}")
 
 
 # HTML

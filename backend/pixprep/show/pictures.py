@@ -62,7 +62,7 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 
 
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
-    """What the outputs that are no pictures are for this photo."""
+    """Outputs that are no pictures, for this photo."""
     for name, output in pipeline.plan.outputs.items():
         if isinstance(output, SizePlan):
             yield f'output "{name}": height {found.height}, width {found.width}'
@@ -185,7 +185,7 @@ def _placed(found: Preview, shown: Shown) -> Panel:
 
 
 def _done(found: Preview, shown: Shown) -> str:
-    """What the geometry does to the photo, whatever the order."""
+    """Words for what the geometry does to the photo, whatever the order."""
     place = shown.placement
     steps = {
         "cropped": not _is_whole(found, shown),
@@ -198,7 +198,7 @@ def _done(found: Preview, shown: Shown) -> str:
 
 
 def _is_whole(found: Preview, shown: Shown) -> bool:
-    """Whether all of the photo is seen, to the nearest pixel."""
+    """Tell whether all of the photo is seen, to the nearest pixel."""
     top, left, bottom, right = (round(edge) for edge in shown.source)
     return max(top, left) <= 0 and bottom >= found.height and right >= found.width
 

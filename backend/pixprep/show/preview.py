@@ -1,4 +1,4 @@
-"""What one photo becomes: its tensors, the levels they are made of, and what is odd about the values."""
+"""Preview of one photo: its tensors, the levels they are made of, and oddities of the values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Shown:
 
     @property
     def channels(self) -> list[str]:
-        """What each channel of the tensor is called."""
+        """Names of the tensor's channels."""
         return ["gray"] if len(self.plan.channels) == 1 else [_COLORS[channel] for channel in self.plan.channels]
 
     @property
@@ -72,12 +72,12 @@ class Shown:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the tensor is more than the canvas with other levels: turned, sheared, or a part of it."""
+        """Tell whether the tensor is more than the canvas with other levels: turned, sheared, or a part of it."""
         return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of the photo is seen."""
+        """Tell whether nothing of the photo is seen."""
         top, left, bottom, right = self.window
         return top == bottom or left == right or not (self._mask is None or self._mask.any())
 
@@ -92,7 +92,7 @@ class Shown:
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_] | None:
-        """Where photo is, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
+        """Mask of the photo, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
         if not self.is_moved:
             return None
         top, left, bottom, right = self.window
@@ -121,7 +121,7 @@ class Shown:
 
     @property
     def _window_of_tensor(self) -> tuple[float, float, float, float]:
-        """What of ``window`` the tensor shows, as (top, left, bottom, right) of the canvas around it."""
+        """Part of ``window`` that the tensor shows, as (top, left, bottom, right) of the canvas around it."""
         top, left, bottom, right = map(float, self.window)
         if self._mask is not None and not self.is_empty:
             whole: Matrix = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -136,7 +136,7 @@ class Shown:
         return top, left, bottom, right
 
     def of_photo(self, pixels: Array) -> Array:
-        """What of ``tensor`` or ``levels`` is photo, and no margin; all of it where nothing of the photo is seen.
+        """Part of ``tensor`` or ``levels`` that is photo, and no margin; all of it where no photo is seen.
 
         Where it is no rectangle, its pixels stand one below the other.
         """
@@ -197,7 +197,7 @@ def preview(
         ops += _branch(output.chain[1:-1], msgspec.structs.replace(output.chain[-1], name=f"tensor_{index}"))
         ops += _branch([op for op in output.chain[1:-1] if not isinstance(op, Normalize)], levels)
     own = Pipeline(ops, operators=pipeline.operators)
-    with Engine(own, threads=1, limits=limits, damage=damage) as engine:
+    with Engine(own, threads=1, limits=limits, damage=damage, odd_range=True) as engine:
         batch = engine.run_batch([encoded], inputs=own.example_inputs())
     if batch.errors[0] is not None:
         raise batch.errors[0]
@@ -221,7 +221,7 @@ def preview(
 
 
 def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) -> Encoded:
-    """What a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
+    """Still that a preview shows: the photo itself; of a clip, for a pipeline of clips, the middle frame as PNG.
 
     Raises:
         ImageError: the clip cannot be decoded.
@@ -244,7 +244,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits | None = None) ->
 
 
 def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
-    """Whether a file is a clip that the pipeline takes, and no photo in the place of a frame."""
+    """Tell whether a file is a clip that the pipeline takes, and no photo in the place of a frame."""
     return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
 
 
@@ -264,7 +264,7 @@ def _shown(pipeline: Pipeline, output: Output, placement: Placement, tensor: Arr
 
 
 def notes(shown: Shown) -> Iterator[str]:
-    """What is odd about the values of one tensor of one photo."""
+    """Notes on odd values of one tensor of one photo."""
     if shown.is_empty:
         yield "nothing of the photo is seen"
         return

@@ -1,4 +1,4 @@
-"""What is right by the rules of a pipeline file, and hardly meant: odd ranges, margins of a crop, sides unlike."""
+"""Warnings of what is allowed and hardly meant: odd ranges, margins of a crop, sides unlike."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ def _odd_range(pipeline: Pipeline, output: Output) -> str:
     place, name, low, high = places[-1], output.name, output.spec.low, output.spec.high
     meant = next((text for scale, text in _SCALES if _mends(pipeline, place, name, scale)), "")
     remedy = f'did you mean "scale": {meant}?' if meant else ""
+    if len(places) > 1 and _is_usual_without(pipeline, place, name):
+        remedy = f"ops[{places[-2]}] normalizes already: take this one out"
     return (
         f'ops[{place}] "normalize": the values of "{name}" would be {low:.4g} to {high:.4g}, {why}: '
         f"{remedy or 'compare its mean, std and scale with those of the training'}"
@@ -60,7 +62,7 @@ def _ends(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
 
 
 def _why_odd(ends: npt.NDArray[np.float64]) -> str:
-    """What is odd about the first channel that is; empty if none is."""
+    """Words for the first channel that is odd; empty if none is."""
     for low, high in ends:
         apart = high - low
         if apart < _NARROWEST:
@@ -75,8 +77,18 @@ def _why_odd(ends: npt.NDArray[np.float64]) -> str:
     return ""
 
 
+def _is_usual_without(pipeline: Pipeline, index: int, name: str) -> bool:
+    """Tell whether the values are usual ones without an op, and no levels."""
+    ops = [op for place, op in enumerate(pipeline.definition) if place != index]
+    try:
+        ends = _ends(Pipeline(ops, operators=pipeline.operators), name)
+    except PipelineError:
+        return False
+    return not _why_odd(ends) and bool(np.ptp(ends, axis=1).max() < _LEVELS[0])
+
+
 def _mends(pipeline: Pipeline, index: int, name: str, scale: float) -> bool:
-    """Whether the values are usual ones with another scale."""
+    """Tell whether the values are usual ones with another scale."""
     ops = list(pipeline.definition)
     op = ops[index]
     assert isinstance(op, Normalize)
@@ -103,7 +115,7 @@ def unlike_sides(pipeline: Pipeline) -> list[str]:
 
 
 def _way(plan: OutputPlan) -> str:
-    """How a tensor is resized; empty if it is not."""
+    """Words for the resize of a tensor; empty if there is none."""
     resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
     if resize is None:
         return ""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pixprep.draws import windows
-from pixprep.draws.windows import RandomStep
-from pixprep.errors import ImageError, unreachable
+from pixprep.errors import ImageError
 from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
@@ -25,9 +23,7 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.plan import inputs
-from pixprep.plan.inputs import InputStep
-from pixprep.plan.placement import Flip, Geometry, GeometryStep, Move, Resize, Window
+from pixprep.plan.placement import Geometry
 from pixprep.plan.plan import (
     Affine,
     AnnotationPlan,
@@ -40,7 +36,6 @@ from pixprep.plan.plan import (
     TensorPlan,
     TransformPlan,
 )
-from pixprep.profiles import PROFILES
 from pixprep.spec import Color, InputSpec
 from pixprep.steps.operators import find
 
@@ -48,7 +43,7 @@ _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
-    """What a pipeline does, for a reader; the numbers are worked out for one image of ``height`` x ``width``."""
+    """Explain a pipeline to a reader; the numbers are worked out for one image of ``height`` x ``width``."""
     if pipeline.has_sides:
         sides = [_explain(pipeline.at(side), height, width, f" in {side}") for side in pipeline.sides]
         return "\n".join(sides)
@@ -84,7 +79,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
 
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
-    """How many rows an image has of an input."""
+    """Words for the number of rows that an image has of an input."""
     if spec.kind == "box":
         return " in pixels of the decoded image; each gives a tensor"
     return ", a row for each box" if plan.takes_boxes else ", a row for each image"
@@ -120,7 +115,7 @@ def _denominator(plan: Plan, height: int, width: int) -> int:
 
 
 def _formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """What becomes of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
+    """Formula of a level, such as ``(level / 255 - 0.485) / 0.229, in float32``."""
     text, is_sum = "level", False
     for step in arithmetic:
         if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
@@ -142,7 +137,7 @@ def _plus(offset: float) -> str:
 
 
 def op_words(pipeline: Pipeline) -> list[str]:
-    """What each op does, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    """Words for each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
@@ -194,85 +189,13 @@ def geometry_words(geometry: Geometry) -> list[str]:
 
 
 def _geometry(geometry: Geometry) -> Iterator[str]:
-    for step in geometry.before:
-        yield _step(step)
+    yield from map(str, geometry.before)
     if geometry.resize is not None:
-        yield _resize(geometry.resize)
-    for step in geometry.after:
-        yield _step(step)
-    for each in geometry.levels:
-        yield _step(each.step) if isinstance(each, Move) else str(each)
+        yield str(geometry.resize)
+    yield from map(str, (*geometry.after, *geometry.levels))
     if geometry.fill is not None:
         yield f'margins of the colour that "{geometry.fill.input}" says'
     yield from map(str, geometry.erasures)
-
-
-def _step(step: GeometryStep) -> str:
-    if isinstance(step, Flip):
-        return f"mirror, {step.axis}"
-    if isinstance(step, InputStep):
-        return _given(step)
-    if not isinstance(step, Window):
-        return _random(step)
-    if step.height is None and step.side == "longer":
-        return f"lay on a square of the longer side, {'in the middle' if step.place == 'center' else 'at the top left'}"
-    if step.height is None:
-        return f"take the middle square of {step.fraction:g} of the shorter side"
-    size = f"{step.height} x {step.width}"
-    if step.place == "fixed":
-        return f"take {size} from row {step.top}, column {step.left}"
-    if step.beyond == "refuse_larger":
-        return f"lay on a canvas of {size}, {'in the middle' if step.place == 'center' else 'at the top left'}"
-    return f"take the middle {size}"
-
-
-def _given(step: InputStep) -> str:
-    match step:
-        case inputs.Box():
-            return f'take the box that "{step.input}" says'
-        case inputs.Flip():
-            return f'mirror, {step.axis}, where "{step.input}" says so'
-        case _ as never:
-            return unreachable(never)
-
-
-def _random(step: RandomStep) -> str:
-    match step:
-        case windows.ResizedCrop():
-            return f"take a random window of {_span(step.scale)} of the area, {_span(step.ratio)} as wide as high"
-        case windows.Crop():
-            padded = f", after margins of {', '.join(map(str, step.padding))}" if any(step.padding) else ""
-            return f"take a random {step.height} x {step.width}{padded}"
-        case windows.Flip():
-            return f"mirror {step.p:g} of the images, {step.axis}"
-        case windows.ZoomOut():
-            return f"lay {step.p:g} of the images at random on a canvas of {_span(step.side_range)} times the sides"
-        case windows.IouCrop():
-            return f"take a random window around boxes, {_span(step.scale)} of each side"
-        case _ as never:
-            return unreachable(never)
-
-
-def _span(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:.4g} to {ends[1]:.4g}"
-
-
-def _resize(resize: Resize) -> str:
-    size = f"{resize.height} x {resize.width}"
-    to = {
-        "both": f"to {size}",
-        "shorter": f"the shorter side to {resize.height}",
-        "longer": f"the longer side to {resize.height}",
-        "fit": f"to fit into {size}",
-        "cover": f"to cover {size}",
-        "letterbox": f"to fit into {size}",
-        "shrink": f"to fit into {size}, never enlarging",
-    }[resize.rule]
-    antialias = ", antialiased" if resize.antialias and resize.filter != "nearest" else ""
-    profile = PROFILES[resize.like]
-    is_near = resize.filter in profile.near
-    values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
-    return f"resize {to} ({resize.filter}{antialias}; {values})"
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:

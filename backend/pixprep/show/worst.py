@@ -12,7 +12,7 @@ from pixprep.verify.report import Certificate, Row
 
 Array = npt.NDArray[Any]
 NEAR = 8
-"""How many pixels are shown on each side of the worst one."""
+"""Number of pixels are shown on each side of the worst one."""
 
 
 def worst_row(certificate: Certificate) -> Row | None:

@@ -1,4 +1,4 @@
-"""What is done to an image after its geometry, uint8 to uint8: the third small vocabulary of a plan.
+"""Steps on levels, done to an image after its geometry, uint8 to uint8.
 
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
 ``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Filter`` looks at neighbours, a ``Warp``
@@ -197,7 +197,7 @@ class Warp(NamedTuple):
         return scaled
 
     def forward(self, height: int, width: int) -> Matrix:
-        """Where a point of an image of H x W pixels lies in the result, in continuous coordinates from the corners."""
+        """Matrix from an image of H x W pixels to the result, in continuous coordinates from the corners."""
         a, b, c, d, e, f = self.matrix
         if self.like == "torchvision":
             half_width, half_height = self.whole[1] / 2, self.whole[0] / 2
@@ -219,11 +219,11 @@ class Take(NamedTuple):
     fill: tuple[int, ...]
 
     def is_inside(self, height: int, width: int) -> bool:
-        """Whether an image of this size fills it."""
+        """Tell whether an image of this size fills it."""
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
     def forward(self, height: int, width: int) -> Matrix:
-        """As of a ``Warp``, whatever the size of the image."""
+        """Matrix as of a ``Warp``, whatever the size of the image."""
         del height, width
         a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
         e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
@@ -340,12 +340,12 @@ _SAME = bytes(range(256))
 
 
 def is_pointwise(step: LevelStep) -> bool:
-    """Whether each pixel of the result depends on the same pixel alone."""
+    """Tell whether each pixel of the result depends on the same pixel alone."""
     return isinstance(step, Curve | Hue) or (isinstance(step, Blend) and step.gray == "own")
 
 
 def keeps_places(step: LevelStep) -> bool:
-    """Whether a pixel stays where it is, so that a mirror may come before or after."""
+    """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
     is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
     return not isinstance(step, Warp | Take | Erase | Extern) and not is_summed
 
@@ -359,7 +359,7 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
 
 
 def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[Matrix, tuple[int, int]]]:
-    """Of each step that moves an image: where its points then lie, and the (height, width) of the result."""
+    """Motions of the steps that move an image, each with the (height, width) of its result."""
     for step in steps:
         if isinstance(step, Warp | Take):
             yield step.forward(height, width), (step.height, step.width)

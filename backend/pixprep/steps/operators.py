@@ -97,7 +97,7 @@ class Operator:
 
 
 def _found(module: str, name: str) -> Operator:
-    """What a pickled operator was: pickles hold where it is."""
+    """Find the operator of a pickle, which holds its path."""
     from importlib import import_module  # noqa: PLC0415
 
     found: Any = import_module(module)
@@ -239,7 +239,7 @@ def operator(
 
 
 def listed(operators: Sequence[Operator | str]) -> Sequence[Operator | str]:
-    """What was given as ``operators``, once it is a list of operators and names.
+    """List what was given as ``operators``: operators and names.
 
     Raises:
         PipelineError: it is something else.
@@ -279,8 +279,9 @@ def find(
         raise PipelineError(f"needs operator {name} {version}, and version {versions} is here: install the other")
     what = "allow it" if _entries(name) else "install it and allow it"
     raise PipelineError(
-        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in config.pbtxt "
-        "or `pixprep serve --allow-operators`"
+        f"needs operator {name} {version}: {what}, by operators=[...] of pixprep.load, allow_operators in "
+        f"config.pbtxt, `pixprep build --parameter allow_operators={name}`, `pixprep serve --allow-operators`, or for "
+        f"any command {VARIABLE}={name}"
     )
 
 
@@ -349,7 +350,7 @@ def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether JSON holds values of a type, and they never change."""
+    """Tell whether JSON holds values of a type, and they never change."""
     if get_origin(kind) is Literal:
         return all(isinstance(word, str | int) for word in get_args(kind))
     if get_origin(kind) in (Union, UnionType):

@@ -1,1 +1,1 @@
-"""What runs inside Triton's process: the backend's model, its configuration, and what watches over it."""
+"""Parts inside Triton's process: the backend's model, its configuration, and what watches over it."""

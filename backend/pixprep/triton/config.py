@@ -75,14 +75,14 @@ def pipeline_files(model_repository: Path) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the parameters of ``config.pbtxt`` say.
+    """Parameters of ``config.pbtxt``.
 
     Attributes:
         on_error: ``fail``: a bad image fails its request. ``zero``: its tensor is zeros, and ``status`` says why.
         damage: ``strict``: a damaged JPEG is a bad image. ``structural``: on a GPU, one whose markers tell of damage
-            is. ``lenient``: what libjpeg-turbo can recover is its tensor. None: the device's default.
-        decoder: of JPEGs on a GPU. ``consistent``: the CUDA decoder, and the hardware engine where it gives the same
-            pixels. ``fastest``: both, in any case. ``cpu``.
+            is. ``pillow``: one that Pillow does not load is. ``lenient``: what libjpeg-turbo can recover is its tensor.
+            None: the device's default.
+        decoder: of JPEGs on a GPU, see ``Engine``.
         outputs: where tensors leave: ``gpu``: where they were computed. ``cpu``: in host memory.
         odd_range: ``refused``: of a pipeline whose values no usual classifier takes, by ``pixprep check``. ``meant``.
         accept_base64: an image may come as base64 text, from clients that speak JSON.
@@ -346,12 +346,12 @@ def _complete_with_boxes(config: Mapping[str, Any], pipeline: Pipeline, most: in
 
 
 def count_instances(config: Mapping[str, Any]) -> int:
-    """How many instances a model of this configuration has, on all its GPUs."""
+    """Count the instances that a model of this configuration has, on all its GPUs."""
     return sum(group["count"] * max(1, len(group.get("gpus") or ())) for group in config.get("instance_group", ()))
 
 
 def is_stalling(config: Mapping[str, Any]) -> bool:
-    """Whether Triton 2.51 makes requests wait for nothing: a queue policy, and one instance.
+    """Tell whether Triton 2.51 makes requests wait for nothing: a queue policy, and one instance.
 
     With a policy it hands an instance nothing before that is free; and if it has just looked, looks again after 0.5 s.
     """

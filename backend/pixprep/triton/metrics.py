@@ -1,4 +1,4 @@
-"""What one model instance tells Prometheus, on Triton's own metrics port."""
+"""Metrics of one model instance for Prometheus, on Triton's own port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class _Record(NamedTuple):
-    """What is counted of a batch; of each image the error, and the seconds to decode and transform it."""
+    """Record of a batch: for each image the error, and the seconds to decode and transform it."""
 
     n_bytes: int
     fallbacks: int

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from pixprep.decoders.text import without_base64
@@ -25,38 +24,11 @@ from pixprep.triton import pool
 from pixprep.triton.metrics import Metrics
 from pixprep.triton.probe import is_probe
 from pixprep.triton.warm_up import warm_up
-from pixprep.triton.watchdog import BATCH_S, IMAGE_S, Watchdog
+from pixprep.triton.watchdog import BATCH_S, GPU_IDLE_S, IDLE_S, IMAGE_S, Watchdog
 
 _MALLOPT = ((-3, 32 << 20), (-1, 16 << 20))
 """M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. glibc raises the second to 64 MiB by itself, and then a thread's
 50 MB stay after a trim."""
-
-
-def _elements(tensor: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
-    """The elements of a BYTES tensor as Triton writes it, each after its length (4 bytes, little-endian): views of it.
-
-    Raises:
-        ValueError: the lengths do not add up.
-    """
-    buffer, begin, views = tensor.data, 0, []
-    while begin < len(buffer):
-        end = begin + 4 + int.from_bytes(buffer[begin : begin + 4], "little")
-        if end > len(buffer) or begin + 4 > len(buffer):
-            raise ValueError(f"an element of a BYTES tensor ends {end - len(buffer)} bytes after it")
-        views.append(buffer[begin + 4 : end])
-        begin = end
-    elements = np.empty(len(views), dtype=np.object_)
-    for index, view in enumerate(views):  # at once, NumPy would look into them
-        elements[index] = view
-    return elements
-
-
-def _replace_tritons_reader() -> None:
-    """Let Triton read the elements of BYTES tensors by ``_elements``, in this process.
-
-    Its own reader makes a bytes object of each element, which for 8 images of 0.9 MB was a tenth of the answer's time.
-    """
-    pb_utils.deserialize_bytes_tensor = _elements
 
 
 def _keep_blocks() -> None:
@@ -82,7 +54,7 @@ class _Part:
 
 
 class TritonPythonModel:
-    """What Triton calls. One object, and one engine, an instance."""
+    """Model that Triton calls. One object, and one engine, an instance."""
 
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
@@ -97,7 +69,6 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Compile the pipeline, start the engine, decode one image: ready means that everything has run once."""
-        _replace_tritons_reader()
         _keep_blocks()
         # Pillow's remarks on damaged files quote them: each is a line in the log, and is remembered for ever.
         warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -137,7 +108,10 @@ class TritonPythonModel:
             limits=options.limits,
             damage=options.damage,
             decoder=options.decoder,
+            odd_range=True,  # said above
         )
+        if is_on_gpu:
+            pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
@@ -152,7 +126,9 @@ class TritonPythonModel:
             frames=pipeline.images[0].frames or 0,
         )
         self._watchdog = Watchdog(
-            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"), on_idle=self._engine.trim
+            lambda words: pb_utils.Logger.log_error(f"{args['model_name']}: {words}"),
+            on_idle=self._engine.trim,
+            idle_s=GPU_IDLE_S if is_on_gpu else IDLE_S,
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
@@ -162,7 +138,7 @@ class TritonPythonModel:
         return [part.refusal or self._answer(part, batch) for part in parts]
 
     def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
-        """Where the images of each request lie in the batch; the images, and the numbers of each."""
+        """Collect the images and numbers of all requests, and the slice of the batch that is each request's."""
         parts: list[_Part] = []
         encoded: list[Any] = []
         numbers: dict[str, list[Any]] = {name: [] for name in self._numbers}
@@ -258,7 +234,7 @@ def _pipeline(version: Path, options: model_config.Options) -> Pipeline:
 
 
 def _n_bytes(image: Any) -> int:
-    """Of an encoded image, or of an array of pixels."""
+    """Bytes of an encoded image, or of an array of pixels."""
     n_bytes: int = image.nbytes if hasattr(image, "nbytes") else len(image)
     return n_bytes
 

@@ -27,7 +27,7 @@ NO_PINNED_POOL = "--pinned-memory-pool-byte-size=0"
 
 
 def bytes_per_image(pipeline: Pipeline) -> int:
-    """What one image's tensors take in the pool."""
+    """Bytes that one image's tensors take in the pool."""
     return sum(
         output.spec.n_bytes
         for name, output in pipeline.outputs.items()

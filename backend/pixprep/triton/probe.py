@@ -1,4 +1,4 @@
-"""How the backend tells the supervisor's probes from what clients send: by a word that is new at every start.
+"""Probes of the supervisor, told from clients' requests by a word that is new at every start.
 
 A probe is no work: it keeps no model from being idle, and is no image in the metrics. Triton's own statistics count it.
 """
@@ -15,6 +15,6 @@ VARIABLE = "PIXPREP_PROBE"
 
 
 def is_probe(request: Any) -> bool:
-    """Whether a request of Triton's is a probe; false where no supervisor has given a word."""
+    """Tell whether a request of Triton's is a probe; false where no supervisor has given a word."""
     word = os.environ.get(VARIABLE, "")
     return bool(word) and word in request.parameters()

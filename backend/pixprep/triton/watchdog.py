@@ -1,4 +1,4 @@
-"""What a clock says of a model's process: its batch takes for ever, or it has had nothing to do for a while.
+"""Watch over a model's process: a batch that takes for ever, or nothing to do for a while.
 
 A hung decoder is worse than one that crashed, so the process ends, and is started anew. Memory that is kept for the
 next batch is given back when hardly any comes.
@@ -17,7 +17,8 @@ from typing import NoReturn
 
 BATCH_S, IMAGE_S = 30.0, 10.0
 """The slowest image that the limits let in, 50 megapixels in 100 scans, takes 3 s on one core."""
-IDLE_S = 10.0
+IDLE_S, GPU_IDLE_S = 10.0, 120.0
+"""On a GPU the decoder is made anew to give memory back, which takes longer than many a pause."""
 IDLE_SHARE = 0.01
 """A process is idle that works for less than this share of the time: whoever asks for its health sends images, too."""
 

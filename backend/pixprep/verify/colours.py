@@ -1,4 +1,4 @@
-"""What Pillow and torchvision make of the levels of an image, by the functions that each op names."""
+"""Originals of the ops on levels: Pillow's and torchvision's functions that each op names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pixprep.verify.origins import planes
 
 
 def recoloured(op: SteadyOp, pixels: Array) -> Array:
-    """What the library of an op makes of uint8 (height, width, 1 or 3), red first."""
+    """Result of an op's library for uint8 (height, width, 1 or 3), red first."""
     library = PIL if op.library == "pillow" else import_module("torchvision.transforms.v2.functional")
     if getattr(op, "like", op.library) == "torchvision":
         return np.asarray(op.twin(planes(pixels), library).numpy().transpose(1, 2, 0))

@@ -114,7 +114,7 @@ def refuse_what_no_library_has(pipeline: Pipeline) -> None:
 
 
 def read(path: Path) -> bytes:
-    """What is in a file; raises PixprepError."""
+    """Read a file; raises PixprepError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -252,7 +252,7 @@ class _Tensor:
             row.add(name, actual(), expected())
 
     def _resized(self, encoded: bytes, pixels: Array) -> Array:
-        """What pixprep makes before the first op on colours, whose size the ops so far may leave open."""
+        """Pixels of pixprep before the first op on colours, whose size the ops so far may leave open."""
         op = self._op
 
         def blank(pixels: Array) -> Array:
@@ -290,7 +290,7 @@ def _claimed(op: Resizing | None) -> Tolerance:
 
 
 def _carried(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
-    """What a difference of levels amounts to in the tensor, where both sides round at each of up to three steps."""
+    """Difference in the tensor that a difference of levels amounts to; both sides round at up to three steps."""
     gain = prod(max(abs(factor) for factor, _ in op.coefficients(3)) for op in normalizes)
     rounding = 4 * len(normalizes)  # in the middle of the arithmetic, where a value may be as large as a level
     largest = levels.largest + (levels.ulps + rounding) * float(np.spacing(np.float32(255)))

@@ -26,7 +26,7 @@ def verify_training(
     originals: Originals | None = None,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Certificate:
-    """As ``verify``, of the training side: each image with the numbers that a Loader of this seed draws for it.
+    """Verify the training side: each image with the numbers that a Loader of this seed draws for it.
 
     The row ``draw`` compares the tensor that training makes with that of a pipeline whose ops are fixed to what was
     drawn; the other rows compare that pipeline with the original libraries, which must be installed. What
@@ -65,7 +65,7 @@ def verify_training(
             draws = _unerased(training, batch.placed[0].draws)  # type: ignore[union-attr]  # no error: it is placed
             fixed = settled(training, draws)
             ours = engine.run_batch([encoded], places=[plan.replaying(draws)])
-            with Engine(fixed, threads=1) as other:
+            with Engine(fixed, threads=1, odd_range=True) as other:
                 theirs = other.run_batch([encoded])
             for tensor, row in rows.items():
                 is_chw = training.outputs[tensor].spec.layout == "chw"

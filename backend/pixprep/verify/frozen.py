@@ -73,7 +73,7 @@ class Case(NamedTuple):
 
     @property
     def chain(self) -> list[ops.Op]:
-        """What makes the output of the encoded image; of colours a crop says the size, and changes nothing."""
+        """Chain that makes the output of the encoded image; of colours a crop says the size, and changes nothing."""
         if isinstance(self.op, ops.Decode):
             return [self.op]
         height, width, _ = self.shape

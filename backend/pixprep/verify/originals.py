@@ -1,4 +1,4 @@
-"""What the original libraries make of an image, op by op.
+"""Results of the original libraries for an image, op by op.
 
 Written from the libraries' own functions, and where there is none from the definition. It shares the ops' data with
 pixprep, and nothing that computes pixels: no profile, no kernel, no decoder.
@@ -146,7 +146,7 @@ def geometry(
 
 
 class _Beside:
-    """What stands beside the ops of one chain: ``ops.op.Libraries``; the arguments are those of ``geometry``."""
+    """Libraries beside the ops of one chain: ``ops.op.Libraries``; the arguments are those of ``geometry``."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ def _note(like: Like) -> str:
 
 
 def _resized(pixels: Array, op: Resizing) -> Array:
-    """What the library of a profile makes of levels."""
+    """Result of a profile's library for levels."""
     original = PROFILES[op.like].original
     functions, size = import_module(original.functions), size_of(op, pixels)
     if original.takes_planes:

@@ -18,7 +18,7 @@ SMALLEST = 2.0**-20
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a stage may be off.
+    """Tolerance of a stage.
 
     Attributes:
         largest: of any value, in the unit of the stage: levels, or the tensor's values.
@@ -80,7 +80,7 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether every value is within the tolerance."""
+        """Tell whether every value is within the tolerance."""
         return self.beyond == 0
 
     def add(self, image: str, actual: Array, expected: Array) -> None:
@@ -114,7 +114,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Omission:
-    """What was not compared: a library, or an image.
+    """Omission of a comparison: a library, or an image.
 
     Attributes:
         what: its name.
@@ -134,7 +134,7 @@ class Omission:
 
 @dataclass
 class Certificate:
-    """What ``verify`` found.
+    """Findings of ``verify``.
 
     Attributes:
         rows: what was compared, in the order of the data.
@@ -153,12 +153,12 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether the pipeline keeps what it claims: the exit code of ``pixprep verify`` says so."""
+        """Tell whether the pipeline keeps what it claims: the exit code of ``pixprep verify`` says so."""
         return all(row.holds for row in self.rows)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it claims exactness, and keeps it."""
+        """Tell whether it claims exactness, and keeps it."""
         return self.claim == "exact" and self.holds
 
     @property

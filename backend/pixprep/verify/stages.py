@@ -22,7 +22,7 @@ def resizing(chain: Sequence[ops.Op]) -> Resizing | None:
 
 
 def is_real(op: Resizing | None) -> bool:
-    """Whether a resize gives float32 values, not levels."""
+    """Tell whether a resize gives float32 values, not levels."""
     return op is not None and op.filter in PROFILES[op.like].real
 
 
@@ -34,7 +34,7 @@ class Stage:
             chain = (*chain, ops.Tensor(dtype="float32" if is_real(resizing(chain)) else "uint8", layout="hwc"))
         pipeline = Pipeline([msgspec.structs.replace(op, name=None, from_=None, only=None) for op in chain])
         self._is_chw = pipeline.outputs["tensor"].spec.layout == "chw"
-        self._engine = Engine(pipeline, threads=1)
+        self._engine = Engine(pipeline, threads=1, odd_range=True)
 
     def run(self, encoded: bytes) -> Array:
         """(height, width, channels), whatever the layout; raises the ImageError of an image that is refused."""

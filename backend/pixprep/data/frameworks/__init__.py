@@ -15,7 +15,7 @@ Library = Literal["torch", "jax", "tensorflow", "cupy", "keras"]
 
 
 class Batches(Protocol):
-    """What the modules here need of a Loader; see there."""
+    """Parts of a Loader that the modules here need; see there."""
 
     order: Order
 
@@ -46,7 +46,7 @@ def library(name: Library) -> ModuleType:
 
 
 def handed_over(batch: Batch, names: Sequence[str], name: Library, **options: Any) -> Any:
-    """What ``Batch.torch`` and the others give."""
+    """Hand arrays over, for ``Batch.torch`` and the others."""
     convert = library(name).converted
     return chosen(names, (*batch.outputs, *batch.fields), lambda each: convert(batch[each], **options))
 
@@ -69,5 +69,5 @@ def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array of numbers, on whatever device."""
+    """Tell whether it is an array of numbers, on any device."""
     return hasattr(value, "__dlpack__") and value.dtype.kind in "biufc"

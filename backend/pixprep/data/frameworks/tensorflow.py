@@ -61,7 +61,7 @@ def _signature(name: str, value: Any) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """What a generator gives for it: tf.data takes NumPy's arrays."""
+    """Value that a generator gives: tf.data takes NumPy's arrays."""
     if isinstance(value, list) and is_array(value[0]):
         return tf.RaggedTensor.from_row_lengths(np.concatenate(value), [len(each) for each in value])
     return value if is_array(value) else np.array(value, object)

@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pixprep.decoders import Encoded, Limits
-from pixprep.errors import ImageError
+from pixprep.errors import ImageError, printable
 
 Sample = dict[str, Any]
+_NAMED = 3
 
 
 class Source(Protocol):
-    """What the readers of ``pixprep.read`` are.
+    """Source of samples, as ``pixprep.read`` makes it.
 
     Attributes:
         classes: the names of the labels, in their order; empty where the source knows none.
@@ -48,6 +49,11 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Sample: ...
+
+    def __repr__(self) -> str:
+        some = printable(", ".join(self.classes[:_NAMED])) + ", …" * (len(self.classes) > _NAMED)
+        classes = f", {len(self.classes):,} classes: {some}" if self.classes else ""
+        return f"<{type(self).__name__}: {len(self):,} samples{classes}>"
 
 
 def read_image(sample: Sample, limits: Limits, room: Callable[[int], memoryview] | None = None) -> Encoded:

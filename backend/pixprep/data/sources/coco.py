@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import I64, Names, StrPath, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.errors import DataError, ImageError
 from pixprep.file import read_bytes
@@ -60,7 +60,7 @@ class _File(msgspec.Struct):
     annotations: list[msgspec.Raw]
 
 
-class CocoImages:
+class CocoImages(Source):
     """The images of a COCO file with their boxes; see ``Source``. Made by ``coco``.
 
     A sample has ``image`` (a path), ``name`` and ``id``, ``size`` where the file says it, ``boxes`` and ``labels``, and
@@ -93,7 +93,7 @@ class CocoImages:
 
     @property
     def fingerprint(self) -> str:
-        """Of all that is kept of the file."""
+        """Hash of all that is kept of the file."""
         columns = (*self._images.values(), *self._boxes.values())
         return fingerprint("coco", self.classes, self.category_ids, self._names.blob, *columns)
 
@@ -119,14 +119,15 @@ class CocoImages:
         return sample
 
 
-def coco(images: StrPath, annotations: StrPath, *, keypoints: bool = False) -> CocoImages:
+def coco(
+    images: StrPath, annotations: StrPath, *, keypoints: bool = False, crowd: bool = False, empty: bool = True
+) -> CocoImages:
     """Read COCO's annotations of objects, and of keypoints.
 
     Labels count from 0 in the order of the categories' numbers, which have gaps. The images come in the order of
-    theirs, as in torchvision's ``CocoDetection``; those without objects come, too. A box of COCO's is left, upper,
-    width, height in float pixels; one that begins or ends outside the image is left as it is. An annotation that makes
-    no sense costs its image, as a photo with an object that is not marked teaches something wrong. One of an image
-    that is not there is noted.
+    theirs, as in torchvision's ``CocoDetection``. A box of COCO's is left, upper, width, height in float pixels; one
+    that begins or ends outside the image is left as it is. An annotation that makes no sense costs its image, as a
+    photo with an object that is not marked teaches something wrong. One of an image that is not there is noted.
 
     >>> train = coco("train2017", "annotations/instances_train2017.json")      # doctest: +SKIP
 
@@ -134,6 +135,10 @@ def coco(images: StrPath, annotations: StrPath, *, keypoints: bool = False) -> C
         images: the folder of the images. Their names may not lead out of it.
         annotations: the JSON file.
         keypoints: read them: every category must name as many.
+        crowd: keep boxes around a crowd (``iscrowd``), which no detector should learn as one object. torchvision's
+            detection reference leaves them out, in training and in evaluation.
+        empty: keep images without a box. torchvision's reference keeps them in evaluation, and trains without those
+            that have no box of more than a pixel a side: ``empty=False``.
 
     Raises:
         DataError: the file is no such file.
@@ -162,9 +167,42 @@ def coco(images: StrPath, annotations: StrPath, *, keypoints: bool = False) -> C
     broken: dict[int, ImageError] = {}
     names, images_, places = _read_images(file.images, name, broken)
     boxes, notes = _read_boxes(file.annotations, name, places, categories, broken, points=points.pop())
+    if not crowd and (count := int(boxes["iscrowd"].sum())):
+        notes.append(f"{count:,} boxes around crowds are left out: crowd=True keeps them")
+        boxes = {field: column[~boxes["iscrowd"]] for field, column in boxes.items()}
+    if not empty:
+        names, images_, broken = _without_empty(names, images_, boxes, broken)
     ends = np.searchsorted(boxes.pop("image"), np.arange(len(names) + 1)).astype(np.int64)
     notes += [error.detail for _, error in sorted(broken.items())][:100]
     return CocoImages(root, names, images_ | {"ends": ends}, boxes, categories, broken=broken, notes=notes)
+
+
+def _without_empty(
+    names: Names,
+    images: Mapping[str, npt.NDArray[Any]],
+    boxes: dict[str, npt.NDArray[Any]],
+    broken: Mapping[int, ImageError],
+) -> tuple[Names, dict[str, npt.NDArray[Any]], dict[int, ImageError]]:
+    """The images that have a box of more than a pixel a side, or are broken; ``boxes`` become theirs.
+
+    Raises:
+        DataError: there are none.
+    """
+    corners = boxes["boxes"]
+    is_kept = np.zeros(len(names), np.bool_)
+    is_kept[boxes["image"][(corners[:, 2:] - corners[:, :2] > 1).all(axis=1)]] = True
+    is_kept[list(broken)] = True
+    kept = np.flatnonzero(is_kept).tolist()
+    if not kept:
+        raise DataError("no image has a box of more than a pixel a side: leave empty=False out")
+    places, of_kept = np.cumsum(is_kept) - 1, is_kept[boxes["image"]]
+    boxes |= {field: column[of_kept] for field, column in boxes.items()}
+    boxes["image"] = places[boxes["image"]]
+    return (
+        Names([[names[index] for index in kept]]),
+        {field: column[is_kept] for field, column in images.items()},
+        {int(places[index]): error for index, error in broken.items()},
+    )
 
 
 def _read_images(
@@ -271,7 +309,7 @@ def _read_boxes(
 
 
 def _found(sorted_: I64, values: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Where each value stands, and whether it does."""
+    """Find each value: its position, and whether it is there."""
     places = np.minimum(np.searchsorted(sorted_, values), len(sorted_) - 1)
     return places, sorted_[places] == values if len(sorted_) else np.zeros(len(values), np.bool_)
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.decoders import KINDS, USUAL
 from pixprep.errors import DataError, ImageError, printable
@@ -23,7 +23,7 @@ CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 
 
-class ImageFiles:
+class ImageFiles(Source):
     """Image files, or clips, by their paths; see ``Source``. Made by ``files``, ``table`` and ``videos``.
 
     A sample has ``image`` (a path), ``name`` (the path inside the folder, of a list inside the folder that holds all),
@@ -53,7 +53,7 @@ class ImageFiles:
 
     @property
     def fingerprint(self) -> str:
-        """Of names, labels and columns."""
+        """Hash of names, labels and columns."""
         labels = () if self._labels is None else self._labels
         columns = [part for name, texts in self._columns.items() for part in (name, texts.blob)]
         return fingerprint("files", self.classes, self._names.blob, labels, *columns)
@@ -195,7 +195,7 @@ def _images(root: str, name: str, suffixes: tuple[str, ...]) -> bool:
 def _walk(
     root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Of a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
+    """Walk a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
     status = os.stat(f"{root}/{folder}")  # noqa: PTH116
     here = (status.st_dev, status.st_ino)
     if here in above or len(above) >= _MOST_FOLDERS:

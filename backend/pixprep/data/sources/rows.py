@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import bad, fingerprint, place
 from pixprep.errors import DataError, ImageError
 
 _Key = str | int
 
 
-class Rows:
+class Rows(Source):
     """The rows of a sequence; see ``Source``. Made by ``rows``."""
 
     def __init__(self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str) -> None:
@@ -25,7 +25,7 @@ class Rows:
 
     @property
     def fingerprint(self) -> str:
-        """Of the tag, the fields, and how many rows there are: what they hold is not read."""
+        """Hash of the tag, the fields, and the number of rows; their contents are not read."""
         return fingerprint("rows", self._tag, self._fields, len(self))
 
     def __len__(self) -> int:

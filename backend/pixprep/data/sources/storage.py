@@ -1,4 +1,4 @@
-"""What the sources share: many names in little memory, files that stay open, fingerprints, paths that stay inside."""
+"""Parts that sources share: many names in little memory, open files, fingerprints, paths that stay inside."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Names:
 
     @property
     def blob(self) -> bytes:
-        """All of them, each with a NUL behind it."""
+        """Join the names, each with a NUL behind it."""
         return self._blob
 
 
@@ -177,7 +177,7 @@ def archives(paths: StrPath | Sequence[StrPath]) -> list[str]:
 
 
 def scan(paths: Sequence[str], read: Callable[[str], T]) -> list[T]:
-    """What ``read`` finds in each file, a few files at a time: they may lie far away.
+    """Results of ``read`` for each file, a few files at a time: they may lie far away.
 
     Raises:
         DataError: a file cannot be opened.

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import I64, Files, Names, StrPath, archives, bad, fingerprint, noted, place, scan
 from pixprep.errors import DataError, ImageError
 
@@ -32,7 +32,7 @@ _IMAGES = ("jpg", "jpeg", "png", "webp")
 
 @dataclass
 class _Shard:
-    """What is in a file: for each sample the key, and of each field two numbers: where its member begins, its size."""
+    """Index of one file: for each sample its key, and for each field the first byte and the size of its member."""
 
     keys: list[str] = field(default_factory=list)
     members: array[int] = field(default_factory=lambda: array("q"))
@@ -40,7 +40,7 @@ class _Shard:
     notes: list[str] = field(default_factory=list)
 
 
-class TarSamples:
+class TarSamples(Source):
     """The samples of tar files; see ``Source``. Made by ``tar``."""
 
     def __init__(
@@ -66,7 +66,7 @@ class TarSamples:
 
     @property
     def fingerprint(self) -> str:
-        """Of the files' names, the keys, and where each member lies."""
+        """Hash of the files' names, the keys, and the position of each member."""
         names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
         return fingerprint("tar", names, self._fields, self._keys.blob, self._members)
 
@@ -100,7 +100,7 @@ class TarSamples:
 
 
 def _value(suffixes: str, data: bytes) -> Any:
-    """What a member says, by its suffix."""
+    """Value of a member, read by its suffix."""
     match suffixes.rpartition(".")[2]:
         case "cls" | "index":
             if len(data) > 20:
@@ -310,7 +310,7 @@ def _number(text: bytes) -> int | None:
 
 
 def _is_intact(header: bytes) -> bool:
-    """Whether the checksum of a header holds: the sum of its bytes, its own eight as blanks; some sum signed bytes."""
+    """Tell whether a header's checksum holds: the sum of its bytes, its own eight as blanks; some sum signed bytes."""
     check = _number(header[148:156])
     total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     return check == total or check == total - 256 * sum(byte > 127 for byte in header[:148] + header[156:])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pixprep.data import wire
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import I64, Files, StrPath, archives, bad, fingerprint, noted, place, scan
 from pixprep.errors import DataError, ImageError, SetupError
 
@@ -33,7 +33,7 @@ _Found = tuple[I64, I64, ImageError | None]
 """Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
 
 
-class Records:
+class Records(Source):
     """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Records:
 
     @property
     def fingerprint(self) -> str:
-        """Of the files' names, and of where each record lies."""
+        """Hash of the files' names, and of the position of each record."""
         names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
         return fingerprint("tfrecord", names, self._features, *self._offsets, *self._sizes)
 
@@ -210,7 +210,7 @@ def _checksum() -> Callable[[bytes], int]:
 
 
 def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
-    """What is in a file, from its records' lengths."""
+    """Index of one file, from the lengths of its records."""
     offsets: list[int] = []
     offset, problem = 0, None
     unpack = struct.Struct("<QI").unpack

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from pixprep.data.sources import Sample
+from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.files import SUFFIXES
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, noted, place
 from pixprep.errors import DataError, ImageError
@@ -31,7 +31,7 @@ _MOST_XML_BYTES = 4 << 20
 _MOST_LIST_BYTES = 1 << 30
 
 
-class VocImages:
+class VocImages(Source):
     """The images of a VOC folder with their boxes; see ``Source``. Made by ``voc``.
 
     A sample has ``image`` (a path), ``name``, ``size`` where the XML says it, ``boxes`` and ``labels``, and of each box
@@ -48,7 +48,7 @@ class VocImages:
 
     @property
     def fingerprint(self) -> str:
-        """Of the names of the images, and of the classes. The XML files are not read for it."""
+        """Hash of the names of images and classes. The XML files are not read for it."""
         return fingerprint("voc", self.classes, self._stems.blob, self._images.blob)
 
     def __len__(self) -> int:

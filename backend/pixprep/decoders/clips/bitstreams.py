@@ -1,4 +1,4 @@
-"""How large the pictures of an AV1 or HEVC bitstream are, from its headers: what a decoder would make room for."""
+"""Sizes of the pictures of an AV1 or HEVC bitstream, from its headers: a decoder would make room for these."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _SEGMENT = b"\x18\x53\x80\x67"
 
 
 def container(encoded: memoryview) -> Container:
-    """What the first bytes say.
+    """Container that the first bytes name.
 
     Raises:
         ImageError: UNKNOWN_FORMAT.
@@ -40,7 +40,7 @@ def check_whole(kind: Container, data: memoryview) -> None:
 
 
 def _end_of_boxes(data: memoryview) -> int:
-    """Where the last box of an MP4 or MOV ends (ISO/IEC 14496-12, 4.2); what comes behind a whole movie is no box."""
+    """End of the last box of an MP4 or MOV (ISO/IEC 14496-12, 4.2); bytes behind a whole movie are no box."""
     end, found = 0, set()
     for kind, _, last in _boxes(data, 0, len(data)):
         if kind not in _TOP and b"moov" in found and b"mdat" in found:
@@ -78,7 +78,7 @@ _NESTED = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"moof", b"traf"}
 
 
 def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int:
-    """How many samples the tables of an MP4 name: a few bytes may name millions, and FFmpeg makes an entry of each."""
+    """Count the samples that the tables of an MP4 name: a few bytes may name millions, each an entry of FFmpeg's."""
     count = 0
     for kind, inner, last in _boxes(data, begin, end):
         if kind in _NESTED and depth < len(_NESTED):
@@ -91,7 +91,7 @@ def count_samples(data: memoryview, begin: int, end: int, depth: int = 0) -> int
 
 
 def _end_of_segment(data: memoryview) -> int:
-    """Where the segment of a Matroska file ends (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
+    """End of the segment of a Matroska file (RFC 8794, 4 to 6; RFC 9559, 5.1)."""
     at = 0
     for _ in range(_MOST_PARTS):
         if at >= len(data):
@@ -116,7 +116,7 @@ def _vint(data: memoryview, at: int) -> tuple[int | None, int]:
 
 
 def _end_of_riff(data: memoryview) -> int:
-    """Where the last chunk of an AVI ends."""
+    """End of the last chunk of an AVI."""
     at = 0
     for _ in range(_MOST_PARTS):
         if at + 8 > len(data) or bytes(data[at : at + 4]) != b"RIFF":

@@ -38,6 +38,7 @@ class ClipDecoder:
         self._limits = limits
         self._ready = ready
         self._elsewhere = elsewhere
+        self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
         self._budget = Budget(limits.max_pixels_in_flight)
 
     def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None = None) -> Iterator[Chunk[Encoded]]:

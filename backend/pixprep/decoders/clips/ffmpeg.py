@@ -70,7 +70,7 @@ class Clip(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """What the packets say.
+    """Times and size of a clip's frames, as its packets say them.
 
     Attributes:
         times: of the frames in the order shown, in seconds.
@@ -86,7 +86,7 @@ Choose = Callable[[Frames], Sequence[int]]
 
 
 class Packets(NamedTuple):
-    """What a decoder in FFmpeg's place has to do.
+    """Work for a decoder in FFmpeg's place.
 
     Attributes:
         stream: FFmpeg's.
@@ -128,7 +128,7 @@ class _Wanted(NamedTuple):
 
 @dataclass
 class _Deadline:
-    """Of one clip's decode."""
+    """Deadline of one clip's decode."""
 
     at: float
     limit_s: int
@@ -286,7 +286,7 @@ class _Reader:
         raise ImageError("CORRUPT", "no frame decodes: the clip has no whole key frame to begin with")
 
     def _may_begin(self, packet: Any) -> bool:
-        """Whether a packet may be a key frame; where it is damaged, FFmpeg does not call it so of H.264 and AV1."""
+        """Tell whether a packet may be a key frame; of H.264 and AV1, FFmpeg does not call a damaged one so."""
         if packet.is_keyframe:
             return True
         match self._codec.name:
@@ -310,7 +310,7 @@ class _Reader:
         return [*before, first, *dropwhile(lambda stamp: stamp < first, stamps[begin + 1 :])]
 
     def _times(self) -> tuple[list[Fraction], list[int]]:
-        """When each frame is shown, in seconds from the first; and its stamp, if the packets have them."""
+        """Times at which frames are shown, in seconds from the first; and their stamps, if the packets have them."""
         if stamps := self._stamps:
             return [(stamp - stamps[0]) * self._stream.time_base for stamp in stamps], stamps
         count = sum(1 for _ in self._all())  # as many as the decoder shows: no packet says so
@@ -399,15 +399,15 @@ class _Reader:
             yield _Wanted(stamp, before[-1] if before else 0, own)
 
     def _positions(self) -> dict[int, int]:
-        """Where the frame of each presentation time is: packets that an edit list leaves out may have the same."""
+        """Position of each presentation time's frame: packets that an edit list leaves out may have the same time."""
         return {packet.pts: place for place, packet in enumerate(self._packets) if self._is_shown(packet)}
 
     def _is_key(self, packet: Any) -> bool:
-        """Whether a packet is a key frame: of MPEG-4, FFmpeg does not say that a container is wrong."""
+        """Tell whether a packet is a key frame: of MPEG-4, FFmpeg does not say that a container is wrong."""
         return packet.is_keyframe and not (self._codec.name == "mpeg4" and needs_another(packet))
 
     def _is_shown(self, packet: Any) -> bool:
-        """Whether a packet is a frame that is shown: not one that an edit list leaves out, nor a reference alone."""
+        """Tell whether a packet is a frame that is shown: an edit list may leave it out, or others only refer to it."""
         is_hidden = self._codec.name == "vp8" and not bytes(packet)[0] & _VP8_SHOWN
         return not packet.is_discard and not is_hidden
 

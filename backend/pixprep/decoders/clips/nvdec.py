@@ -55,7 +55,7 @@ _SAMPLE_FAULTS: tuple[type[Exception], ...] = (ImageError, *_FAULTS)  # some of 
 
 
 class Screen(Protocol):
-    """What it asks of its device.
+    """Parts of a device that NVDEC needs.
 
     Attributes:
         device_id: the GPU, as CUDA numbers them.
@@ -118,7 +118,7 @@ class Nvdec:
             return None
 
     def _fault(self, name: str) -> str | None:
-        """What is wrong with a codec here."""
+        """Fault of a codec on this GPU; None if it has none."""
         encoded = sample(name)
         try:
             expected = decode(encoded, lambda _: _SAMPLED, Limits())
@@ -199,7 +199,7 @@ class Nvdec:
 
 
 def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
-    """What is decoded, from the last packets on that one may begin with; one header binds all of it.
+    """Runs of packets to decode, each from a packet that one may begin with; one header binds all of it.
 
     Raises:
         _Refused: there is no such packet, or there are several headers; or what is to be decoded is much more than the
@@ -240,7 +240,7 @@ def _converted(clip: Packets, name: str, places: Sequence[int]) -> Iterator[byte
 
 @cache
 def coefficients(form: str, matrix: int, color_range: int) -> surfaces.Coefficients | None:
-    """What libswscale of this machine does to frames of these colours, found by a frame of noise; None: not known.
+    """Coefficients of this machine's libswscale for these colours, found by a frame of noise; None: not known.
 
     Args:
         form: of the pixels, as FFmpeg calls it.

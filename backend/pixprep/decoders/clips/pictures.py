@@ -45,7 +45,7 @@ def _unit_heads(data: memoryview, n_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def may_be_idr(data: bytes, extradata: bytes | None) -> bool:
-    """Whether the first slice of a packet of H.264 does not say that its picture needs another."""
+    """Tell whether the first slice of a packet of H.264 does not say that its picture needs another."""
     if extradata and extradata[0] == 1 and len(extradata) > 4:  # an avcC (ISO/IEC 14496-15, 5.3.3): lengths
         kinds = [first & 31 for first, _ in _unit_heads(memoryview(data), (extradata[4] & 3) + 1)]
     else:
@@ -54,7 +54,7 @@ def may_be_idr(data: bytes, extradata: bytes | None) -> bool:
 
 
 def has_sequence_header(data: bytes) -> bool:
-    """Whether a packet of AV1 has one, or is damaged: without it none is a key frame."""
+    """Tell whether a packet of AV1 has one, or is damaged: without it none is a key frame."""
     try:
         return bool(SEQUENCES["av1"].headers(data))
     except (ValueError, IndexError):
@@ -62,6 +62,6 @@ def has_sequence_header(data: bytes) -> bool:
 
 
 def needs_another(packet: Any) -> bool:
-    """Whether a packet of MPEG-4 begins with a picture that needs another."""
+    """Tell whether a packet of MPEG-4 begins with a picture that needs another."""
     _, _, picture = bytes(packet).partition(_VOP)
     return bool(picture) and picture[0] >> 6 != 0

@@ -1,4 +1,4 @@
-"""What a packet says of the whole clip: the headers that bind size, colours and fields, and whether one may begin here.
+"""Headers in a packet that bind size, colours and fields of the whole clip, and whether one may begin there.
 
 For a decoder that says nothing of the sort itself. Packets of H.264 and H.265 are as Annex B of both has them.
 """
@@ -18,7 +18,7 @@ _WITH_CHROMA = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)  #
 
 
 class Sequences(NamedTuple):
-    """Of a codec.
+    """Reader of a codec's headers.
 
     Attributes:
         headers: the distinct headers in a packet; where a clip has one alone, all its frames are alike.

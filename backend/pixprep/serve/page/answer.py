@@ -1,4 +1,4 @@
-"""What the page says of one photo: the model's answer, the time of each step, and the stages of the pipeline."""
+"""Answer of the page for one photo: the model's answer, the time of each step, the stages of the pipeline."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Photos:
             return self._limit(triton, self._known(model))
 
     def answer(self, model: str, encoded: bytes, *, name: str) -> Said:
-        """What a model makes of a photo, how long each step took, and the lines that ask for the same.
+        """Ask a model about a photo: its answer, the time of each step, and the lines that ask for the same.
 
         Args:
             model: one of ``models``.
@@ -232,7 +232,7 @@ def _maker(config: Config, model: str, output: str) -> tuple[str, str]:
 
 
 def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
-    """What each step has spent since then, on average of the requests that it had; without those that had none yet."""
+    """Time of each step since then, on average over its requests; steps without requests are left out."""
     deadline = time.monotonic() + _COUNTED_S
     while True:
         after = triton.spent()
@@ -337,7 +337,8 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
     Raises:
         ImageError: it is refused, by the limits of the model that serves the pipeline.
     """
-    with Engine(pipeline.for_photos(), threads=1, limits=given.limits, damage=given.damage) as engine:
+    limits, damage = given.limits, given.damage
+    with Engine(pipeline.for_photos(), threads=1, limits=limits, damage=damage, odd_range=True) as engine:
         for _ in range(2):
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             if batch.errors[0] is not None:

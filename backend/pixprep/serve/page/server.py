@@ -160,7 +160,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Until(io.RawIOBase):
-    """What comes over a connection for so many seconds; then it is too late, however much has come."""
+    """Reader of a connection until a deadline, however much has come."""
 
     def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
         self._server = server
@@ -197,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody wants a line for each request."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """What the standard library refuses by itself."""
+        """Answer a request that the standard library refuses by itself."""
         self._say(HTTPStatus(code), {"error": HTTPStatus(code).phrase})
 
     def do_GET(self) -> None:

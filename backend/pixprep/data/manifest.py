@@ -1,0 +1,82 @@
+"""A manifest: the paths of many images in one file, read a row at a time."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pixprep.errors import PixprepError
+
+
+def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
+    """The paths of a manifest: one a line, or a column of a CSV or Parquet file; relative ones lie beside it.
+
+    A row without a path is None. Bytes that are no UTF-8 become escapes, and name no file.
+
+    Raises:
+        PixprepError: there is no such file or column, or it is no table.
+    """
+    if not path.is_file():
+        raise PixprepError(f"{path}: no such file: a manifest names an image a line, or is a .csv or a .parquet")
+    rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
+    return (str(path.parent / row) if row and isinstance(row, str) else None for row in rows)
+
+
+def digest(path: Path) -> str:
+    """64 hexadecimal digits that differ where the file does.
+
+    Raises:
+        PixprepError: it cannot be read.
+    """
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    except OSError as error:
+        raise PixprepError(f"{path}: {error.strerror}") from None
+    return found.hexdigest()
+
+
+def _lines(path: Path, column: str | None) -> Iterator[str]:
+    if column is not None:
+        raise PixprepError(f"{path}: a column is for a .csv or a .parquet; this one names an image a line")
+    with path.open(encoding="utf-8-sig", errors="backslashreplace") as file:
+        yield from (line.rstrip("\n") for line in file if line.strip())
+
+
+def _csv(path: Path, column: str | None) -> Iterator[Any]:
+    with path.open(encoding="utf-8-sig", errors="backslashreplace", newline="") as file:
+        rows = csv.DictReader(file)
+        try:
+            name = _column(path, column, rows.fieldnames or [])
+            yield from (row[name] for row in rows)
+        except csv.Error as error:
+            raise PixprepError(f"{path}: is no CSV: line {rows.line_num}: {error}") from None
+
+
+def _parquet(path: Path, column: str | None) -> Iterator[Any]:
+    try:
+        with pq.ParquetFile(path) as file:
+            name = _column(path, column, file.schema_arrow.names)
+            for batch in file.iter_batches(columns=[name]):
+                yield from batch.column(0).to_pylist()
+    except pa.ArrowException as error:
+        first = str(error).partition("\n")[0]
+        raise PixprepError(f"{path}: is no Parquet file: {first}") from None
+
+
+_READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv, ".parquet": _parquet}
+
+
+def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
+    name = column or ("path" if "path" in names else names[0] if len(names) == 1 else "")
+    if name not in names:
+        raise PixprepError(f"{path}: no column {name or 'path'!r}; name one: {', '.join(names)}")
+    return name
