@@ -1,7 +1,13 @@
-"""What the parity tests share: PyTorch without torchvision's C++ extension, which no registry has for the CPU."""
+"""What the parity tests share: PyTorch as it computes on every processor, and without torchvision's C++ extension.
 
+No registry has that extension for the CPU.
+"""
+
+import os
 import sys
 
+# On an Intel processor MKL fuses a matrix product's sums, and torchvision's grid has other places (docs/levels.md).
+os.environ["MKL_CBWR"] = "COMPATIBLE"
 try:
     import torch
 except (ImportError, OSError):  # not there, or a build that looks for CUDA's libraries
