@@ -44,7 +44,7 @@ Bools = npt.NDArray[np.bool_]
 OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
 """The fields of a sample that have a value for each box, and follow it; those of other names begin with ``box_``."""
 _WHOLE = 1 - 1e-6
-"""Of ``min_visible``: a box is seen as a whole, up to rounding."""
+"""Tolerance of ``min_visible``: a box is seen as a whole, up to rounding."""
 _NO_ROW = -1
 
 

@@ -15,7 +15,7 @@ from pixprep.plan.placement import Reduction
 
 U8 = npt.NDArray[np.uint8]
 NAME = b"Exif\0\0"
-"""What EXIF data begins with in a JPEG."""
+"""First bytes of EXIF data in a JPEG."""
 _EXIF_START = re.compile(rb"\A(?:Exif\0\0){1,2}")
 _ORIENTATION_TAG = 0x0112
 _MOST_PLAIN_TAGS = 256

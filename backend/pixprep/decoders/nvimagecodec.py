@@ -43,7 +43,7 @@ _KINDS: dict[Codec, Sequence[Sequence[Any]]] = {
     "cuda": (_CUDA,),
     "cpu": ((nvimgcodec.CPU_ONLY,),),
 }
-"""What may decode, the first that passes the comparison."""
+"""Kinds of decoders by codec: the first that passes the comparison decodes."""
 _ONE_WAY = "nvjpeg_hw_decoder:force_legacy_batch=1"
 """nvImageCodec 0.9 has three ways for GPUs with several hardware engines: one image, over 12 images of mixed samplings,
 and all other calls. So neighbours would choose an image's way. With this option every call takes the third."""
@@ -54,8 +54,8 @@ MOST = 128
 to what it takes at once), and the CUDA decoder the rest. So the first call has this many, and none has more: who
 decodes an image does not depend on its neighbours."""
 MOST_THREADS, MOST_STREAMS = 16, 8
-"""Of nvImageCodec. Each thread keeps memory for the largest image that it has decoded, twice on the host, once on the
-GPU: without a bound, a machine of 96 cores would spend gigabytes."""
+"""Limits of nvImageCodec: each thread keeps memory for the largest image that it has decoded, twice on the host, once
+on the GPU: without a bound, a machine of 96 cores would spend gigabytes."""
 KEPT_BYTES = 1 << 30
 """See ``kept_bytes``. A buffer only grows: where each batch has one large image in another place, every buffer would
 become that large."""
