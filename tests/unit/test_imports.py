@@ -270,4 +270,5 @@ def test_what_every_command_imports_loads_no_codec_and_no_server(module):
 def test_importing_pixprep_is_quick(tmp_path):
     code = "import numpy, time; start = time.process_time(); import pixprep; print(time.process_time() - start)"
     cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}  # as an installed package is
-    assert any(float(_python(code, **cached)) < 0.1 for _ in range(12))  # beside others it takes longer, most times
+    # A tenth of a second alone; beside others it takes longer. A heavy library would take several tenths.
+    assert any(float(_python(code, **cached)) < 0.2 for _ in range(12))
