@@ -146,7 +146,7 @@ def walked(
             for spec in node.inputs:
                 _add_input(spec, given)
             if isinstance(op, OutputOp):
-                if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
+                if isinstance(op, Tensor) and size_hint and None in (node.image.max_height, node.image.max_width):
                     raise PipelineError(size_hint)
                 output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
                 _check_output(output.name, (*outputs, *annotations))
@@ -158,6 +158,8 @@ def walked(
                 old = outputs.pop(tensors.pop(node.taken))
                 if "t" in (old.spec.layout or ""):
                     raise PipelineError("takes the tensor of an image, and this is that of a clip")
+                if old.spec.is_open:
+                    raise PipelineError(f"takes tensors of one shape, and here they are {list(old.spec.shape)}")
                 before = plans.pop(old.name)
                 output = Output(op.name or old.name, node.call.result(old.spec), (*old.chain, op))
                 _check_output(output.name, (*outputs, *annotations))

@@ -28,6 +28,7 @@ from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
 from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
+from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
@@ -229,7 +230,7 @@ def build(
         at = output.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
         raise SetupError(f"{output}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
     if classifier == "tensorrt" and not plan:
-        command = _trtexec(output / names.classifier / "1", model, inputs, batch)
+        command = _trtexec(output / names.classifier / "1", model, specs, batch)
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
     return Built(tuple(sorted(output / file for file in files)), tuple(notes))
 
@@ -342,11 +343,12 @@ def _data_files(onnx: Path, model: Classifier) -> Iterator[Path]:
         yield path
 
 
-def _trtexec(folder: Path, model: Classifier, inputs: Sequence[model_config.Config], max_batch_size: int) -> str:
-    """The command that makes the plan for every batch from one image to ``max_batch_size``."""
+def _trtexec(folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int) -> str:
+    """The command that makes the plan for every batch from one image to ``max_batch_size``, and for every size."""
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
     if any(-1 in (tensor.shape or ()) for tensor in model.inputs):  # trtexec refuses shapes for a model with none free
         for end, batch in (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size)):
-            shapes = [f"{entry['name']}:{'x'.join(map(str, [batch, *entry['dims']]))}" for entry in inputs]
+            sides = {name: spec.least if end == "min" else spec.largest for name, spec in specs.items()}
+            shapes = [f"{name}:{'x'.join(map(str, [batch, *dims]))}" for name, dims in sides.items()]
             command.append(f"--{end}Shapes={','.join(shapes)}")
     return shlex.join(command)

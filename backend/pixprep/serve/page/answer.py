@@ -351,7 +351,7 @@ def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
     return {
         "name": shown.name,
         "dtype": spec.dtype,
-        "shape": list(spec.shape),
+        "shape": shown.shape,
         "panels": [_panel(panel) for panel in pictures],
         "channels": [
             _channel(name, shown.of_photo(shown.tensor)[:, :, index]) for index, name in enumerate(shown.channels)
