@@ -708,8 +708,12 @@ def test_it_cannot_be_sent_to_another_process():
 def test_stats_say_who_waited_for_whom():
     with loader() as ours:
         assert str(ours.stats()) == "no batch has been delivered yet"
-        epoch(ours)
+        batches = iter(ours)
+        next(batches)
+        begun_s = ours.stats().total_s
+        list(batches)
         stats = ours.stats()
+        assert 0 < begun_s < stats.total_s == ours.stats().total_s
     assert (stats.batches, stats.samples, stats.threads, stats.broken) == (5, 40, 2, 0)
     assert 0 < stats.starved_s <= stats.total_s
     assert 0 < stats.reading_s + stats.working_s + stats.blocked_s <= stats.total_s
@@ -744,6 +748,7 @@ def test_a_trace_has_a_track_for_each_thread(tmp_path):
     spans = [event for event in events if event["ph"] == "X"]
     assert sum(event["args"]["samples"] for event in spans if event["name"] == "read") == 40
     assert len([event for event in spans if event["name"] == "decode and transform"]) == 5
+    assert {event["name"] for event in spans} >= {"epoch", "wait for a batch", "wait for files", "wait for room"}
     assert all(event["dur"] > 0 for event in spans)
 
 

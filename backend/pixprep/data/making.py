@@ -140,7 +140,6 @@ class Maker:
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
         told: what was warned of already.
-        busy_s: of all threads together, seconds of ``decode_s`` and ``transform_s``.
     """
 
     source: AnySource
@@ -156,7 +155,6 @@ class Maker:
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
-    busy_s: dict[str, float] = field(default_factory=lambda: {"decode_s": 0.0, "transform_s": 0.0})
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
     def reader(self) -> Reader:
@@ -300,8 +298,8 @@ class Maker:
             if error is not None:
                 made.errors[row] = sample.error(error)
         rows.annotated = [placing.fields for placing in placings]
-        self.busy_s["decode_s"] += sum(made.decode_s)
-        self.busy_s["transform_s"] += sum(made.transform_s)
+        self.timeline.add("decode", sum(made.decode_s))
+        self.timeline.add("transform", sum(made.transform_s))
         return made
 
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
