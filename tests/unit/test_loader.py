@@ -752,7 +752,7 @@ def test_a_trace_has_a_track_for_each_thread(tmp_path):
     assert all(event["dur"] > 0 for event in spans)
 
 
-def test_a_slow_source_gets_more_threads():
+def test_a_slow_source_gets_more_threads(tmp_path):
     class Slow(list):
         delay_s = 0.005
 
@@ -761,14 +761,15 @@ def test_a_slow_source_gets_more_threads():
             return super().__getitem__(index)
 
     source = Slow(samples(96))
-    width, deadline = 0, time.monotonic() + 60
-    with loader(source, batch_size=16) as ours:
-        while width <= 4 and time.monotonic() < deadline:
-            batches = iter(ours)
-            epoch(batches)
-            width = batches._reader.width
+    shares, deadline = {4}, time.monotonic() + 60  # of a batch, which two threads read
+    with loader(source, batch_size=8) as ours:
+        while min(shares) > 1 and time.monotonic() < deadline:
+            epoch(ours)
+            ours.trace(tmp_path / "t.json")
+            events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+            shares = {event["args"]["samples"] for event in events if event["name"] == "read"}
             source.delay_s *= 2  # until it is slower than this machine decodes
-    assert width > 4
+    assert (min(shares), max(shares)) == (1, 4)
 
 
 def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
