@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -23,12 +23,12 @@ from pixprep.plan.inputs import Given
 from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, OutputPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
 from pixprep.show.warnings import odd_ranges
-from pixprep.spec import Preset, TensorSpec
+from pixprep.spec import Preset
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Batch:
     """The results of one batch: a row for each image, or, of a pipeline that takes boxes, for each box.
 
@@ -216,14 +216,15 @@ class Engine:
         return tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
 
     def run(
-        self, encoded: Sequence[Encoded | Pixels], *, inputs: Mapping[str, Sequence[Any]] | None = None
+        self, encoded: Sequence[Encoded | Pixels | ImageError], *, inputs: Mapping[str, Sequence[Any]] | None = None
     ) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image, or for each box.
 
         Args:
             encoded: a list of the contents of image files, each as bytes. For a pipeline that begins with ``pixels`` a
                 list of arrays, uint8 (height, width, 3), or one array (n, height, width, 3): of NumPy, PyTorch, CuPy or
-                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns.
+                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns. An
+                ImageError in an image's place, which could not be read, is its result.
             inputs: of a pipeline that takes numbers with each image (``pipeline.inputs``): by name, for each image its
                 row, or its rows of a pipeline that takes boxes.
 
@@ -241,7 +242,7 @@ class Engine:
 
     def run_batch(
         self,
-        encoded: Sequence[Encoded | Kept | Pixels],
+        encoded: Sequence[Encoded | Kept | Pixels | ImageError],
         *,
         outputs: Sequence[str] | None = None,
         inputs: Mapping[str, Sequence[Any]] | None = None,
@@ -278,12 +279,14 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        into, spans = into or {}, _one_each(len(encoded) if hasattr(encoded, "__len__") else 0)
+        images = len(encoded) if hasattr(encoded, "__len__") else 0  # else the decoder says what it is
+        spans = [slice(index, index + 1) for index in range(images)]
         if places is None and (inputs or self.plan.inputs):
-            given = self._given(len(encoded), inputs or {})
+            given = self._given(images, inputs or {})
             places, spans = [place for place, _ in given], _spans([count for _, count in given])
-        count = spans[-1].stop if spans else 0
-        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
+        elif places is None:
+            places = [self.plan.place] * images
+        into, count = into or {}, spans[-1].stop if spans else 0
         rows = range(count) if rows is None else rows
         batch = Batch(
             outputs={name: into[name] if name in into else self._array(name, count) for name in names},
@@ -294,33 +297,41 @@ class Engine:
             rows=spans,
             plans=self.plan.outputs,
         )
+        there: Sequence[int] = range(images)
+        if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
+            for span, image in zip(spans, encoded, strict=True):
+                if isinstance(image, ImageError):
+                    _fail(batch, range(span.start, span.stop), rows, image)
+            there = [index for index in there if not isinstance(encoded[index], ImageError)]
+            encoded, places = [encoded[index] for index in there], [places[index] for index in there]
+        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
             with lock:
                 return next(chunks, None)
 
-        def work(chunk: Chunk[Any] | None) -> tuple[int, int]:  # whoever is free takes the next chunk
-            recovered = fallbacks = 0
+        def work(chunk: Chunk[Any] | None) -> None:  # whoever is free takes the next chunk
             while chunk is not None:
+                indices = [there[index] for index in chunk.indices]
                 with self._device.lane():
-                    images = self._run_chunk(chunk, batch, rows, keep)
-                recovered += sum(image.is_recovered for image in images)
-                fallbacks += sum(image.is_fallback for image in images)
-                chunk = take()
-            return recovered, fallbacks
+                    decoded = self._run_chunk(chunk, indices, batch, rows, keep)
+                with lock:
+                    batch.recovered += sum(image.is_recovered for image in decoded)
+                    batch.fallbacks += sum(image.is_fallback for image in decoded)
+                    chunk = next(chunks, None)
 
         first = take()
-        left = len(encoded) - len(first.indices) if first else 0  # no thread is woken for nothing
+        left = len(there) - len(first.indices) if first else 0  # no thread is woken for nothing
         pool, helpers = self._pool, min(self.lanes - 1, left)
         others = [pool.submit(lambda: work(take())) for _ in range(helpers)] if pool else []
         try:
-            counts = [work(first)]
+            work(first)
         finally:
             wait(others)  # they write into this batch: none may be left behind when one has failed
-        counts += [other.result() for other in others]
-        recovered, fallbacks = map(sum, zip(*counts, strict=True))
-        return replace(batch, recovered=recovered, fallbacks=fallbacks)
+        for other in others:
+            other.result()
+        return batch
 
     def _array(self, name: str, count: int) -> Array:
         """Room for one output of a batch; a few numbers an image stay where Python is."""
@@ -329,21 +340,24 @@ class Engine:
         return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
     def _run_chunk(
-        self, chunk: Chunk[Any], batch: Batch, rows: Sequence[int], keep: Callable[[int, Decoded], None] | None
+        self,
+        chunk: Chunk[Any],
+        indices: Sequence[int],
+        batch: Batch,
+        rows: Sequence[int],
+        keep: Callable[[int, Decoded], None] | None,
     ) -> list[Decoded]:
         """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
-        those = [row for index in chunk.indices for row in range(batch.rows[index].start, batch.rows[index].stop)]
+        those = [row for index in indices for row in range(batch.rows[index].start, batch.rows[index].stop)]
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
             images: dict[int, Decoded] = {}
-            for index, result in zip(chunk.indices, results, strict=True):
+            for index, result in zip(indices, results, strict=True):
                 span = batch.rows[index]
                 for row, each in zip(range(span.start, span.stop), _each(result, span), strict=True):
                     if isinstance(each, ImageError):
-                        batch.errors[row] = each
-                        for array in batch.outputs.values():
-                            array[rows[row]] = 0
+                        _fail(batch, [row], rows, each)
                     else:
                         images[rows[row]] = each
                         batch.placed[row] = each.placed
@@ -351,13 +365,11 @@ class Engine:
             for name, array in batch.outputs.items():
                 failed |= self._write(name, images, array)
             for row in those if failed else ():
-                if (place := rows[row]) in failed:
-                    batch.errors[row], batch.placed[row] = failed[place], None
-                    for array in batch.outputs.values():
-                        array[place] = 0
+                if rows[row] in failed:
+                    _fail(batch, [row], rows, failed[rows[row]])
             after_transform = perf_counter()
             if keep is not None:
-                for index, result in zip(chunk.indices, results, strict=True):
+                for index, result in zip(indices, results, strict=True):
                     if not isinstance(result, ImageError):
                         keep(index, result)
         for row in those:
@@ -406,41 +418,34 @@ class Engine:
                 for index, image in images.items():
                     scale_x, _, offset_x, _, scale_y, offset_y = image.placed.placements[name].matrix
                     array[index] = scale_y, scale_x, offset_y, offset_x
-            case TensorPlan() if self.plan.clip is not None:
-                clips = {row: self._write_clip(name, clip, output.spec, array[row]) for row, clip in images.items()}
-                return {row: error for row, error in clips.items() if error is not None}
-            case FlowPlan():
-                flows = {row: self._write_flow(name, clip, output, array[row]) for row, clip in images.items()}
-                return {row: error for row, error in flows.items() if error is not None}
-            case TensorPlan():
+            case TensorPlan() if self.plan.clip is None:
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
                 failed = self._kernels[name].run(pixels, placements, array, [*images])
                 return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
+            case TensorPlan() | FlowPlan():
+                clips = {row: self._write_clip(name, clip, output, array[row]) for row, clip in images.items()}
+                return {row: error for row, error in clips.items() if error is not None}
             case _ as never:
                 unreachable(never)
         return {}
 
-    def _write_clip(self, name: str, clip: Decoded, spec: TensorSpec, array: Array) -> ImageError | None:
-        """The tensor of one clip, whose frames share a placement; or why an operator failed on one of them."""
-        places = range(len(clip.pixels))
-        placements = [clip.placed.placements[name]] * len(places)
+    def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
+        """The tensor of one clip, whose frames share a placement, or its flow; or why an operator failed on a frame."""
+        if isinstance(plan, FlowPlan):
+            assert self._flow is not None
+            frames = self._device.empty(plan.frames.spec.shape, plan.frames.spec.dtype)
+            error = self._write_clip(name, clip, plan.frames, frames)
+            self._flow(self._device.on_host(frames), plan.preset, array)
+            return error
+        count, spec = len(clip.pixels), plan.spec
         is_across = spec.layout == "cthw"
-        shape = (spec.shape[1], spec.shape[0], *spec.shape[2:])
-        frames = self._device.empty(shape, spec.dtype) if is_across else array
-        failed = self._kernels[name].run(clip.pixels, placements, frames, places)
+        frames = self._device.empty((count, spec.shape[0], *spec.shape[2:]), spec.dtype) if is_across else array
+        placements = [clip.placed.placements[name]] * count
+        failed = self._kernels[name].run(clip.pixels, placements, frames, range(count))
         if is_across:
             array[...] = frames.swapaxes(0, 1)
         return next(iter(failed.values()), None) if failed else None
-
-    def _write_flow(self, name: str, clip: Decoded, plan: FlowPlan, array: Array) -> ImageError | None:
-        """The optical flow of one clip; or why an operator failed on one of its frames."""
-        assert self._flow is not None
-        spec = plan.frames.spec
-        frames = self._device.empty(spec.shape, spec.dtype)
-        failed = self._write_clip(name, clip, spec, frames)
-        self._flow(self._device.on_host(frames), plan.preset, array)
-        return failed
 
     def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
         """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views.
@@ -473,8 +478,12 @@ class Engine:
         self.close()
 
 
-def _one_each(count: int) -> list[slice]:
-    return [slice(index, index + 1) for index in range(count)]
+def _fail(batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageError) -> None:
+    """Give rows of a batch no result: they are zeros."""
+    for row in those:
+        batch.errors[row], batch.placed[row] = error, None
+        for array in batch.outputs.values():
+            array[rows[row]] = 0
 
 
 def _spans(counts: Sequence[int]) -> list[slice]:
@@ -509,10 +518,10 @@ def _check_images(encoded: object) -> None:
         hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
         given = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
         raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
-    if {*map(type, encoded)} <= {*kinds, Kept}:  # 20 ns an image
+    if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns an image
         return
     for index, image in enumerate(encoded):
-        if not isinstance(image, (*kinds, Kept)):
+        if not isinstance(image, (*kinds, Kept, ImageError)):
             where = f"image {index + 1} of {len(encoded)}"
             raise TypeError(
                 f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image) or _arrays(image)}"

@@ -124,7 +124,7 @@ def test_nothing_is_copied_before_the_kernel():
     decoder = PixelsDecoder(plan, Limits(), OfDevice(host_array, ready=lambda array: array, budget=None))
     photo = scene(20, 30)
     for given in (photo, Foreign(photo), photo[::2, ::-1]):
-        (chunk,) = decoder.chunks([given])
+        (chunk,) = decoder.chunks([given], [plan.place])
         with decoder.decode(chunk) as (image,):
             assert np.shares_memory(image.pixels, photo)
     before = photo.copy()

@@ -95,13 +95,11 @@ class Chunk(Generic[T]):
 
     Attributes:
         indices: where they stand in the batch.
-        images: each as its decoder wants it.
-        places: for each image the ``place(height, width)`` that says where it lies in every output.
+        images: each as its decoder wants it, with its placement or what will make it.
     """
 
     indices: Sequence[int]
     images: Sequence[T]
-    places: Sequence[Place]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +197,10 @@ class Decoder(Protocol):
 
     words: str
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None) -> Iterator[Chunk[Any]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[Any]]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.
 
-        ``places`` has for each image the function that is called with its height and width once its header is read;
-        None: the plan's own.
+        ``places`` has for each image the function that is called, once, with its height and width when they are known.
         """
 
     def decode(self, chunk: Chunk[Any]) -> AbstractContextManager[list[Decoded | ImageError]]:
