@@ -28,7 +28,7 @@ from pixprep.ops import (
     Transform,
 )
 from pixprep.pipeline import extern
-from pixprep.plan.plan import Plan, TransformPlan
+from pixprep.plan.plan import NumbersPlan, Plan
 from pixprep.spec import Color, ImageSpec
 from pixprep.steps import levels
 from pixprep.steps.operators import Extern as Use
@@ -186,7 +186,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     plan = Plan(
         is_gray=first.color == "gray",
         takes=first.order,
-        outputs={"place": TransformPlan(spec=Transform().infer(image), geometry=lowered.geometry)},
+        outputs={"place": NumbersPlan(spec=Transform().infer(image), kind="transform", geometry=lowered.geometry)},
     )
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placement = _placed(plan, numbers, boxes, *pixels.shape[:2])

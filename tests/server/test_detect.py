@@ -55,6 +55,19 @@ def server(folder):
     build("crop", pp.Pipeline(crop), detectors.save(folder / "c" / "model.onnx", size=(384, 352)), "--name", "crop")
     bgr = detectors.save(folder / "d" / "model.onnx", channels="bgr")
     build("square", pp.Pipeline(square), bgr, "--name", "square")
+    echo = [pp.decode(), pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"), pp.resize(64)]
+    echo += [pp.image_size(name="im_shape", dtype="float32"), pp.scale_factor(), pp.center_crop(64), pp.normalize()]
+    sizes = {"orig_target_sizes": ("INT64", ["n", 2])} | dict.fromkeys(
+        ("im_shape", "scale_factor"), ("FLOAT", ["n", 2])
+    )
+    takes = {"image": ("FLOAT", ["n", 3, 64, 64]), **sizes}
+    build(
+        "sizes",
+        pp.Pipeline([*echo, pp.tensor()]),
+        detectors.save_echo(folder / "e" / "model.onnx", takes),
+        "--name",
+        "sizes",
+    )
     plain = folder / "models" / "plain"
     (plain / "1").mkdir(parents=True)
     pp.presets.imagenet().save(plain / "1" / "pipeline.json")
@@ -155,6 +168,14 @@ def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, mes
     assert done.stderr.startswith(f"detect.py: {message}")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "detected.png").exists()
+
+
+def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, folder):
+    photo = folder / "even.png"
+    photo.write_bytes(png(np.full((96, 128, 3), 102, np.uint8)))
+    (answer,) = client.send([photo], url=server.http_url.removeprefix("http://"), model="sizes", protocol="http")
+    expected = [0.4, 0.4, 0.4, 128, 96, 64, 85, 64 / 96, 85 / 128]
+    np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -12,7 +12,7 @@ from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import SizePlan, TransformPlan
+from pixprep.plan.plan import NumbersPlan
 from pixprep.show.drawing import FAINT, INK, MARGIN, SIDE, U8, Box, Panel, Picture, Plot, Sheet, fitted, shown_as
 from pixprep.show.preview import Preview, Shown, notes, preview
 from pixprep.show.warnings import black_margins, odd_ranges
@@ -64,13 +64,10 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
     """Outputs that are no pictures, for this photo."""
     for name, output in pipeline.plan.outputs.items():
-        if isinstance(output, SizePlan):
-            yield f'output "{name}": height {found.height}, width {found.width}'
-        elif isinstance(output, TransformPlan):
-            names = ("scale_y", "scale_x", "offset_y", "offset_x")
-            transform = output.geometry.place(found.height, found.width).transform
-            numbers = zip(names, transform, strict=True)
-            yield f'output "{name}": {", ".join(f"{word} {number:.4g}" for word, number in numbers)}'
+        if isinstance(output, NumbersPlan):
+            placement = output.geometry.place(found.height, found.width) if output.geometry else None
+            numbers = zip(output.words, output.numbers(found.height, found.width, placement), strict=True)
+            yield f'output "{name}": {", ".join(f"{word} {number:.6g}" for word, number in numbers)}'
 
 
 # The stages of one tensor

@@ -174,15 +174,15 @@ class _Beside:
 def size_of(op: Resizing, pixels: Array) -> Size:
     """The (height, width) after the resize."""
     height, width = pixels.shape[:2]
+    whole = WHOLE[op.rounding or "down"]
     if isinstance(op, ops.Letterbox):
         scale = min(op.height / height, op.width / width)
         scale = scale if op.enlarge else min(scale, 1.0)
-        return max(1, round(height * scale)), max(1, round(width * scale))
+        return max(1, int(whole(height * scale))), max(1, int(whole(width * scale)))
     if op.mode == "stretch":
         assert op.height is not None
         assert op.width is not None
         return op.height, op.width
-    whole = WHOLE[op.rounding or "down"]
     sides: tuple[float, float]
     if op.size is not None:
         sides = _by_size(op, height, width)
