@@ -35,7 +35,8 @@ class Batch:
     All that is said of an image below is then said of a box.
 
     Attributes:
-        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
+        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros. Of a
+            tensor whose sides follow the image a list of arrays, each of its own size.
         errors: for each image None, or why it has no result.
         decode_s, transform_s: for each image the seconds spent on it, once its header is read; 0 for a stage it did not
             reach.
@@ -82,6 +83,18 @@ class Batch:
     def __len__(self) -> int:
         """Number of images; of a pipeline that takes boxes, of boxes."""
         return len(self.errors)
+
+    def padded(self, name: str, rows: slice = slice(None)) -> Array:
+        """An output as one array; images of their own sizes are padded to the largest of them, as ``tensor`` says."""
+        values = self.outputs[name][rows]
+        if not isinstance(values, list):
+            return values
+        spec = self.plans[name].spec
+        shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
+        whole = np.full((len(values), *shape), spec.padding.value, spec.dtype)
+        for one, value in zip(whole, values, strict=True):
+            one[tuple(map(slice, value.shape))] = value
+        return whole
 
     @property
     def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
@@ -229,7 +242,8 @@ class Engine:
                 row, or its rows of a pipeline that takes boxes.
 
         Returns:
-            In order, an array of the output's shape and dtype, or an ImageError. The boxes of an image follow each
+            In order, an array of the output's shape and dtype, or an ImageError; where a side follows the image, of the
+            image's own size. The boxes of an image follow each
             other, and all of them have its error if the image is broken.
 
         Raises:
@@ -259,7 +273,8 @@ class Engine:
             inputs: see ``run``.
             places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
                 already; default: the plan's own, which a plan with random ops has not.
-            into: arrays on the device to write outputs into, by name, as ``run_batch`` makes them for the others.
+            into: arrays on the device to write outputs into, by name, as ``run_batch`` makes them for the others; or
+                lists, where it makes these.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
                 that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``.
@@ -334,8 +349,10 @@ class Engine:
         return batch
 
     def _array(self, name: str, count: int) -> Array:
-        """Room for one output of a batch; a few numbers an image stay where Python is."""
+        """Room for one output of a batch; a few numbers an image stay where Python is. An open one has none yet."""
         spec = self.pipeline.outputs[name].spec
+        if spec.is_open:
+            return [np.zeros(spec.least, spec.dtype)] * count
         shape = (count, *spec.shape)
         return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
@@ -417,6 +434,9 @@ class Engine:
                     array[index] = output.numbers(placed.height, placed.width, placed.placements.get(name))
             case TensorPlan() if self.plan.clip is None:
                 placements = [image.placed.placements[name] for image in images.values()]
+                if output.spec.is_open:
+                    for row, placement in zip(images, placements, strict=True):
+                        array[row] = self._device.empty(output.spec.shape_of(*placement.size), output.spec.dtype)
                 pixels = [image.pixels for image in images.values()]
                 failed = self._kernels[name].run(pixels, placements, array, [*images])
                 return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
@@ -479,8 +499,9 @@ def _fail(batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageE
     """Give rows of a batch no result: they are zeros."""
     for row in those:
         batch.errors[row], batch.placed[row] = error, None
-        for array in batch.outputs.values():
-            array[rows[row]] = 0
+        for name, array in batch.outputs.items():
+            spec = batch.plans[name].spec
+            array[rows[row]] = np.zeros(spec.least, spec.dtype) if spec.is_open else 0
 
 
 def _spans(counts: Sequence[int]) -> list[slice]:

@@ -149,6 +149,11 @@ def preprocess(
 
 def _check_no_inputs(pipeline: Pipeline) -> None:
     """Refuse a pipeline that takes numbers with each image: neither a list of images nor a column has them."""
+    if opened := [name for name, output in pipeline.outputs.items() if output.spec.is_open]:
+        raise PixprepError(
+            f'"{opened[0]}" follows the image, and a column of tensors has one shape: give it one, such as by '
+            "min_height and min_width of tensor"
+        )
     if pipeline.inputs:
         name, spec = next(iter(pipeline.inputs.items()))
         raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')

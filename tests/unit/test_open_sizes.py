@@ -9,11 +9,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
+import images
 import pixprep as pp
+from pixprep.engine import Engine
 from pixprep.ops import Resize
+from pixprep.triton import config, pool
+from pixprep.walk import MAX_OUTPUT_BYTES
 from pixprep.spec import ImageSpec
 from pixprep.verify.originals import size_of
 
@@ -31,8 +36,7 @@ def rapidocr_recognizer(h: int, w: int, most: int = 10**6) -> Size:
     width = int(48 * max(320 / 48, w * 1.0 / h))
     if width > most:
         return 48, most
-    ratio = w / float(h)
-    return 48, width if math.ceil(48 * ratio) > width else math.ceil(48 * ratio)
+    return 48, min(math.ceil(48 * (w / float(h))), width)
 
 
 def ddddocr(h: int, w: int) -> Size:
@@ -127,10 +131,113 @@ def test_no_image_leaves_the_bounds_of_a_resize(name: str) -> None:
     op = Resize(**FORMULAS[name][0])
     image = op.infer(ImageSpec())
     for size in SIZES:
-        for side, least, most in zip(
-            op._step.size(*size),
-            (image.min_height, image.min_width),
-            (image.max_height, image.max_width),
-            strict=True,
-        ):
-            assert least <= side <= (most or side), (size, image)
+        rows, columns = op._step.size(*size)
+        assert image.min_height <= rows <= (image.max_height or rows), size
+        assert image.min_width <= columns <= (image.max_width or columns), size
+
+
+# Tensors with open sides
+
+RECOGNIZER = pp.Pipeline(
+    [
+        pp.decode(color="bgr"),
+        pp.resize(height=48, max_size=3200, rounding="up", up_to=320, like="opencv"),
+        pp.normalize(mean=0.5, std=0.5, arithmetic="divide"),
+        pp.image_size(name="size"),
+        pp.tensor(min_width=320),
+    ]
+)
+DETECTOR = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.resize(80, mode="scale", max_size=133),
+        pp.normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+        pp.image_size(name="size"),
+        pp.tensor(multiple=32),
+    ]
+)
+PHOTOS = [images.png(images.scene(*size)) for size in ((40, 60), (30, 1000), (200, 31), (90, 90))]
+
+
+def rapidocr_tensor(pixels: Any, width: int) -> Any:
+    """``resize_norm_img`` of BGR pixels, on a batch of this width."""
+    h, w = pixels.shape[:2]
+    resized_w = min(math.ceil(48 * (w / float(h))), width)
+    resized = cv2.resize(pixels, (resized_w, 48)).astype("float32").transpose((2, 0, 1)) / 255
+    resized -= 0.5
+    resized /= 0.5
+    padded = np.zeros((3, 48, width), dtype=np.float32)
+    padded[:, :, :resized_w] = resized
+    return padded
+
+
+def test_a_text_recognizer_gets_the_tensors_of_rapidocr_bit_for_bit() -> None:
+    spec = RECOGNIZER.outputs["tensor"].spec
+    assert (spec.shape, spec.most, spec.n_bytes) == ((3, 48, -1), (3, 48, 3200), 4 * 3 * 48 * 3200)
+    with Engine(RECOGNIZER) as engine:
+        for photo, tensor in zip(PHOTOS, engine.run(PHOTOS), strict=True):
+            pixels = cv2.imdecode(np.frombuffer(photo, np.uint8), cv2.IMREAD_COLOR)
+            width = rapidocr_recognizer(*pixels.shape[:2])[1]
+            np.testing.assert_array_equal(tensor, rapidocr_tensor(pixels, max(320, width)))
+
+
+def test_a_batch_is_padded_to_its_widest_as_rapidocr_does_and_says_what_is_image() -> None:
+    with Engine(RECOGNIZER) as engine:
+        batch = engine.run_batch([*PHOTOS[::2], b"junk", PHOTOS[1]])
+    assert [tensor.shape for tensor in batch["tensor"]] == [(3, 48, 320)] * 2 + [(3, 48, 320), (3, 48, 1600)]
+    assert batch["size"].tolist() == [[48, 72], [48, 8], [0, 0], [48, 1600]]
+    padded = batch.padded("tensor")
+    assert padded.shape == (4, 3, 48, 1600)
+    for row, photo in ((0, PHOTOS[0]), (1, PHOTOS[2]), (3, PHOTOS[1])):
+        pixels = cv2.imdecode(np.frombuffer(photo, np.uint8), cv2.IMREAD_COLOR)
+        np.testing.assert_array_equal(padded[row], rapidocr_tensor(pixels, 1600))
+    assert batch.padded("tensor", slice(0, 2)).shape == (2, 3, 48, 320)
+    assert not padded[2].any()
+
+
+def test_a_detector_gets_multiples_of_32_of_the_largest_of_its_batch() -> None:
+    spec = DETECTOR.outputs["tensor"].spec
+    assert (spec.shape, spec.most) == ((3, -1, -1), (3, 160, 160))
+    with Engine(DETECTOR) as engine:
+        batch = engine.run_batch(PHOTOS)
+    assert batch["size"].tolist() == [[80, 120], [3, 133], [133, 20], [80, 80]]
+    assert [tensor.shape for tensor in batch["tensor"]] == [(3, 96, 128), (3, 32, 160), (3, 160, 32), (3, 96, 96)]
+    padded = batch.padded("tensor")
+    assert padded.shape == (4, 3, 160, 160)
+    for tensor, one, (rows, columns) in zip(padded, batch["tensor"], batch["size"], strict=True):
+        np.testing.assert_array_equal(tensor[:, :rows, :columns], one[:, :rows, :columns])
+        assert not tensor[:, rows:].any()
+        assert not tensor[:, :, columns:].any()
+
+
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+@pytest.mark.parametrize(
+    "middle",
+    [
+        (),
+        (pp.brightness(0.5),),
+        (pp.rotate(30),),
+        (pp.normalize(mean=0.5, std=0.5),),
+        (pp.random_erasing(p=1.0), pp.random_flip(p=1.0)),
+    ],
+    ids=["plain", "levels", "turned", "normalized", "drawn"],
+)
+def test_what_is_padded_has_its_value_and_the_rest_is_as_without(layout: Any, middle: tuple[Any, ...]) -> None:
+    first: list[Any] = [pp.decode(), pp.resize(40, side="longer"), *middle]
+    bare, around = (
+        pp.Pipeline([*first, pp.tensor(layout=layout, **fields)])
+        for fields in ({}, {"min_height": 64, "min_width": 50, "multiple": 3, "pad_value": -7.5})
+    )
+    places = None
+    with Engine(bare) as engine, Engine(around) as other:
+        if bare.plan.is_random:
+            numbers = bare.plan.draw(seed=1, epoch=0, indices=range(len(PHOTOS)))
+            places = [[each.plan.placing(number) for number in numbers] for each in (bare, around)]
+        plain = engine.run_batch(PHOTOS, places=places and places[0])["tensor"]
+        padded = other.run_batch(PHOTOS, places=places and places[1])["tensor"]
+    for one, whole in zip(plain, padded, strict=True):
+        assert whole.shape == ((3, 66, 51) if layout == "chw" else (66, 51, 3))
+        inside = tuple(map(slice, one.shape))
+        np.testing.assert_array_equal(whole[inside], one)
+        whole[inside] = -7.5
+        assert (whole == -7.5).all()

@@ -29,7 +29,7 @@ from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan, TensorPlan
-from pixprep.spec import ColorLike, DType
+from pixprep.spec import NO_PADDING, ColorLike, DType
 from pixprep.steps.levels import (
     Blend,
     Erase,
@@ -163,6 +163,11 @@ class Gpu:
         Raises:
             SetupError: no kernels compile here that compute what the CPU does.
         """
+        if plan.spec.is_open or plan.spec.padding != NO_PADDING:
+            raise SetupError(
+                f'device "gpu": a tensor {list(plan.spec.shape)} that follows the image, or is padded, is made on the '
+                'CPU alone so far: take the device "cpu"'
+            )
         if needs_stages(plan):
             return StagedKernel(plan, self)
         with self._device:

@@ -83,6 +83,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         least, most = (
             padding.size(*sides) for sides in ((image.min_height, image.min_width), (image.max_height, image.max_width))
         )
+        if least == most == (image.min_height, image.min_width):
+            padding = NO_PADDING
         if image.frames is not None and (least != most or padding[1:] != NO_PADDING[1:]):
             raise PipelineError("the size differs from clip to clip: give resize a height and a width, and no padding")
         if (image.frames is None) != (self.layout in ("chw", "hwc")):

@@ -20,7 +20,7 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking, open_sides
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
@@ -144,7 +144,7 @@ def build(
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = (pipeline or demo_pipeline).for_serving()
     notes += [pipeline.left_out] if pipeline.left_out else []
-    notes += [*unlike_sides(pipeline), *asked(pipeline)]
+    notes += [*unlike_sides(pipeline), *asked(pipeline), *open_sides(pipeline)]
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)

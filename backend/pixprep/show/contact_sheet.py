@@ -76,7 +76,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
         pixels = _film(plan, tensor, flows[0] if flows else None)
     else:
         pixels = fitted(true_colours(plan, np.asarray(tensor)))
-    factor = pixels.shape[1] / placed.placements[name].size[1]
+    factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
         labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
