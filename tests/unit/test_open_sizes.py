@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,12 +16,19 @@ import pytest
 
 import images
 import pixprep as pp
+from detectors import save_echo
+from pixprep.data.frameworks import value
 from pixprep.engine import Engine
 from pixprep.ops import Resize
-from pixprep.triton import config, pool
-from pixprep.walk import MAX_OUTPUT_BYTES
+from pixprep.repository import build, check, side_notes
+from pixprep.repository.trial import try_out
+from pixprep.show.preview import preview
+from pixprep.show.words import explain
 from pixprep.spec import ImageSpec
+from pixprep.triton import config, pool
+from pixprep.verify import verify
 from pixprep.verify.originals import size_of
+from pixprep.walk import MAX_OUTPUT_BYTES
 
 Size = tuple[int, int]
 NUMBERS = np.random.default_rng(27)
@@ -241,3 +249,133 @@ def test_what_is_padded_has_its_value_and_the_rest_is_as_without(layout: Any, mi
         np.testing.assert_array_equal(whole[inside], one)
         whole[inside] = -7.5
         assert (whole == -7.5).all()
+
+
+# The limits on memory
+
+
+def test_a_side_without_a_bound_is_refused_with_the_remedy() -> None:
+    for op in (pp.resize(height=48), pp.resize(80), pp.resize(80, mode="scale"), pp.rotate(30, expand=True)):
+        with pytest.raises(pp.PipelineError, match=r"has no bound: add .*, or a max_size"):
+            pp.Pipeline([pp.decode(), op, pp.tensor()])
+
+
+def test_batches_and_pools_are_as_large_as_the_largest_tensors_need() -> None:
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(800, mode="scale", max_size=1333), pp.tensor(multiple=32)])
+    n_bytes = 4 * 3 * 1344 * 1344
+    assert pipeline.n_bytes == n_bytes
+    full = config.complete({}, pipeline)
+    assert full["output"] == [{"name": "tensor", "data_type": "TYPE_FP32", "dims": [3, -1, -1]}]
+    assert full["max_batch_size"] == 64 < MAX_OUTPUT_BYTES // n_bytes == 99
+    assert pool.needed(pipeline, images_in_flight=2) == n_bytes * 3
+    with pytest.raises(pp.PipelineError, match="an answer has at most"):
+        config.complete({"max_batch_size": 100}, pipeline)
+    huge = [pp.decode(), pp.resize(height=16384, max_size=16384), pp.tensor()]
+    with pytest.raises(pp.PipelineError, match="leave the server in one answer"):
+        pp.Pipeline(huge)
+
+
+def test_an_operator_on_tensors_gets_one_shape() -> None:
+    @pp.operator("acme.same", version=1, place="tensor")
+    def same(tensor: Any) -> Any:
+        return tensor
+
+    with pytest.raises(pp.PipelineError, match=r"takes tensors of one shape, and here they are \[3, 48, -1\]"):
+        pp.Pipeline([pp.decode(), pp.resize(height=48, max_size=320), pp.tensor(), same()])
+    padded = [pp.decode(), pp.resize(height=48, max_size=320), pp.tensor(min_width=320), same()]
+    with Engine(pp.Pipeline(padded)) as engine:
+        assert [tensor.shape for tensor in engine.run(PHOTOS)] == [(3, 48, 320)] * 4
+
+
+# What is built on tensors
+
+
+def test_a_loader_has_lists_of_images_and_what_else_takes_no_list_gets_padded_ones() -> None:
+    samples = [{"image": photo, "label": index} for index, photo in enumerate(PHOTOS)]
+    with pp.Loader(samples, DETECTOR, batch_size=4) as loader:
+        (batch,) = loader
+        shapes = [tensor.shape for tensor in batch["tensor"]]
+        assert shapes == [(3, 96, 128), (3, 32, 160), (3, 160, 32), (3, 96, 96)]
+        assert value(batch, "tensor").shape == (4, 3, 160, 160)
+        assert value(batch, "label").tolist() == [0, 1, 2, 3]
+        np.testing.assert_array_equal(loader.replay(0, 1)["tensor"][0], batch["tensor"][1])
+    broken = [*samples[:2], {"image": b"junk", "label": 2}, samples[3]]
+    with pp.Loader(broken, DETECTOR, batch_size=4, on_error="skip", max_errors=1.0) as loader:
+        (batch,) = loader
+        assert [tensor.shape for tensor in batch["tensor"]] == [shapes[0], shapes[1], shapes[3]]
+    with pp.Loader(broken, DETECTOR, batch_size=4, on_error="replace", max_errors=1.0) as loader:
+        (batch,) = loader
+        other = int(batch["label"][2])
+        np.testing.assert_array_equal(batch["tensor"][2], batch["tensor"][[0, 1, None, 2].index(other)])
+
+
+def test_a_preview_leaves_padding_out_of_what_is_photo() -> None:
+    (shown,) = preview(RECOGNIZER, PHOTOS[0]).tensors
+    assert shown.shape == [3, 48, 320]
+    assert shown.margin == pytest.approx(1 - 72 / 320)
+    assert shown.of_photo(shown.tensor).shape == shown.of_photo(shown.levels).shape == (48, 72, 3)
+    (turned,) = preview(
+        pp.Pipeline([pp.decode(), pp.resize(40, side="longer"), pp.rotate(30), pp.tensor(min_width=80)]), PHOTOS[0]
+    ).tensors
+    assert turned.of_photo(turned.tensor).shape == turned.of_photo(turned.levels).shape
+
+
+def test_words_say_what_is_open_and_its_most() -> None:
+    text = explain(RECOGNIZER)
+    assert "resize to height 48, the aspect ratio kept, at most 3200" in text
+    assert "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]" in text
+    assert "the shorter side to 80, both by one scale, at most 133" in explain(DETECTOR)
+
+
+# What Triton serves
+
+
+def recognizer(path: Any, width: int | str = "w") -> Any:
+    """An ONNX file that takes lines of text, of any width or of one."""
+    return save_echo(path / "line.onnx", {"x": ("FLOAT", ["n", 3, 48, width])})
+
+
+def test_a_model_with_free_sides_is_built_checked_and_tried(tmp_path: Path) -> None:
+    built = build(tmp_path / "models", pipeline=RECOGNIZER, onnx=recognizer(tmp_path))
+    most = "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]"
+    assert f'the sides of "tensor" follow the image: {most}' in built.notes
+    for model, count in (("preprocess", 1), ("classifier", 1), ("ensemble", 0)):
+        text = (tmp_path / "models" / model / "config.pbtxt").read_text()
+        assert text.count("dims: [ 3, 48, -1 ]") == count, model
+    assert check(tmp_path / "models") == []
+    assert any(most in note for note in side_notes(tmp_path / "models"))
+    lines = list(try_out(tmp_path / "models", PHOTOS[1]))
+    assert [line for line in lines if "boxes" in line], lines
+    again = build(tmp_path / "trt", pipeline=RECOGNIZER, onnx=recognizer(tmp_path), classifier="tensorrt")
+    for shapes in ("--minShapes=x:1x3x48x320 ", "--optShapes=x:32x3x48x3200 ", "--maxShapes=x:64x3x48x3200"):
+        assert shapes in again.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("width", "most", "remedy"),
+    [
+        (320, 320, "set tensor min_width to 320"),
+        (640, 320, "set tensor min_width to 640"),
+        (320, 3200, "add letterbox with height 48, width 320"),
+    ],
+)
+def test_a_model_of_one_size_takes_no_open_sides(tmp_path: Path, width: int, most: int, remedy: str) -> None:
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=48, max_size=most), pp.tensor()])
+    with pytest.raises(pp.PipelineError) as caught:
+        build(tmp_path / "models", pipeline=pipeline, onnx=recognizer(tmp_path, width))
+    assert str(caught.value) == (
+        f'line.onnx: the pipeline gives [3, 48, -1], whose sides follow the image, and the model\'s "x" wants '
+        f"[3, 48, {width}]: export the model with free sides, or {remedy}"
+    )
+    if "min_width" in remedy:
+        closed = pp.Pipeline([*pipeline.ops[:-1], pp.tensor(min_width=width)])
+        build(tmp_path / "models", pipeline=closed, onnx=recognizer(tmp_path, width))
+
+
+def test_what_is_padded_is_verified_with_its_padding() -> None:
+    for pipeline in (RECOGNIZER, DETECTOR):
+        ops = [op for op in pipeline.ops if not isinstance(op, type(pp.image_size()))]
+        photos = [(str(index), photo) for index, photo in enumerate(PHOTOS)]
+        certificate = verify(pp.Pipeline(ops), images=photos, generate=False)
+        assert {row.stage for row in certificate.rows} == {"decode", "resize", "tensor", "end to end"}
+        assert certificate.holds, certificate.rows
