@@ -53,24 +53,24 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             ``thwc`` or ``cthw``.
         min_height, min_width: pad to at least that.
         multiple: pad both sides to a multiple of it.
-        pad_value: of what is padded, a value of the tensor, behind ``normalize``.
+        pad_value: of what is padded, a value of the tensor, behind ``normalize``; default: 0.
     """
 
     dtype: TensorDType = "float32"
     layout: Layout = "chw"
-    min_height: int = 1
-    min_width: int = 1
-    multiple: int = 1
-    pad_value: float = 0.0
+    min_height: int | None = None
+    min_width: int | None = None
+    multiple: int | None = None
+    pad_value: float | None = None
 
     def check(self) -> None:
         """See ``Op.check``."""
-        check_side("min_height", self.min_height)
-        check_side("min_width", self.min_width)
-        check_side("multiple", self.multiple)
-        is_level = self.pad_value in range(256)
-        if not (is_level if self.dtype == "uint8" else abs(self.pad_value) <= LARGEST[self.dtype]):
-            raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {self.pad_value:g}')
+        for name in ("min_height", "min_width", "multiple"):
+            if (side := getattr(self, name)) is not None:
+                check_side(name, side)
+        value = self.pad_value or 0.0
+        if not (value in range(256) if self.dtype == "uint8" else abs(value) <= LARGEST[self.dtype]):
+            raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {value:g}')
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         """The spec of the output; refuses an image whose size has no bound or does not fit the dtype."""
@@ -79,7 +79,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
                 "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize "
                 "a height and a width, or a max_size"
             )
-        padding = Padding(self.pad_value, self.min_height, self.min_width, self.multiple)
+        padding = Padding(self.pad_value or 0.0, self.min_height or 1, self.min_width or 1, self.multiple or 1)
         least, most = (
             padding.size(*sides) for sides in ((image.min_height, image.min_width), (image.max_height, image.max_width))
         )
