@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pixprep.errors import ImageError
-from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
     Decode,
@@ -23,6 +22,7 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import settings
 from pixprep.plan.placement import Geometry
 from pixprep.plan.plan import (
     Affine,
