@@ -27,9 +27,10 @@ draws
 draws.philox
 draws.blurring draws.colors draws.erasing draws.warps draws.windows
 draws.policies
-plan plan.clip_frames
+plan plan.clip_frames plan.placement
 plan.inputs
-plan.placement
+plan.geometry_steps
+plan.folding
 plan.plan
 boxes plan.lowered
 ops.op

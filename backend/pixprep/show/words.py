@@ -23,7 +23,7 @@ from pixprep.ops import (
 )
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import settings
-from pixprep.plan.placement import Geometry
+from pixprep.plan.folding import Geometry
 from pixprep.plan.plan import (
     Affine,
     AnnotationPlan,
