@@ -20,6 +20,7 @@ from detectors import save_echo
 from pixprep.data.frameworks import value
 from pixprep.engine import Engine
 from pixprep.ops import Resize
+from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.repository import build, check, side_notes
 from pixprep.repository.trial import try_out
 from pixprep.show.preview import preview
@@ -28,7 +29,6 @@ from pixprep.spec import ImageSpec
 from pixprep.triton import config, pool
 from pixprep.verify import verify
 from pixprep.verify.originals import size_of
-from pixprep.walk import MAX_OUTPUT_BYTES
 
 Size = tuple[int, int]
 NUMBERS = np.random.default_rng(27)

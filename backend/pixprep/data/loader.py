@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 from weakref import ref
 
+from pixprep.batch import Batch
 from pixprep.data.cache import PixelCache
 from pixprep.data.frameworks import library
 from pixprep.data.making import ON_ERRORS, Broken, Maker, OnError
@@ -30,7 +31,7 @@ from pixprep.data.reading import AnySource, fingerprint
 from pixprep.data.recycling import Recycler
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 

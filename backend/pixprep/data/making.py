@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.batch import Batch
 from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
@@ -21,7 +22,7 @@ from pixprep.data.reading import AnySource, Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.plan.plan import Place, Placed, Plan
 

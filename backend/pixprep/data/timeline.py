@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from pixprep.writing import write
+from pixprep.files import write
 
 EVENTS = 50_000
 """The last ones are kept: of an hour, or of a few epochs. They take 15 MB."""

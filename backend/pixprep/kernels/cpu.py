@@ -18,7 +18,8 @@ from pixprep.kernels import fixed, levels, native
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, resampling
-from pixprep.plan.placement import NO_MARGINS, Placement, Resize
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 

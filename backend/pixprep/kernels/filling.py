@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels import native
-from pixprep.plan.placement import Placement, Resize
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import Formula

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 from pixprep.decoders import Pixels
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, Kernel
-from pixprep.plan.placement import Geometry, Placement
+from pixprep.plan.folding import Geometry
+from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
 from pixprep.spec import DType, TensorSpec
 from pixprep.steps import levels

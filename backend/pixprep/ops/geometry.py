@@ -20,9 +20,9 @@ from pixprep.ops.op import (
     need_levels,
     settle,
 )
-from pixprep.plan import inputs, placement
+from pixprep.plan import geometry_steps, inputs
+from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.placement import Window
 from pixprep.profiles import PROFILES
 from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, SideRounding, rounded
 
@@ -199,9 +199,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         return max(1, rounded(side / self.multiple, self.rounding or "down")) * self.multiple
 
     @property
-    def _step(self) -> placement.Resize:
+    def _step(self) -> geometry_steps.Resize:
         """The step of a plan that does it."""
-        rule: placement.Rule
+        rule: geometry_steps.Rule
         if self.size is not None:
             assert self.side is not None
             rule, height, width = self.side, self.size, self.size
@@ -210,7 +210,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             rule = "width" if self.height is None else "height" if self.width is None else "both"
             rule = self.mode if self.mode in ("fit", "cover") else rule
             height, width = self.height or self.width or 1, self.width or self.height or 1
-        return placement.Resize(
+        return geometry_steps.Resize(
             rule=rule,
             height=height,
             width=width,

@@ -25,8 +25,9 @@ from pixprep.draws.windows import ClipFrames, RandomStep
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
-from pixprep.plan.inputs import Given
-from pixprep.plan.placement import Drawing, Geometry, Placement, Reduction, Span
+from pixprep.plan.folding import Geometry
+from pixprep.plan.inputs import Drawing, Given
+from pixprep.plan.placement import Placement, Reduction, Span
 from pixprep.spec import (
     Alpha,
     BoxFormat,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pixprep.engine import Batch
+from pixprep.batch import Batch
 from pixprep.errors import printable
 from pixprep.ops import OutputOp, op_name
 from pixprep.pipeline import Pipeline

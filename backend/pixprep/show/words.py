@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pixprep.errors import ImageError
-from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
     Decode,
@@ -22,7 +21,8 @@ from pixprep.ops import (
 )
 from pixprep.ops.outputs import NumbersOp
 from pixprep.pipeline import Pipeline
-from pixprep.plan.placement import Geometry
+from pixprep.pipeline.file import settings
+from pixprep.plan.folding import Geometry
 from pixprep.plan.plan import (
     Affine,
     AnnotationPlan,

@@ -21,8 +21,8 @@ from pixprep.data.sources import read_image
 from pixprep.decoders import Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.files import UNFINISHED, alone, whole, write
 from pixprep.pipeline import Pipeline
-from pixprep.writing import UNFINISHED, alone, whole, write
 
 try:
     import pyarrow as pa
