@@ -257,9 +257,20 @@ def test_one_output_can_be_taken_though_another_is_not_understood():
     )
 
 
+def test_a_padding_a_turn_and_an_expression_are_ops():
+    ops, tensor = imported(RESIZE, ("Pad", {"axis_names": "HW", "shape": [60, 70]}), ("Rotate", {"angle": 270.0}))
+    assert ops[1:] == (pp.pad(60, 70, anchor="top_left"), pp.rotate(270.0, expand=True))
+    assert tensor.dtype == "uint8"
+    by = ("_ArithmeticGenericOp", {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [255.0]})
+    ops, tensor = imported(RESIZE, by)
+    assert ops[1:] == (pp.normalize(arithmetic="divide"),)
+    assert (tensor.dtype, tensor.layout) == ("float32", "hwc")
+
+
 # What is refused
 
 
+EXPRESSION = "_ArithmeticGenericOp"
 REFUSED = [
     ("Resize", {"resize_shorter": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is not understood'),
     ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_start": [0.10'),
@@ -297,6 +308,34 @@ REFUSED = [
     ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not understood'),
     ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not understood'),
     ("Normalize", {"mean": 3.0, "stddev": 2.0, "shift": 1.0}, '"shift": 1.0 must be 0'),
+    ("Rotate", {"angle": 30.0}, '"angle": 30.0 is not understood: right angles are'),
+    ("Rotate", {"angle": 90.0, "keep_size": True}, '"angle": 90.0 is not understood with keep_size: right angles are'),
+    ("Rotate", {"angle": 90.0, "size": [9.0, 9.0]}, '"size": [9.0, 9.0] is not understood'),
+    ("Pad", {"axes": [0, 1]}, 'without "shape" it follows from the other images of a batch'),
+    ("Pad", {"axes": [2], "shape": [4]}, "a padding is understood of height and width in HWC"),
+    ("Pad", {"axes": [0, 1], "shape": [99, -1]}, '"shape": [99, -1] must be one side, or height and width'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "align": [32, 32]}, '"align": [32, 32] must be [1, 1]'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 7.5}, '"fill_value": 7.5 must be a level, 0 to 255'),
+    (
+        EXPRESSION,
+        {"expression_desc": "sub($0:float32 &0)", "real_constants": [9.0]},
+        "\"expression_desc\": 'sub($0:float32 &0)' is not understood: an image with one number is, not taken",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "div(&0 $0:int32)", "integer_constants": [2]},
+        "\"expression_desc\": 'div(&0 $0:int32)' is not understood: an image",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "sub(&0 $0:int32)", "integer_constants": [2]},
+        "\"expression_desc\": 'sub(&0 $0:int32)' gives whole numbers",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [0.0]},
+        '"real_constants": [0.0] must not be 0',
+    ),
     ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
     ("PythonFunction", {"function_id": 1}, "is not understood; understood are decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
