@@ -5,6 +5,9 @@ DALI adds up its float32 values in the order of its vector instructions, so that
 """
 
 import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -72,6 +75,14 @@ def test_an_imported_pipeline_gives_what_dali_gives(dali, name):
 def test_a_frozen_pipeline_is_what_the_script_writes(dali, name):
     ours = dali.without_traces(dali.make(dali.PIPELINES[name]).serialize())
     assert from_dali(ours).ops == from_dali(FROZEN / f"{name}.dali").ops
+
+
+def test_the_model_of_the_docs_is_the_frozen_one(tmp_path):
+    page = (SCRIPT.parents[1] / "docs" / "dali.md").read_text(encoding="utf-8")
+    (tmp_path / "dali.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    line = re.search(r'python -c "(.*?)"', page)[1]
+    subprocess.run([sys.executable, "-c", line], cwd=tmp_path, check=True)
+    assert from_dali(tmp_path / "model.dali").ops == from_dali(FROZEN / "classic_gpu.dali").ops
 
 
 @pytest.mark.parametrize("is_antialiased", [True, False])

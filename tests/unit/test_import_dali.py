@@ -1,6 +1,10 @@
 """Serialized DALI pipelines, read without DALI: what is understood, what is refused, and what hostile bytes do."""
 
+import os
+import re
 import struct
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +20,8 @@ from pixprep.data import wire
 from pixprep.importers import import_pipeline
 from pixprep.importers.dali import MAX_BYTES, from_dali
 
-FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali"  # tools/freeze_dali_pipelines.py wrote it
+ROOT = Path(__file__).parents[2]
+FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # tools/freeze_dali_pipelines.py wrote it
 EXPECTED = np.load(FROZEN / "expected.npz")
 RUN = sorted({name.split("/")[0] for name in EXPECTED})
 FLOAT, FLOAT16, UINT8, INT8 = 9, 8, 0, 4
@@ -265,6 +270,28 @@ def test_a_padding_a_turn_and_an_expression_are_ops():
     ops, tensor = imported(RESIZE, by)
     assert ops[1:] == (pp.normalize(arithmetic="divide"),)
     assert (tensor.dtype, tensor.layout) == ("float32", "hwc")
+
+
+def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
+    """But for the line that DALI runs: the parity tests compare what it writes with the frozen file."""
+    page = (ROOT / "docs" / "dali.md").read_text(encoding="utf-8")
+    model = tmp_path / "models" / "dali"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(re.search(r"```text\n(.*?)```", page, re.DOTALL)[1])
+    (model / "1" / "model.dali").write_bytes((FROZEN / "classic_gpu.dali").read_bytes())
+    lines = re.search(r"```\n(pixprep import .*?)```", page, re.DOTALL)[1]
+    done = subprocess.run(
+        ["/bin/sh", "-e", "-c", lines],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "models: no problem found")
+    pipeline = pp.load(model / "1" / "pipeline.json")
+    assert list(pipeline.outputs) == ["DALI_OUTPUT_0"]
+    assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
 
 
 # What is refused
