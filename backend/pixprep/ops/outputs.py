@@ -291,6 +291,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
 
     def lower(self, before: Lowered) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
+        before.check_places()
         return BoxesPlan(
             geometry=before.geometry,
             format=self.format,
@@ -339,6 +340,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
     def lower(self, before: Lowered) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
+        before.check_places()
         return PointsPlan(
             geometry=before.geometry,
             flip_pairs=self.flip_pairs,
@@ -350,6 +352,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
 
 def _check_places(before: Lowered) -> None:
     """Refuse what no scale and offset describes."""
+    before.check_places()
     if before.geometry.may_warp:
         raise PipelineError(
             "four numbers cannot say where a pixel came from after a rotation or an affine map: "

@@ -23,6 +23,7 @@ from pixprep.plan.placement import Placement
 from pixprep.plan.plan import TensorPlan
 from pixprep.show.drawing import to_png
 from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
+from pixprep.steps.operators import Extern
 
 Array = npt.NDArray[Any]
 
@@ -82,6 +83,11 @@ class Shown:
         return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
 
     @property
+    def _is_replaced(self) -> bool:
+        """Tell whether an operator made the tensor's image, and looked where it liked."""
+        return any(isinstance(step, Extern) and step.size for step in self.placement.levels)
+
+    @property
     def is_empty(self) -> bool:
         """Tell whether nothing of the photo is seen."""
         top, left, bottom, right = self.window
@@ -89,7 +95,9 @@ class Shown:
 
     @property
     def margin(self) -> float:
-        """The share of the tensor that is not photo."""
+        """The share of the tensor that is not photo, as far as anybody knows."""
+        if self._is_replaced:
+            return 0.0
         top, left, bottom, right = self.window
         seen = (bottom - top) * (right - left) if self._mask is None else int(self._mask.sum())
         return 1 - seen / (self.tensor.shape[0] * self.tensor.shape[1])
@@ -97,7 +105,7 @@ class Shown:
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_] | None:
         """Mask of the photo, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
-        if not self.is_moved:
+        if not self.is_moved or self._is_replaced:
             return None
         top, left, bottom, right = self.window
         canvas = np.zeros((*self.placement.canvas, 1), np.uint8)
@@ -144,7 +152,7 @@ class Shown:
 
         Where it is no rectangle, its pixels stand one below the other.
         """
-        if self.is_empty:
+        if self.is_empty or self._is_replaced:
             return pixels
         top, left, bottom, right = self.window
         rows, columns = self.placement.size
