@@ -76,6 +76,10 @@ class Batch:
             return values
         spec = self.plans[name].spec
         shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
+        if any(hasattr(value, "get") for value in values):  # CuPy's
+            from pixprep.kernels.gpu import stacked  # noqa: PLC0415  (CuPy, on a GPU only)
+
+            return stacked(values, shape, spec)
         whole = np.full((len(values), *shape), spec.padding.value, spec.dtype)
         for one, value in zip(whole, values, strict=True):
             one[tuple(map(slice, value.shape))] = value
