@@ -297,7 +297,9 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
         images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
         if len(images) == 2:
             break
-    if images and canvases.needs_canvases(plan):  # other images have other steps than the example's
+    if not images:
+        return None
+    if canvases.needs_canvases(plan):  # other images have other steps than the example's
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
     shapes = [plan.spec.shape_of(*placement.size) for placement in placements]
