@@ -8,7 +8,8 @@ from typing import Any
 
 from pixprep.errors import ImageError
 from pixprep.kernels import Array
-from pixprep.plan.plan import OutputPlan, Placed
+from pixprep.plan.output_plans import OutputPlan
+from pixprep.plan.plan import Placed
 
 
 @dataclass(eq=False)

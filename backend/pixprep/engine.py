@@ -22,7 +22,8 @@ from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, Place, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.output_plans import FlowPlan, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, Place
 from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset
 
