@@ -9,7 +9,15 @@ from pixprep.errors import PipelineError
 from pixprep.ops.op import MAX_SIDE, AnnotationOp, OutputOp, need_whole_levels
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, OutputPlan, PointsPlan, SizePlan, TransformPlan
+from pixprep.plan.output_plans import (
+    AnnotationPlan,
+    BoxesPlan,
+    FlowPlan,
+    OutputPlan,
+    PointsPlan,
+    SizePlan,
+    TransformPlan,
+)
 from pixprep.spec import BoxFormat, ImageSpec, Layout, Preset, Side, TensorDType, TensorSpec
 
 MAX_ROWS = 100_000

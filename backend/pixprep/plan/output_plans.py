@@ -13,6 +13,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.spec import BoxFormat, Preset, TensorSpec
 from pixprep.steps.operators import Extern
 
+
 @dataclass(frozen=True)
 class Affine:
     """``value * scale + offset`` of each channel, in float64."""

@@ -9,11 +9,11 @@ values where the resize gives whole levels.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import inf
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,15 +31,11 @@ from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, Size
 from pixprep.plan.placement import Placement, Reduction, Span
 from pixprep.spec import (
     Alpha,
-    BoxFormat,
     Chroma,
     Color,
     Idct,
     InputSpec,
-    Preset,
-    TensorSpec,
 )
-from pixprep.steps.operators import Extern
 
 SPARE = 2
 """The decoded pixels that a resize keeps for each pixel that it makes, on each axis, when a JPEG is decoded to a
@@ -152,7 +148,7 @@ class Plan:
         if self.is_random:
             raise PipelineError(NEEDS_NUMBERS)
         if any(geometry.takes_inputs for geometry in self._geometries):
-            raise PipelineError(self.needs_inputs)
+            raise PipelineError(inputs.needed(self.inputs))
         return lru_cache(RECENT_SIZES)(lambda height, width: self._place(height, width, Drawing(EXAMPLE)))
 
     def draw(
@@ -192,13 +188,6 @@ class Plan:
             A place, whose result has for each row its own, or why there is none: see ``Placed.rows``.
         """
         return lambda height, width: self._place_rows(height, width, given, most_pixels)
-
-    @property
-    def needs_inputs(self) -> str:
-        """Message where the numbers that come with each image are missing."""
-        each = ", ".join(f'"{name}": [...]' for name in self.inputs)
-        forms = ", ".join(f'"{name}" as {spec}' for name, spec in self.inputs.items())
-        return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
         """The place of one sample again, by the ``Placed.draws`` that came back with it.

@@ -24,7 +24,17 @@ from pixprep.ops import (
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import settings
 from pixprep.plan.folding import Geometry
-from pixprep.plan.output_plans import Affine, AnnotationPlan, ArithmeticStep, BoxesPlan, Float32, OutputPlan, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.output_plans import (
+    Affine,
+    AnnotationPlan,
+    ArithmeticStep,
+    BoxesPlan,
+    Float32,
+    OutputPlan,
+    SizePlan,
+    TensorPlan,
+    TransformPlan,
+)
 from pixprep.plan.plan import Plan
 from pixprep.spec import Color, InputSpec
 from pixprep.steps.operators import find
