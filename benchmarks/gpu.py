@@ -31,7 +31,7 @@ from measure import say
 from pixels import difference, least_bytes, reference
 
 import pixprep as pp
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 
 try:
     import cupy

@@ -28,7 +28,8 @@ from pixprep.ops import (
 )
 from pixprep.pipeline import extern, file
 from pixprep.pipeline.walk import at, nodes
-from pixprep.plan.plan import NumbersPlan, Plan
+from pixprep.plan.output_plans import NumbersPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import Color, ImageSpec
 from pixprep.steps import levels
 from pixprep.steps.operators import Extern as Use

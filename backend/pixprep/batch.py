@@ -10,7 +10,8 @@ import numpy as np
 
 from pixprep.errors import ImageError
 from pixprep.kernels import Array
-from pixprep.plan.plan import OutputPlan, Placed
+from pixprep.plan.output_plans import OutputPlan
+from pixprep.plan.plan import Placed
 
 
 @dataclass(eq=False)

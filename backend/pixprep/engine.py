@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import accumulate
-from os import PathLike
 from threading import Lock
 from time import perf_counter
 from typing import Any, cast
@@ -15,14 +14,27 @@ from typing import Any, cast
 import numpy as np
 
 from pixprep.batch import Batch
-from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
+from pixprep.decoders import (
+    CODECS,
+    DAMAGES,
+    Chunk,
+    Codec,
+    Damage,
+    Decoded,
+    Encoded,
+    Kept,
+    Limits,
+    Pixels,
+    check_encoded,
+)
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, SetupError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan.inputs import Given
+from pixprep.plan.inputs import Given, check_given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, NumbersPlan, Place, TensorPlan
+from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, Place
 from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset
 
@@ -171,7 +183,7 @@ class Engine:
             TypeError: ``encoded`` is no list of bytes, or of arrays: see ``run``.
         """
         if self.plan.takes is None:  # else its decoder checks them
-            _check_images(encoded)
+            check_encoded(encoded)
         if isinstance(outputs, str):
             raise PipelineError(f'outputs is a list of names: ["{outputs}"]')
         if places is None and self.plan.is_random:
@@ -181,13 +193,19 @@ class Engine:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
         images = len(encoded) if hasattr(encoded, "__len__") else 0  # else the decoder says what it is
-        spans = [slice(index, index + 1) for index in range(images)]
+        counts = [1] * images
         if places is None and (inputs or self.plan.inputs):
             given = self._given(images, inputs or {})
-            places, spans = [place for place, _ in given], _spans([count for _, count in given])
+            places, counts = [place for place, _ in given], [count for _, count in given]
         elif places is None:
             places = [self.plan.place] * images
-        into, count = into or {}, spans[-1].stop if spans else 0
+        there: Sequence[int] = range(images)
+        sent = encoded
+        if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
+            there = [index for index in there if not isinstance(encoded[index], ImageError)]
+            sent, places = [encoded[index] for index in there], [places[index] for index in there]
+        chunks = self._decoder.chunks(cast("Sequence[Encoded]", sent), places)  # Kept comes to a CPU's only
+        ends, count, into = list(accumulate(counts)), sum(counts), into or {}
         rows = range(count) if rows is None else rows
         batch = Batch(
             outputs={name: into[name] if name in into else self._array(name, count) for name in names},
@@ -195,17 +213,11 @@ class Engine:
             decode_s=[0.0] * count,
             transform_s=[0.0] * count,
             placed=[None] * count,
-            rows=spans,
+            rows=list(map(slice, [0, *ends], ends)),
             plans=self.plan.outputs,
         )
-        there: Sequence[int] = range(images)
-        if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
-            for span, image in zip(spans, encoded, strict=True):
-                if isinstance(image, ImageError):
-                    _fail(batch, range(span.start, span.stop), rows, image)
-            there = [index for index in there if not isinstance(encoded[index], ImageError)]
-            encoded, places = [encoded[index] for index in there], [places[index] for index in there]
-        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
+        for index in {*range(images)}.difference(there) if sent is not encoded else ():
+            _fail(batch, range(ends[index] - counts[index], ends[index]), rows, encoded[index])
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
@@ -282,28 +294,14 @@ class Engine:
 
     def _given(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[Place, int]]:
         """For each image its place, by the numbers that came with it, and how many rows it has."""
-        specs = self.plan.inputs
-        if not isinstance(inputs, Mapping):
-            raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
-        for name in inputs:
-            if name not in specs:
-                raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
-        if missing := [name for name in specs if name not in inputs]:
-            raise PipelineError(f'inputs: no "{missing[0]}": {self.plan.needs_inputs}')
-        for name, each in inputs.items():
-            if isinstance(each, str | bytes) or not hasattr(each, "__len__") or len(each) != count:
-                images = f"{len(each)} images" if hasattr(each, "__len__") else "no list"
-                raise PipelineError(
-                    f'inputs: "{name}" is of {images}, and there are {count}: give for each image its row, or the list '
-                    "of its rows"
-                )
+        check_given(self.plan.inputs, inputs, count)
         most = self._limits.max_boxes if self.plan.takes_boxes else None
         found: list[tuple[Place, int]] = []
         for index in range(count):
             values = {name: each[index] for name, each in inputs.items()}
             given: list[Given | ImageError]
             try:
-                given = input_rows(specs, values, most=most)
+                given = input_rows(self.plan.inputs, values, most=most)
             except ImageError as error:
                 given = [error.as_value()]
             place = self.plan.placing_rows(given, most_pixels=self._limits.max_box_pixels)
@@ -390,12 +388,6 @@ def _fail(batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageE
             array[rows[row]] = np.zeros(spec.least, spec.dtype) if spec.is_open else 0
 
 
-def _spans(counts: Sequence[int]) -> list[slice]:
-    """Neighbours of so many rows each."""
-    ends = list(accumulate(counts))
-    return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
-
-
 def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:
     """Result of an image in each of its rows."""
     if isinstance(result, ImageError) or not result.placed.rows:
@@ -409,34 +401,3 @@ def _flow() -> Callable[[Any, Preset, Any], None]:
     except ImportError:
         raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
     return flow
-
-
-def _check_images(encoded: object) -> None:
-    """Refuse what is no list of bytes: one image would be taken for as many as it has bytes, of 110 GiB of tensors.
-
-    Raises:
-        TypeError: it says what is wanted instead.
-    """
-    kinds = (bytes, bytearray, memoryview)
-    if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
-        hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
-        given = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
-        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
-    if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns an image
-        return
-    for index, image in enumerate(encoded):
-        if not isinstance(image, (*kinds, Kept, ImageError)):
-            where = f"image {index + 1} of {len(encoded)}"
-            raise TypeError(
-                f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image) or _arrays(image)}"
-            )
-
-
-def _read(value: object) -> str:
-    """Remedy for a path that stands for an image."""
-    return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
-
-
-def _arrays(value: object) -> str:
-    """Remedy for pixels where encoded images are wanted."""
-    return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""

@@ -31,6 +31,7 @@ plan plan.clip_frames plan.placement
 plan.inputs
 plan.geometry_steps
 plan.folding
+plan.output_plans
 plan.plan
 boxes plan.lowered
 ops.op

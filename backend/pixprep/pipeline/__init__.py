@@ -24,7 +24,8 @@ from pixprep.ops import (
 from pixprep.pipeline import file
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.walk import Node, Output, Walked, at, n_bytes, walked
-from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 from pixprep.steps.operators import Operator, OperatorCall, listed
 

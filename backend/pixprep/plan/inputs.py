@@ -7,7 +7,7 @@ boxes; of every other, one. A step whose numbers come with the image is placed l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -30,6 +30,35 @@ _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 
 Given = Mapping[str, npt.NDArray[Any]]
 """One row of each input, by its name: what one tensor of an image is made with."""
+
+
+def check_given(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
+    """Refuse inputs of a batch that are not those of a pipeline, or not of so many images.
+
+    Raises:
+        PipelineError: one is missing, or is none of the pipeline's, or is not of as many images.
+    """
+    if not isinstance(inputs, Mapping):
+        raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
+    for name in inputs:
+        if name not in specs:
+            raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
+    if missing := [name for name in specs if name not in inputs]:
+        raise PipelineError(f'inputs: no "{missing[0]}": {needed(specs)}')
+    for name, each in inputs.items():
+        if isinstance(each, str | bytes) or not hasattr(each, "__len__") or len(each) != count:
+            images = f"{len(each)} images" if hasattr(each, "__len__") else "no list"
+            raise PipelineError(
+                f'inputs: "{name}" is of {images}, and there are {count}: give for each image its row, or the list of '
+                "its rows"
+            )
+
+
+def needed(specs: Mapping[str, InputSpec]) -> str:
+    """Message where the numbers that come with each image are missing."""
+    each = ", ".join(f'"{name}": [...]' for name in specs)
+    forms = ", ".join(f'"{name}" as {spec}' for name, spec in specs.items())
+    return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:

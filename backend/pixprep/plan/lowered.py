@@ -10,7 +10,7 @@ from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
-from pixprep.plan.plan import ArithmeticStep, TensorPlan
+from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, Fill, Levels, TensorSpec, as_tuple
 from pixprep.steps import levels

@@ -13,7 +13,7 @@ from pixprep.batch import Batch
 from pixprep.errors import printable
 from pixprep.ops import OutputOp, op_name
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.show.drawing import fitted, to_png, true_colours
 from pixprep.show.words import op_words
 from pixprep.show.worst import worst

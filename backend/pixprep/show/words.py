@@ -23,7 +23,7 @@ from pixprep.ops.outputs import NumbersOp
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import settings
 from pixprep.plan.folding import Geometry
-from pixprep.plan.plan import (
+from pixprep.plan.output_plans import (
     Affine,
     AnnotationPlan,
     ArithmeticStep,
@@ -31,9 +31,9 @@ from pixprep.plan.plan import (
     Float32,
     NumbersPlan,
     OutputPlan,
-    Plan,
     TensorPlan,
 )
+from pixprep.plan.plan import Plan
 from pixprep.spec import Color, InputSpec
 from pixprep.steps.operators import find
 
