@@ -18,6 +18,10 @@ IMAGE_SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suff
 _TEXT_SUFFIXES = (".csv", ".json", ".md", ".txt", ".xml", ".yaml")
 _NAMED = 5
 
+_PACKAGED = Path(__file__).parent / "photos"
+PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
+"""Two photos: in the wheel, or else in the checkout."""
+
 
 def expand(paths: Sequence[Path]) -> list[Path]:
     """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.

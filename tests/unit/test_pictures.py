@@ -131,7 +131,7 @@ def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applie
     panel = panels_of(SQUARE, pp.tensor(), encoded=encoded, apply_exif_orientation=is_applied)[0]
     assert np.array_equal(panel.pixels, larger(np.asarray(image), 512 // 40))
     applied = "applied" if is_applied else "ignored"
-    assert panel.line == f"{image.height} x {image.width}, RGB, EXIF orientation {applied}"
+    assert panel.line == f"{image.width} wide, {image.height} high, RGB, EXIF orientation {applied}"
     assert panel.words == ["The model sees all of it."]
 
 
