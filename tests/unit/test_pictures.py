@@ -91,7 +91,7 @@ def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips)
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
     assert panel.frame == (top, left, bottom, right)
-    assert panel.words == ["The model sees rows 27 to 400, columns 134 to 508: the frame."]
+    assert panel.words == ["The model sees rows 27 to 399, columns 134 to 507: the frame."]
     whole = result(pp.resize(height=342, width=512), LEVELS)
     assert np.array_equal(panel.pixels[top:bottom, left:right], whole[top:bottom, left:right])
     outside = np.ones(whole.shape[:2], bool)

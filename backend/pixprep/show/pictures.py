@@ -143,7 +143,7 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
         words = ["The model sees all of it."]
     else:
         edges = source_box(found, shown, (found.height, found.width))
-        words = [f"The model sees rows {edges[0]} to {edges[2]}, columns {edges[1]} to {edges[3]}: the frame."]
+        words = [f"The model sees rows {edges[0]} to {edges[2] - 1}, columns {edges[1]} to {edges[3] - 1}: the frame."]
     return Panel(
         "1  the photo, decoded",
         f"{found.width} wide, {found.height} high, {color}, EXIF orientation {turned}",
