@@ -206,7 +206,9 @@ def n_bytes(outputs: Mapping[str, Output]) -> int:
 
 def _check_output(name: str, others: Sequence[str]) -> None:
     if name in RESERVED_NAMES:
-        raise PipelineError(f'name: "{name}" is kept for Triton')
+        raise PipelineError(
+            f'name: "{name}" is kept for Triton: choose another; the one tensor goes to a model\'s input of any name'
+        )
     if name in others:
         raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
 

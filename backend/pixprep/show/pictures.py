@@ -49,7 +49,7 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
     found = preview(pipeline, encoded)
     photo = photo_of(pipeline, encoded, found)
     sheet = Sheet()
-    sheet.heading(title or "pipeline", f"{name or 'photo'}, {found.height} x {found.width} pixels")
+    sheet.heading(title or "pipeline", f"{name or 'photo'}, {found.width} pixels wide, {found.height} high")
     for shown in found.tensors[:MOST]:
         _tensor(sheet, pipeline, found, photo, shown)
     if len(found.tensors) > MOST:
@@ -143,10 +143,10 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
         words = ["The model sees all of it."]
     else:
         edges = source_box(found, shown, (found.height, found.width))
-        words = [f"The model sees rows {edges[0]} to {edges[2]}, columns {edges[1]} to {edges[3]}: the frame."]
+        words = [f"The model sees rows {edges[0]} to {edges[2] - 1}, columns {edges[1]} to {edges[3] - 1}: the frame."]
     return Panel(
         "1  the photo, decoded",
-        f"{found.height} x {found.width}, {color}, EXIF orientation {turned}",
+        f"{found.width} wide, {found.height} high, {color}, EXIF orientation {turned}",
         dimmed,
         words,
         None if shown.is_empty else box,
@@ -178,7 +178,7 @@ def _placed(found: Preview, shown: Shown) -> Panel:
     if shown.margin and not shown.is_moved:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
         words.append(f"The margin has level {', '.join(map(str, fill))}.")
-    return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)
+    return Panel(f"2  {_done(found, shown)}", f"{width} wide, {height} high, levels 0 to 255", pixels, words, frame, 1)
 
 
 def _done(found: Preview, shown: Shown) -> str:
