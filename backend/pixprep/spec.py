@@ -194,7 +194,7 @@ class TensorSpec:
     @property
     def is_open(self) -> bool:
         """Tell whether a side follows the image."""
-        return bool(self.most)
+        return -1 in self.shape
 
     @property
     def largest(self) -> tuple[int, ...]:
