@@ -140,9 +140,8 @@ class Engine:
                 row, or its rows of a pipeline that takes boxes.
 
         Returns:
-            In order, an array of the output's shape and dtype, or an ImageError; where a side follows the image, of the
-            image's own size. The boxes of an image follow each
-            other, and all of them have its error if the image is broken.
+            In order, an array of the output's shape (where that is open, of the image's own) and dtype, or an
+            ImageError. The boxes of an image follow each other, and all have its error if the image is broken.
 
         Raises:
             TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
@@ -171,8 +170,7 @@ class Engine:
             inputs: see ``run``.
             places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
                 already; default: the plan's own, which a plan with random ops has not.
-            into: arrays on the device to write outputs into, by name, as ``run_batch`` makes them for the others; or
-                lists, where it makes these.
+            into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
                 that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``.

@@ -105,7 +105,7 @@ class Gpu:
         self._threads = threads
         self._local = threading.local()
         self._decoder: Decoder | None = None
-        self._kernels: WeakSet[GpuKernel] = WeakSet()  # parts of plans with operators come and go
+        self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: Any = None
 
     def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
