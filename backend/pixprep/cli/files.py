@@ -10,9 +10,8 @@ from typing import Any
 
 from pixprep.cli.output import say
 from pixprep.errors import PixprepError
-from pixprep.files import expand, named, skipped
+from pixprep.files import expand, named, skipped, write
 from pixprep.pipeline import Pipeline
-from pixprep.writing import write
 
 
 def write_picture(output: Path, picture: Any) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pixprep.errors import PipelineError, SetupError, printable
-from pixprep.file import read_bytes
 from pixprep.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, Transform, op_name
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import read_bytes
+from pixprep.pipeline.walk import RESERVED_NAMES, Output
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout, SizeDType, TensorSpec
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
-from pixprep.walk import RESERVED_NAMES, Output
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
