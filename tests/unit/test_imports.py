@@ -97,8 +97,9 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot
-serve.client serve.control serve.wheel
+serve serve.addresses serve.cuda_pool serve.failure serve.request serve.snapshot
+serve.connection serve.control serve.wheel
+serve.client
 serve.stubs
 serve.processes
 serve.perf serve.server
@@ -181,7 +182,7 @@ HOMES = {
         "repository.onnx_classifier",
         "triton.model",
     },
-    "tritonclient": {"repository.check", "serve.client", "serve.control"},
+    "tritonclient": {"repository.check", "serve.connection", "serve.control"},
 }
 
 

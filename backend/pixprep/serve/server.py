@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import cuda_pool
+from pixprep.serve.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.control import KEY_HEADER, Control
 from pixprep.serve.failure import DIED, failure, still_loading
-from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.processes import Processes, hide
 from pixprep.serve.request import CLIP, PHOTO, curl_line
 from pixprep.serve.snapshot import Snapshot

@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pixprep.errors import SetupError
-from pixprep.serve.ports import check_ports
+from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
 from pixprep.serve.supervisor import after, waits_of_model
 
