@@ -19,7 +19,8 @@ from pixprep.cli.parser import main
 from pixprep.repository import check
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
-from pixprep.serve.supervisor import PROBE_S, SILENCES, Waits, look_after, waits_of_model, waits_of_triton
+from pixprep.serve.supervisor import PROBE_S, SILENCES, look_after
+from pixprep.serve.waits import Waits, waits_of_model, waits_of_triton
 from serving import (
     GOOD,
     LARGE,

@@ -25,6 +25,7 @@ from pixprep.serve.request import Sample, sample
 from pixprep.serve.server import Server
 from pixprep.serve.snapshot import Edition, Signature
 from pixprep.serve.stubs import Stub, stubs, thread_states
+from pixprep.serve.waits import Waits, after, waits_of_model, waits_of_triton
 from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
@@ -33,7 +34,6 @@ MISSES = 2  # a model hangs that leaves so many probes in a row unanswered; the 
 SILENCES = 5  # and so does Triton, if none of its threads wants a processor meanwhile
 DEAF_S = 60.0  # and whatever its threads do, if it answers nothing for so long
 IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
-CALM_S = 10.0  # what ran for so long begins at the first wait again
 GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
 THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started anew
 END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
@@ -46,45 +46,10 @@ Check = Callable[[Path], Sequence[Problem]]
 """What finds the problems of a model repository, such as ``pixprep.repository.check``."""
 
 
-class Waits:
-    """Counts the failures in a row of something that is tried again and again.
-
-    Args:
-        waits_s: before the next attempt after each failure; the last one counts for all that follow. None: give up.
-    """
-
-    def __init__(self, *waits_s: float | None) -> None:
-        self._waits_s = waits_s
-        self.failures = 0
-
-    def count(self, *, ran_s: float) -> float | None:
-        """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
-        self.failures = 1 if ran_s > CALM_S else self.failures + 1
-        return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
-
-
-def waits_of_model() -> Waits:
-    """A model is tried for ever: the others serve meanwhile."""
-    return Waits(0.0, 1.0, 2.0, 2.0, 2.0, 5.0)
-
-
-def waits_of_triton() -> Waits:
-    """After ten failures in a row, which take a minute or so, whoever started us should know."""
-    return Waits(0.0, 1.0, 2.0, *[3.0] * 7, None)
-
-
-def after(wait_s: float) -> str:
-    """Words for a wait."""
-    return f" in {wait_s:g} s" if wait_s else ""
-
-
 def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
     """Start a server and look after it until Ctrl-C or SIGTERM, then stop it.
 
-    Args:
-        server: not started yet.
-        on_ready: called when every model is ready.
-        watch: deploy what changes on disk, if this finds no problem in it; None: leave it alone.
+    ``watch`` finds problems in what changes on disk: what has none is deployed. None: nothing is.
 
     Raises:
         PixprepError: it did not start, or Triton ended again and again.
@@ -196,6 +161,12 @@ class _Life:
         code = self.server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
         return self._why if code is None else f"Triton ended by itself with exit code {code}"
 
+    def model(self, name: str) -> _Model:
+        """One of its models; ConnectionError: it ends, or has not said yet what it has."""
+        if self.over.is_set() or name not in self.models:
+            raise ConnectionError
+        return self.models[name]
+
     def _look(self, stopping: Event) -> None:
         """Look at Triton itself."""
         hearing, probe_at = Hearing(self.server.pid), 0.0
@@ -216,23 +187,9 @@ class _Life:
         for name, model in self.models.items():
             _begin(name, model.watch)
 
-    def deploy(self, new: Edition, check: Check) -> str:
-        """Serve other files of a model from now on, unless they are broken; why they are, or empty.
-
-        Raises:
-            ConnectionError: this Triton ends, or has not said yet what it has: that says nothing of the files.
-        """
-        if self.over.is_set() or new.model not in self.models:
-            raise ConnectionError
-        return self.models[new.model].deploy(new, check)
-
 
 class _Edits:
-    """Edits on disk while another state of it is served. A slow disk keeps nobody from healing Triton.
-
-    Args:
-        server: that serves it.
-        check: None: say so once. Else deploy it, if this finds no problem in it.
+    """Edits on disk: said once, or deployed if ``check`` finds no problem. A slow disk keeps nobody from healing.
 
     Attributes:
         life: the present Triton, or the last one.
@@ -274,7 +231,7 @@ class _Edits:
             new = None if why else snapshot.stage(name, stopping)
             if new and new.hash != served:
                 with self.deploying:
-                    why = self.life.deploy(new, check)
+                    why = self.life.model(name).deploy(new, check)
         except (ConnectionError, InterruptedError):
             raise
         except OSError as error:
@@ -332,7 +289,11 @@ class _Model:
                     self._old = set()
 
     def deploy(self, new: Edition, check: Check) -> str:
-        """Serve other files; see ``_Life.deploy``."""
+        """Serve other files from now on, unless they are broken; why they are, or empty.
+
+        Raises:
+            ConnectionError: this Triton ends, which says nothing of the files.
+        """
         snapshot, why = self._server.snapshot, "?"
         with self._lock:
             old = snapshot.swap(new)

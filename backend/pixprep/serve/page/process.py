@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pixprep.errors import SetupError
 from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
-from pixprep.serve.supervisor import after, waits_of_model
+from pixprep.serve.waits import after, waits_of_model
 
 if TYPE_CHECKING:
     from typing_extensions import Self
