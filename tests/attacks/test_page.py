@@ -16,7 +16,7 @@ import pytest
 
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.serve.connection import RequestError
-from pixprep.serve.page.server import CONNECTIONS, HURRY_S, PageServer
+from pixprep.serve.page.handler import CONNECTIONS, HURRY_S, PageServer
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 LIMIT = 1000

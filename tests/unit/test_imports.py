@@ -106,7 +106,7 @@ serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
 serve.page serve.page.answer serve.page.process
-serve.page.server
+serve.page.handler
 serve.page.__main__
 cli.files
 cli.pipelines cli.runs cli.servers
