@@ -105,7 +105,7 @@ def test_nvimagecodec_finds_nvjpeg():
 def test_the_passes_are_the_same_whether_the_compiler_may_fuse_or_not(cuda):
     """Each product and sum of theirs says how it is rounded; levels.cu and formulas.h go by --fmad=false."""
     passes = [(code, options) for code, options in cuda_builds.builds() if "LEVEL_CURVE" not in code]
-    assert len(passes) > 50
+    assert len(passes) >= 50
     for code, options in passes:
         fused, unfused = (
             nvrtc.compiled(code, [*options, more], capability=90, cuda=cuda).image
