@@ -957,7 +957,7 @@ def test_cudas_own_pool_keeps_what_is_freed_until_a_trim(gpu):
 
     fake_cupy.OWN_POOL.clear()
     with on_gpu() as engine:
-        assert fake_cupy.OWN_POOL == {gpu.cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold: 1 << 30}
+        assert {gpu.cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold: 1 << 30} == fake_cupy.OWN_POOL
         engine.trim()
         assert fake_cupy.OWN_POOL["trimmed"] == 0
 
