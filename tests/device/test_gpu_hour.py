@@ -209,9 +209,9 @@ def test_wheels_are_unpacked_once_and_one_that_is_cut_when_its_last_part_is_ther
     monkeypatch.setattr(hour, "CARRIED", tmp_path / "carried")
     monkeypatch.setattr(prepare, "TO", tmp_path / "made")
     monkeypatch.setattr(prepare, "LIMIT", 400)
-    for name in ("small", "large"):
-        (tmp_path / "made" / "dali").mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(tmp_path / "made" / "dali" / f"{name}-1-py3-none-any.whl", "w") as wheel:
+    for name, group in {"small": "dali", "large": "dali", "first": "engine"}.items():
+        (tmp_path / "made" / group).mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(tmp_path / "made" / group / f"{name}-1-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"nvidia/{name}/__init__.py", "#" * (600 if name == "large" else 1))
             wheel.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
             wheel.writestr(
@@ -220,11 +220,14 @@ def test_wheels_are_unpacked_once_and_one_that_is_cut_when_its_last_part_is_ther
             wheel.writestr(f"{name}-1.dist-info/RECORD", "")
     folders = prepare.cut("dali")
     assert len(folders) > 2
-    for folder in folders:
-        assert not (tmp_path / "machine" / "site" / "nvidia" / "large").exists()
-        (tmp_path / "carried").mkdir(exist_ok=True)
+    (tmp_path / "carried").mkdir()
+    for folder in [tmp_path / "made" / "engine", *folders]:
+        assert not list((tmp_path / "machine").glob("site-*/nvidia/large"))
         folder.rename(tmp_path / "carried" / folder.name)
         hour.install()
-    for name in ("small", "large"):
-        code = f"import nvidia.{name} as found; print(found.__file__)"
-        assert name in run("-c", code, PYTHONPATH=str(tmp_path / "machine" / "site"))
+    paths = hour._environment(is_served=False)["PYTHONPATH"]
+    for name in ("small", "large", "first"):
+        assert name in run("-c", f"import nvidia.{name} as found; print(found.__file__)", PYTHONPATH=paths)
+    (tmp_path / "machine" / "site-client").mkdir()
+    assert "site-client" not in hour._environment(is_served=False)["PYTHONPATH"]
+    assert "site-client" in hour._environment(is_served=True)["PYTHONPATH"].partition(os.pathsep)[0]

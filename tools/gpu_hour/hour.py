@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
@@ -27,6 +28,9 @@ LIMIT_S = 560.0
 """Of a call, which the machine ends after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")
 """Groups of wheels for the embedded Triton, whose NumPy is an older one: only its steps see them."""
+_OWN_PATH = "PIXPREP_HOUR_PATH"
+_PTH = f"import os, sys; sys.path[:0] = [*filter(None, os.environ.get('{_OWN_PATH}', '').split(os.pathsep))]\n"
+"""A line of Python among its own packages: Triton's Python models do not look at PYTHONPATH."""
 SAID = 4000  # characters of what a step printed last
 
 
@@ -150,12 +154,18 @@ def run(group: Sequence[str], steps: Mapping[str, Step], out: Path, *, deadline:
 
 
 def _environment(*, is_served: bool) -> dict[str, str]:
-    sites = [PLACE / "served", PLACE / "site"] if is_served else [PLACE / "site"]
-    paths = [*sites, *(ROOT / name for name in ("backend", "tests", "benchmarks", "tools/gpu_hour"))]
-    changed = {"PYTHONUNBUFFERED": "1"}
-    for name, those in {"PYTHONPATH": paths, "LD_LIBRARY_PATH": [PLACE] * is_served}.items():
-        changed[name] = os.pathsep.join([*map(str, those), *filter(None, [os.environ.get(name)])])
-    return changed
+    sites = sorted(PLACE.glob("site-*"), key=lambda site: not _is_served(site.name))
+    paths = [site for site in sites if is_served or not _is_served(site.name)]
+    paths += [ROOT / name for name in ("backend", "tests", "benchmarks", "tools/gpu_hour")]
+    added = {"PYTHONPATH": paths, "PATH": [site / "bin" for site in sites]}
+    if is_served:
+        added |= {"LD_LIBRARY_PATH": [PLACE], _OWN_PATH: paths}
+    joined = {name: os.pathsep.join([*map(str, those), os.environ.get(name, "")]) for name, those in added.items()}
+    return {"PYTHONUNBUFFERED": "1"} | {name: text.rstrip(os.pathsep) for name, text in joined.items()}
+
+
+def _is_served(site: str) -> bool:
+    return site.removeprefix("site-").partition("-")[0] in SERVED
 
 
 def install() -> None:
@@ -163,20 +173,21 @@ def install() -> None:
     PLACE.mkdir(parents=True, exist_ok=True)
     for pattern, folder in {"kernels/*.so": ROOT / "backend/pixprep/kernels", "client/libpython*": PLACE}.items():
         for library in CARRIED.glob(pattern):
-            shutil.copy(library, folder)
+            if not (folder / library.name).exists():  # whoever has it loaded would break
+                shutil.copy(library, folder)
     for part in CARRIED.glob("*/*.whl.*"):  # of a wheel that no call can carry whole
         shutil.move(part, PLACE / part.name)
         if whole := _joined(part.name):
             shutil.move(whole, part.parent / whole.name)
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target"]
     for group in sorted({path.parent for path in CARRIED.glob("*/*.whl")}):
-        site = PLACE / ("served" if group.name.partition("-")[0] in SERVED else "site")
-        if (PLACE / f"has-{group.name}").exists():
+        if (site := PLACE / f"site-{group.name}").exists():
             continue
-        options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--upgrade"]
-        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(site)]
-        subprocess.run([*command, *map(str, sorted(group.glob("*.whl")))], check=False)
-        (PLACE / f"has-{group.name}").touch()
-        # packages of NVIDIA's lie in other folders, too: the first ``nvidia`` with an __init__ would hide the rest
+        wheels = map(str, sorted(group.glob("*.whl")))
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, str(site), *wheels], check=False)
+        if _is_served(site.name):
+            Path(sysconfig.get_path("purelib"), "pixprep_hour.pth").write_text(_PTH, encoding="utf-8")
+        # packages of NVIDIA's lie in several places: the first ``nvidia`` with an __init__ would hide the rest
         (site / "nvidia").mkdir(parents=True, exist_ok=True)
         whole_path = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
         (site / "nvidia" / "__init__.py").write_text(whole_path, encoding="utf-8")
