@@ -77,7 +77,7 @@ def engine(gpu, mode):
 
     def run(batch):
         found = []
-        for chunk in decoder.chunks(batch):
+        for chunk in decoder.chunks(batch, [PLAN.place] * len(batch)):
             with device.lane(), decoder.decode(chunk) as images:
                 for image in images:
                     refused = isinstance(image, pp.ImageError)

@@ -288,7 +288,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
     plan = pixprep_full.pipeline("bilinear").plan
     decoder = device.decoder(plan, pp.Limits(), damage="strict", codec="consistent")
     arrays: list[Any] = []
-    for chunk in decoder.chunks(encoded):
+    for chunk in decoder.chunks(encoded, [plan.place] * len(encoded)):
         with device.lane(), decoder.decode(chunk) as images:
             for image in images:
                 assert not isinstance(image, pp.ImageError)
