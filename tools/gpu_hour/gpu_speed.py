@@ -41,7 +41,7 @@ import pixprep as pp
 from pixprep.decoders.nvimagecodec import MOST_STREAMS
 from pixprep.devices.gpu import Gpu, on_host
 from pixprep.kernels import nvrtc
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 
 DECODERS = ("consistent", "cuda")
 LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "cuda": 3.0}  # levels; swapped channels are further off
