@@ -159,7 +159,7 @@ HOMES = {
         "verify.report",
         "verify.stages",
     },
-    "nvidia": {"decoders.nvimagecodec", "devices.gpu", "verify.originals"},
+    "nvidia": {"decoders.nvimagecodec", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
