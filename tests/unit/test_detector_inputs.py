@@ -2,6 +2,7 @@
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 
 import pixprep as pp
@@ -134,6 +135,25 @@ def test_a_detector_with_several_inputs_is_built_and_tried(tmp_path, ops, inputs
     for name in inputs:
         given = "tensor" if name == "image" else name
         assert f'input_map {{ key: "{name}" value: "{given}" }}' in config
+    assert list(try_out(tmp_path / "models", png(scene(48, 64))))
+
+
+def test_a_count_of_boxes_beside_them_is_left_out_and_said(tmp_path):
+    """PaddleDetection's exports give [rows, 6], and [batch]: how many rows each image has."""
+    path = save_echo(tmp_path / "model.onnx", PADDLE_INPUTS)
+    model = onnx.load(path)
+    model.graph.node.append(onnx.helper.make_node("ReduceSum", ["boxes"], ["count"], keepdims=0))
+    model.graph.node[-1].input.append("axes")
+    model.graph.initializer.append(onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("count", onnx.TensorProto.FLOAT, ["n"]))
+    onnx.save(model, path)
+    notes = build(tmp_path / "models", pipeline=pp.Pipeline(PADDLE), onnx=path).notes
+    assert notes == (
+        'model.onnx: "count" has no dims beside the batch, and is left out: export it as [batch, 1] where clients need '
+        "it",
+    )
+    assert check(tmp_path / "models") == []
+    assert '"count"' not in (tmp_path / "models" / "classifier" / "config.pbtxt").read_text()
     assert list(try_out(tmp_path / "models", png(scene(48, 64))))
 
 

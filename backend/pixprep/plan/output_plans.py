@@ -1,4 +1,4 @@
-"""Plans of the outputs: a tensor and its arithmetic, numbers, a flow, boxes, points."""
+"""Plans of the outputs: a tensor and its arithmetic, sizes and scales, a flow, boxes, points."""
 
 from __future__ import annotations
 

@@ -183,12 +183,18 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
             _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
-        for tensor in classifier.outputs:
+        for tensor in carried(classifier):
             taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
             _check_output(tensor, taken, max_batch_size)
     except PipelineError as error:
         raise PipelineError(f"{classifier.source}: {error}") from None
     return pairs
+
+
+def carried(classifier: Classifier) -> tuple[Tensor, ...]:
+    """The outputs of the ensemble: one with no dims beside the batch, as a count of boxes, only where it is alone."""
+    wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
+    return tuple(wide) or classifier.outputs
 
 
 def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:

@@ -35,7 +35,7 @@ from urllib.parse import parse_qs
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS
-from pixprep.serve.client import RequestError
+from pixprep.serve.connection import RequestError
 from pixprep.serve.page.answer import Photos
 
 CONNECTIONS = 8
