@@ -21,7 +21,7 @@ from pixprep.importers.dali import from_dali
 
 pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared with frozen outputs only")
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "freeze_dali_pipelines.py"
+SCRIPT = Path(__file__).with_name("freeze_dali.py")
 FROZEN = Path(__file__).parent / "frozen" / "dali"
 WHY = 'the order of float32 sums: 5 of 2.1 million values of "classic" were a level off, and 0 or 1 of the others'
 LEVELS = Tolerance(1, 0.999, WHY)
@@ -34,7 +34,7 @@ SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
 @pytest.fixture(scope="module")
 def dali():
     """The script that made the frozen pipelines."""
-    spec = importlib.util.spec_from_file_location("freeze_dali_pipelines", SCRIPT)
+    spec = importlib.util.spec_from_file_location("freeze_dali", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

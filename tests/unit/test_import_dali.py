@@ -21,7 +21,7 @@ from pixprep.importers import import_pipeline
 from pixprep.importers.dali import MAX_BYTES, from_dali
 
 ROOT = Path(__file__).parents[2]
-FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # tools/freeze_dali_pipelines.py wrote it
+FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # parity/freeze_dali.py wrote it
 EXPECTED = np.load(FROZEN / "expected.npz")
 RUN = sorted({name.split("/")[0] for name in EXPECTED})
 FLOAT, FLOAT16, UINT8, INT8 = 9, 8, 0, 4

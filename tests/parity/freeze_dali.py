@@ -1,6 +1,6 @@
 """Write tests/parity/frozen/dali: serialized DALI pipelines, and what DALI's CPU operators make of the two photos.
 
-    .venv-frozen/bin/python tools/freeze_dali_pipelines.py
+    .venv-frozen/bin/python tests/parity/freeze_dali.py
 
 It needs nvidia-dali (2.4 wrote the committed files) and no GPU. The files keep everything but the paths and source
 lines of this script, which DALI puts into each operator.
@@ -14,7 +14,7 @@ import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "parity" / "frozen" / "dali"
 PHOTOS = sorted((ROOT / "client_examples" / "images").glob("*.jpg"))
 MEAN, STD = ([255 * x for x in values] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
