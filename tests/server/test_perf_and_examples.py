@@ -100,8 +100,6 @@ def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(odd_server):
     ("protocol", "model", "options"),
     [
         ("http", "preprocess", {"batch": 8}),
-        ("grpc", "ensemble", {"batch": 8}),
-        ("http", "ensemble", {"batch": 1, "rate": [20]}),
         ("grpc", "ensemble", {"batch": 1, "rate": [20]}),
         ("grpc", "preprocess", {"batch": 2, "shared_memory": True}),
         ("http", "ensemble", {"batch": 2, "shared_memory": True}),
