@@ -19,6 +19,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
+from images import NO_IMAGE
 from pixprep.cli.parser import main
 from pixprep.repository import build
 from pixprep.serve import client
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.server
 
 IMAGES = Path(__file__).parents[2] / "client_examples" / "images"
 FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "sizes"
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 PROGRAM = "import sys; from pixprep.cli import main; sys.exit(main())"
 PROTOCOLS = ("http", "grpc")
 CLASS = re.compile(r"    logits +(-?\d+\.\d{4})  class +(\d+)  (\S.*)")
@@ -258,7 +259,7 @@ def test_a_progress_bar_is_on_the_terminal_only(demo):
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # it begins with no columns at all
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "wb") as stderr:
         command = [sys.executable, "-c", PROGRAM, "send", str(SIZES), "--top", "1", *target(demo)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=30, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120, check=True)
         assert select.select([terminal], [], [], 0)[0]
         shown = terminal.read(1 << 16).decode()
     assert re.search(r"\d/6 \[.* images/s\]", shown)
@@ -351,13 +352,13 @@ def test_serve_says_ready_and_a_line_to_try_that_works_and_ctrl_c_stops_it(tmp_p
             assert "/v2/models/imagenet.pixprep/infer " in line
             (tmp_path / "photo.jpg").write_bytes(FLOWER.read_bytes())
             tried = f"{line.strip()} --silent --show-error --fail"
-            subprocess.run(["/bin/sh", "-c", tried], cwd=tmp_path, timeout=30, check=True)
+            subprocess.run(["/bin/sh", "-c", tried], cwd=tmp_path, timeout=120, check=True)
             tried = ["/bin/sh", "-c", send.removeprefix("try    ")]
-            sent = subprocess.run(tried, cwd=tmp_path, timeout=30, check=True, capture_output=True, text=True).stdout
+            sent = subprocess.run(tried, cwd=tmp_path, timeout=120, check=True, capture_output=True, text=True).stdout
             assert [line.split()[0] for line in sent.splitlines()] == [str(CHINA), "tensor", str(FLOWER), "tensor"]
         finally:
             serve.send_signal(signal.SIGINT)
-            out, err = serve.communicate(timeout=30)
+            out, err = serve.communicate(timeout=120)
     assert (serve.returncode, out, err) == (0, "", "stopped\n")
     with pp.Engine(pp.presets.imagenet()) as engine:
         (tensor,) = engine.run([FLOWER.read_bytes()])

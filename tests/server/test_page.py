@@ -22,6 +22,7 @@ from PIL import Image
 
 import pixprep as pp
 from browser import Browser, chromium
+from images import NO_IMAGE
 from pixprep.cli.parser import main
 from pixprep.repository.trial import shares
 from pixprep.serve.ports import listeners
@@ -36,7 +37,7 @@ FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "si
 PAGE = ("--page", "--page-port", "0")
 TIMEOUT_S = 60
 BOXES = [pp.decode(), pp.letterbox(height=64, width=64), pp.original_size(), pp.transform(), pp.tensor(dtype="uint8")]
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 
 class Page:

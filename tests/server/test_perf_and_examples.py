@@ -14,6 +14,7 @@ import pytest
 import tritonclient.http
 
 import pixprep as pp
+from images import NO_IMAGE
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import client, perf
 from pixprep.serve.ports import check_ports
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.server
 
 EXAMPLES = Path(__file__).parents[2] / "client_examples"
 PHOTOS = sorted((EXAMPLES / "images").rglob("*.jpg"))
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 SHARED_MEMORY = Path("/dev/shm")
 UINT8_CONFIG = """

@@ -112,7 +112,6 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, o
     ("words", "text"),
     [
         (["gone"], "gone: no such file or folder"),
-        (["gone.csv"], "gone.csv: cannot be read: No such file or directory"),
         (["gone-*.tar"], "gone-*.tar: no such file, and no file of such a name"),
         (["x.bin"], "x.bin: say what it is: coco:, files:, table:, tar:, tfrecord:, videos:, voc: before the path"),
         (["i.json"], "i.json: say where the images are: --option images=FOLDER"),

@@ -180,10 +180,9 @@ def test_a_broken_image_fails_only_its_own_request(start):
     assert good.error is None
     assert other.error is None
     assert bad.error.code == "INVALID_ARG"
-    assert bad.error.message == (
-        "[UNKNOWN_FORMAT] image 2 of 3: not a JPEG, PNG, WebP, BMP, TIFF or GIF file; "
-        "[TRUNCATED] image 3 of 3: the JPEG ends after 60 bytes, inside its header"
-    )
+    two, three = bad.error.message.split("; ")
+    assert two.startswith("[UNKNOWN_FORMAT] image 2 of 3: ")
+    assert three.startswith("[TRUNCATED] image 3 of 3: ")
 
 
 def test_more_than_three_broken_images_are_counted_not_listed(start):
@@ -235,7 +234,8 @@ def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
 
 def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
     (refused,) = start(CROPS).execute([FakeRequest([b"junk"], numbers={"boxes": np.array(BOXES * 9, np.float32)})])
-    assert refused.error.message == ("[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+    assert refused.error.message.startswith("[UNKNOWN_FORMAT] image 1 of 1: ")
+    assert ";" not in refused.error.message
 
 
 def test_on_error_zero_keeps_the_good_boxes(start):
@@ -287,10 +287,9 @@ def test_on_error_zero_answers_with_zeros_and_says_why(start):
     (response,) = model.execute([FakeRequest([jpeg(), b"junk"], ("tensor", "status"))])
     assert response["tensor"][0].any()
     assert not response["tensor"][1].any()
-    assert response["status"].tolist() == [
-        [b""],
-        [b"[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"],
-    ]
+    (fine,), (refused,) = response["status"]
+    assert fine == b""
+    assert refused.startswith(b"[UNKNOWN_FORMAT] not")
 
 
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])

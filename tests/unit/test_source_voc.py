@@ -70,7 +70,7 @@ def test_an_image_or_an_annotation_that_is_not_there_costs_itself(folder):
     source = read.voc(folder)
     (folder / "Annotations" / "1.xml").unlink()
     (folder / "JPEGImages" / "3.jpg").unlink()
-    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/1.xml: cannot be read: No such file"):
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/1.xml: cannot be read"):
         source[1]
     source = read.voc(folder, "train")
     with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/3.xml: there is no such image in JPEGImages"):
@@ -86,9 +86,9 @@ def test_a_photo_without_objects_has_no_boxes_and_one_without_a_size_has_none(fo
 
 
 def test_a_folder_that_is_none_is_one_error(folder, tmp_path):
-    with pytest.raises(pp.DataError, match="gone/JPEGImages: cannot be read: No such file"):
+    with pytest.raises(pp.DataError, match="gone/JPEGImages: cannot be read"):
         read.voc(tmp_path / "gone")
-    with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read: No such file"):
+    with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read"):
         read.voc(folder, "test")
     (folder / "ImageSets" / "Main" / "none.txt").write_text("")
     with pytest.raises(pp.DataError, match="no image is annotated"):
