@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
-from records import example, flower, masked_crc, message, record
+from records import example, flower, masked_crc, message, record, refusals
 
 LENGTHS = [1 << 20, 1 << 31, 1 << 32, 1 << 62, (1 << 63) - 16, 1 << 63, (1 << 64) - 16, (1 << 64) - 1]
 GOOD = record(flower(0))
@@ -23,14 +23,9 @@ GOOD = record(flower(0))
 
 def refused(source):
     """The errors of the samples that cannot be had, and the peak of Python's memory."""
-    errors = []
     tracemalloc.start()
     with patience(20):
-        for index in range(len(source)):
-            try:
-                source[index]
-            except pp.ImageError as error:
-                errors.append(str(error))
+        errors = [*refusals(source).values()]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return errors, peak

@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from pixprep import read
-from records import voc_xml, write_voc
+from records import refusals, voc_xml, write_voc
 
 
 @pytest.fixture
@@ -55,13 +55,7 @@ def test_classes_are_those_that_are_given(folder):
 )
 def test_an_annotation_that_makes_no_sense_costs_its_image(folder, xml, text):
     (folder / "Annotations" / "2.xml").write_text(xml)
-    source = read.voc(folder)
-    found = {}
-    for index in range(6):
-        try:
-            source[index]
-        except pp.ImageError as error:
-            found[index] = str(error)
+    found = refusals(read.voc(folder))
     assert list(found) == [2]
     assert found[2].startswith(f"[BAD_RECORD] Annotations/2.xml: {text}")
 

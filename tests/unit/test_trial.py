@@ -5,8 +5,9 @@ import sys
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
-from onnx import TensorProto, helper
+from onnx import numpy_helper
 
 import pixprep as pp
 from images import photo, png
@@ -18,25 +19,29 @@ from pixprep.repository.trial import MAX_ONNX_BYTES, shares
 RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
 
 
-def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", batch="batch", twice=False):
-    """A classifier whose three scores are the means of red, green and blue, and a constant."""
-    nodes = [
-        helper.make_node(op, ["images"], ["pooled"]),
-        helper.make_node("Flatten", ["pooled"], ["means"]),
-        helper.make_node("Add", ["means", "bias"], ["scores"]),
-    ]
-    if twice:
-        nodes[1] = helper.make_node("Flatten", ["both"], ["means"])
-        nodes.insert(1, helper.make_node("Concat", ["pooled", "pooled"], ["both"], axis=0))
-    graph = helper.make_graph(
-        nodes,
-        "colors",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [batch, 3, 16, 16])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 3])],
-        [helper.make_tensor("bias", TensorProto.FLOAT, [3], bias)],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+COLORS = """<ir_version: 8, opset_import: ["": 18]>
+colors (float[batch, 3, 16, 16] images) => (float[batch, 3] scores) {
+    pooled = GlobalAveragePool (images)
+    means = Flatten (pooled)
+    scores = Add (means, bias)
+}"""
+
+
+def save(path, text, **constants):
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(np.float32(each), name) for name, each in constants.items())
+    onnx.save(model, path)
     return path
+
+
+def color_model(path, *, bias=(0.0, 0.0, 0.0), op="GlobalAveragePool", twice=False):
+    """A classifier whose three scores are the means of red, green and blue, and a constant."""
+    text = COLORS.replace("GlobalAveragePool", op)
+    if twice:
+        text = text.replace("Flatten (pooled)", "Flatten (both)").replace(
+            "    means", "    both = Concat <axis = 0> (pooled, pooled)\n    means", 1
+        )
+    return save(path, text, bias=bias)
 
 
 @pytest.fixture
@@ -119,15 +124,12 @@ def test_a_model_that_does_not_run_is_an_error_where_it_would_be_served_so(built
 
 def fixed_inside(path):
     """A model whose file leaves the sides free, and whose graph takes 224 x 224 alone."""
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["images", "grid"], ["sum"]), helper.make_node("Flatten", ["sum"], ["scores"])],
-        "fixed",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, "height", "width"])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", "n"])],
-        [helper.make_tensor("grid", TensorProto.FLOAT, [224, 224], np.zeros(224 * 224))],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
-    return path
+    text = """<ir_version: 8, opset_import: ["": 18]>
+    fixed (float[batch, 3, height, width] images) => (float[batch, n] scores) {
+        sum = Add (images, grid)
+        scores = Flatten (sum)
+    }"""
+    return save(path, text, grid=np.zeros((224, 224)))
 
 
 def test_the_shape_that_a_model_would_take_is_the_remedy_and_build_exits_with_1(tmp_path, capsys):
