@@ -275,7 +275,7 @@ def test_of_boxes_each_is_counted(start):
     model = start(CROPS)
     boxes = np.array([*BOXES, [40, 0, 50, 9]], np.float32)
     model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes})])
-    model._metrics.close()
+    model.finalize()
     by_name = {(m.family, m.labels.get("result")): m for m in FakeFamily.made}
     assert by_name["pixprep_images_total", "ok"].values == [2]
     assert by_name["pixprep_images_total", "DOES_NOT_FIT"].values == [1]
@@ -412,7 +412,7 @@ def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
     assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], jpeg()[:-3]])])
     assert len(response["tensor"]) == 3
-    model._metrics.close()
+    model.finalize()
     (recovered,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_recovered_total"]
     assert sum(recovered.values) == 3
 
@@ -420,7 +420,7 @@ def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
 def test_everything_is_counted(start):
     model = start()
     model.execute([FakeRequest([jpeg(), b"junk"]), FakeRequest([jpeg()])])
-    model._metrics.close()
+    model.finalize()
     by_name = {(m.family, m.labels.get("result")): m for m in FakeFamily.made}
     assert by_name["pixprep_images_total", "ok"].values == [2]
     assert by_name["pixprep_images_total", "UNKNOWN_FORMAT"].values == [1]
@@ -439,7 +439,7 @@ def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, mon
     probe, forged = (FakeRequest([jpeg(level=level)], word=word) for level, word in ((9, "0123abcd"), (60, "0123")))
     for requests in ([probe], [forged, probe, FakeRequest([jpeg(), b"junk"])], [probe]):
         assert [response.error is None for response in model.execute(requests)] == [True, True, False][: len(requests)]
-    model._metrics.close()
+    model.finalize()
     by_name = {(m.family, m.labels.get("result")): m.values for m in FakeFamily.made}
     assert by_name["pixprep_images_total", "ok"] == [2]
     assert by_name["pixprep_images_total", "UNKNOWN_FORMAT"] == [1]
@@ -576,7 +576,7 @@ def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypat
             lambda *args, n=count, **options: replace(run_batch(*args, **options), fallbacks=n),
         )
         model.execute([FakeRequest([jpeg()])])
-    model._metrics.close()
+    model.finalize()
     (fallbacks,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_fallback_cpu_total"]
     assert sum(fallbacks.values) == 5
 
