@@ -52,7 +52,7 @@ DATA = {
     "a number without an end": b"\xff" * 9999,
     "groups in groups": b"\x0b" * 99_999,
     "messages in messages": b"\x0a\x80\x80\x10" * 9999,
-    "10,000 features": message(1, message(1, b"\x0a\x00") * 10_000),
+    "100,000 features": message(1, message(1, b"\x0a\x00") * 100_000),
     "a name that is no text": message(1, message(1, message(1, b"\xff\xfe") + message(2, b""))),
     "numbers without an end": example(image__encoded=[b"x"]).replace(b"\x0a\x01x", b"\x1a\x01\xff"),
     "nothing": b"",

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from PIL import Image, features
 
 import pixprep as pp
-from images import NO_IMAGE, photo, stills
+from images import GONE, NO_IMAGE, photo, stills
 from pixprep.cli.parser import main
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
@@ -38,7 +38,6 @@ from pixprep.cli import main
 sys.exit(main())
 """
 NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] {NO_IMAGE}"
-GONE = "cannot be read: No such file or directory"
 PREVIEW = """\
 preview of china.jpg, which pixprep brings along:
   "tensor": -2.101 to 2.64; mean red 0.4238, green 0.5034, blue 0.6541

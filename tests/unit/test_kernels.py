@@ -154,7 +154,7 @@ def test_another_formula_makes_other_windows():
             assert_same_windows(made_windows(formula._replace(bits=9), axis), in_numpy(formula, axis))
 
 
-@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize(("like", "method"), RESIZES)
 def test_a_resize_equals_numpys(like, method, channels):
     assert_equal(
