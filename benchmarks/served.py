@@ -25,7 +25,7 @@ from tritonclient import grpc
 import pixprep as pp
 from pixprep import repository
 from pixprep.serve import perf
-from pixprep.serve.client import Triton
+from pixprep.serve.connection import Triton
 from pixprep.serve.server import Server
 from pixprep.serve.stubs import stubs
 from pixprep.triton.pool import IMAGES_IN_FLIGHT

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec import inspect as types
 
-from pixprep import file
 from pixprep.ops import OPS, Op
+from pixprep.pipeline import file
 
 DOCS = Path(__file__).parent.parent / "docs"
 HEAD = """# Operators

@@ -9,14 +9,14 @@ from pixprep.boxes import points_to_tensor as points_to_tensor
 from pixprep.data import read as read
 from pixprep.data.loader import Loader as Loader
 from pixprep.decoders import Limits as Limits
-from pixprep.engine import Batch as Batch
+from pixprep.batch import Batch as Batch
 from pixprep.engine import Engine as Engine
 from pixprep.errors import DataError as DataError
 from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
-from pixprep.file import Origin as Origin
+from pixprep.pipeline.file import Origin as Origin
 from pixprep.ops import OPS as OPS
 from pixprep.ops.canvas import Flip as flip
 from pixprep.ops.canvas import Letterbox as letterbox

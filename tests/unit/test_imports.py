@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-spec writing
+spec
 profiles.windows
 profiles.formula
 profiles.profile
@@ -27,9 +27,11 @@ draws
 draws.philox
 draws.blurring draws.colors draws.erasing draws.warps draws.windows
 draws.policies
-plan plan.clip_frames
+plan plan.clip_frames plan.placement
 plan.inputs
-plan.placement
+plan.geometry_steps
+plan.folding
+plan.output_plans
 plan.plan
 boxes plan.lowered
 ops.op
@@ -37,13 +39,14 @@ ops.*
 ops.canvas ops.policies ops.random_color
 ops.random
 ops
-file
-walk
+pipeline.file
+pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
 kernels.native
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
-pipeline decoders.clips.ffmpeg decoders.header
+decoders.clips.ffmpeg decoders.header batch files
+pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
@@ -66,13 +69,13 @@ kernels.staged
 devices
 devices.cpu devices.gpu
 apply engine
-data.cache data.fields data.order data.prefetch data.recycling data.timeline
+data.cache data.fields data.order data.prefetch data.recycling
 data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
 data.loader
 data.check
-files pixprep show.drawing show.words
+pixprep show.drawing show.words
 show.preview
 show.pictures show.contact_sheet
 importers.fields
@@ -97,15 +100,16 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot
-serve.client serve.control serve.wheel
+serve serve.addresses serve.cuda_pool serve.failure serve.request serve.snapshot serve.waits
+serve.connection serve.control serve.wheel
+serve.client
 serve.stubs
 serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
 serve.page serve.page.answer serve.page.process
-serve.page.server
+serve.page.handler
 serve.page.__main__
 cli.files
 cli.pipelines cli.runs cli.servers
@@ -124,9 +128,9 @@ ON_DEMAND = {
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("pipeline", "show.html"): "what a notebook shows is made when it asks",
-    ("engine", "show.html"): "the same",
+    ("batch", "show.html"): "the same",
     ("verify.report", "show.html"): "the same",
-    ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
+    ("batch", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.loader", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
@@ -149,7 +153,7 @@ HOMES = {
         "steps.operators",
         "ops.extern",
         "ops.op",
-        "file",
+        "pipeline.file",
         "show.preview",
         "verify.report",
         "verify.stages",
@@ -181,7 +185,7 @@ HOMES = {
         "repository.onnx_classifier",
         "triton.model",
     },
-    "tritonclient": {"repository.check", "serve.client", "serve.control"},
+    "tritonclient": {"repository.check", "serve.connection", "serve.control"},
 }
 
 

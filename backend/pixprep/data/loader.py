@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from math import ceil
 from numbers import Integral
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Literal
 from weakref import ref
 
+from pixprep.batch import Batch
 from pixprep.data.cache import PixelCache
 from pixprep.data.frameworks import library
 from pixprep.data.making import ON_ERRORS, Broken, Maker, OnError
@@ -31,7 +31,7 @@ from pixprep.data.reading import AnySource, fingerprint
 from pixprep.data.recycling import Recycler
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 
@@ -170,7 +170,6 @@ class Loader:
         self._is_begun = False
         self._under_way: Callable[[], Epoch | None] = lambda: None
         self._batches = self._samples = 0
-        self._times = dict.fromkeys(Epoch.TIMES, 0.0)
 
     def __repr__(self) -> str:
         order, source = self.order, type(self.source).__name__
@@ -338,17 +337,22 @@ class Loader:
 
     def stats(self) -> Stats:
         """Times that each side has waited for the other so far; printed, words say so."""
-        times, epoch, maker = self._times, self._under_way(), self._maker
-        if epoch is not None and not epoch.is_closed:
-            times = {name: seconds + times[name] for name, seconds in epoch.times().items()}
+        epoch, maker = self._under_way(), self._maker
+        seconds = maker.timeline.seconds
+        under_way_s = 0.0 if epoch is None or epoch.is_closed else maker.timeline.now() - epoch.span.begin
         return Stats(
             batches=self._batches,
             samples=self._samples,
             broken=len(maker.broken),
             cached=len(maker.cache or ()),
             threads=maker.engine.lanes,
-            **times,
-            **maker.busy_s,
+            total_s=seconds["epoch"] + under_way_s,
+            starved_s=seconds["wait for a batch"],
+            reading_s=seconds["wait for files"],
+            working_s=seconds["make a batch"] - seconds["wait for files"],
+            blocked_s=seconds["wait for room"],
+            decode_s=seconds["decode"],
+            transform_s=seconds["transform"],
         )
 
     def trace(self, path: str | Path) -> None:
@@ -369,9 +373,7 @@ class Loader:
     def _completed(self) -> None:
         self._epoch, self._position, self._is_begun = self._epoch + 1, 0, False
 
-    def _left(self, times: Mapping[str, float], *, is_whole: bool) -> None:
-        for name, seconds in times.items():
-            self._times[name] += seconds
+    def _left(self, *, is_whole: bool) -> None:
         if self._bar is not None:
             self._bar.__exit__()
             self._bar = _bar()
@@ -423,18 +425,15 @@ _HERE = (
 class Epoch(Iterator[Batch]):
     """The batches of one epoch, or of its rest. When it is dropped, or closed, its threads and batches go, too.
 
-    ``_start``, ``_delivered`` and so on are the other half of ``Loader``.
+    ``_delivered``, ``_left`` and so on are the other half of ``Loader``.
     """
-
-    TIMES = ("total_s", "starved_s", "reading_s", "working_s", "blocked_s")
 
     def __init__(self, loader: Loader, maker: Maker, epoch: int, position: int, prefetch: int) -> None:
         self._loader = loader
-        self._reader = maker.reader()
-        batches = maker.batches(epoch, position, self._reader)
-        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader")
+        batches = maker.batches(epoch, position, maker.reader())
+        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader", timeline=maker.timeline)
         self._is_over = False
-        self._begin = perf_counter()
+        self.span = maker.timeline.span("epoch")
         self._ready.start()
 
     def __next__(self) -> Batch:
@@ -467,17 +466,11 @@ class Epoch(Iterator[Batch]):
         """Tell whether its threads have ended."""
         return self._ready.is_closed
 
-    def times(self) -> dict[str, float]:
-        """Seconds so far, for ``Stats``."""
-        total, ready = perf_counter() - self._begin, self._ready
-        reading = self._reader.waited_s
-        values = (total, ready.starved_s, reading, ready.working_s - reading, ready.blocked_s)
-        return dict(zip(self.TIMES, values, strict=True))
-
     def close(self, *, is_whole: bool = False) -> None:
         """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next."""
         if not self.is_closed and self._ready.close():
-            self._loader._left(self.times(), is_whole=is_whole)  # noqa: SLF001
+            self.span.timeline.end(self.span)
+            self._loader._left(is_whole=is_whole)  # noqa: SLF001
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was not begun

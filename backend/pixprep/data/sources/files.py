@@ -16,10 +16,10 @@ import numpy.typing as npt
 from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
 from pixprep.decoders import KINDS, USUAL
+from pixprep.decoders.clips import CLIP_SUFFIXES
 from pixprep.errors import DataError, ImageError, printable
 
 SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
-CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 
 
