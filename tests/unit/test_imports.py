@@ -108,7 +108,8 @@ serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
-serve.page serve.page.answer serve.page.process
+serve.page serve.page.detections serve.page.process
+serve.page.answer
 serve.page.handler
 serve.page.__main__
 cli.files
@@ -158,7 +159,7 @@ HOMES = {
         "verify.report",
         "verify.stages",
     },
-    "nvidia": {"decoders.nvimagecodec", "devices.gpu", "verify.originals"},
+    "nvidia": {"decoders.nvimagecodec", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
