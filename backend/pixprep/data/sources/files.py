@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
+from pixprep.data.sources.storage import Names, StrPath, absolute, fingerprint, folder_of, inside, noted, opening
 from pixprep.decoders import KINDS, USUAL
 from pixprep.errors import DataError, ImageError, printable
 
@@ -66,10 +66,7 @@ class ImageFiles(Source):
     def __len__(self) -> int:
         return len(self._names)
 
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
-        if index in self._broken:
-            raise ImageError(self._broken[index].reason, self._broken[index].detail)
+    def _sample(self, index: int) -> Sample:
         name = self._names[index]
         sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
         sample |= {"image": Path(inside(self._root, name)), "name": name}
@@ -209,20 +206,17 @@ def _walk(
 def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
     """The sorted names of a folder: of folders, images by suffix, and other files. Links are followed."""
     folders, images, others = [], [], []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    folders.append(name)
-                elif name.lower().endswith(suffixes):
-                    images.append(name)
-                else:
-                    others.append(name)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    with opening(path), os.scandir(path) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith("."):
+                continue
+            if entry.is_dir():
+                folders.append(name)
+            elif name.lower().endswith(suffixes):
+                images.append(name)
+            else:
+                others.append(name)
     return sorted(folders), sorted(images), sorted(others)
 
 
@@ -289,7 +283,7 @@ def table(
             except ImageError as error:
                 problem = error.detail
         if problem is not None:
-            broken[index] = bad("BAD_RECORD", f"{Path(where).name}, line {number}", problem)
+            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {number}: {problem}")
             fields = [""] * len(header)
         for name, field in zip(header, fields, strict=True):
             columns[name].append(sys.intern(field) if name == label else field)
@@ -301,7 +295,7 @@ def table(
         numbers, names, unknown = _labels(columns[label], set(broken), names)
         for index in unknown:
             text = f"the label {columns[label][index][:80]!r} is none of the classes"
-            broken[index] = bad("BAD_RECORD", f"{Path(where).name}, line {numbered[index]}", text)
+            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {numbered[index]}: {text}")
     return ImageFiles(
         folder,
         Names([columns[image]]),
@@ -322,20 +316,17 @@ def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
     delimiter = "\t" if where.lower().endswith(".tsv") else ","
     if os.path.exists(where) and not os.path.isfile(where):  # noqa: PTH110, PTH113
         raise DataError(f"{where}: cannot be read: Not a regular file")
-    try:
-        with open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
-            for number, line in enumerate(file, 1):
-                text = line.rstrip("\n")
-                if '"' not in text:
-                    if text:
-                        yield number, text.split(delimiter)
-                    continue
-                try:
-                    yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
-                except csv.Error as error:
-                    yield number, str(error)
-    except OSError as error:
-        raise DataError(f"{where}: cannot be read: {error.strerror}") from None
+    with opening(where), open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
+        for number, line in enumerate(file, 1):
+            text = line.rstrip("\n")
+            if '"' not in text:
+                if text:
+                    yield number, text.split(delimiter)
+                continue
+            try:
+                yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
+            except csv.Error as error:
+                yield number, str(error)
 
 
 def _labels(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import glob
 import hashlib
 import logging
-import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import DataError, ImageError, Reason, printable
+from pixprep.data.sources import Source
+from pixprep.errors import DataError, ImageError, printable
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
@@ -89,16 +92,38 @@ class Files:
             os.close(descriptor)
 
 
-def place(index: int, count: int) -> int:
-    """An index as a list takes it: whole, and negative ones from the end.
+class Archives(Source):
+    """Samples that lie in larger files, one after the other.
 
-    Raises:
-        IndexError: there is no such sample.
+    Args:
+        paths: of the files.
+        counts: how many samples each has.
     """
-    number = operator.index(index)
-    if not -count <= number < count:
-        raise IndexError(f"no sample {number}: there are {count:,}")
-    return number % count
+
+    def __init__(self, paths: Sequence[str], counts: Iterable[int]) -> None:
+        self._files = Files(paths)
+        self._names = [os.path.basename(path) for path in paths]  # noqa: PTH119
+        self._ends = list(accumulate(counts))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _where(self, index: int) -> tuple[int, int]:
+        """The file of a sample, and its number in there."""
+        file = bisect_right(self._ends, index)
+        return file, index - (self._ends[file - 1] if file else 0)
+
+    def _piece(self, file: int, offset: int, size: int) -> bytes:
+        """Bytes of a file.
+
+        Raises:
+            OSError: the file cannot be read.
+            ImageError: TRUNCATED.
+        """
+        data = self._files.read(file, offset, size)
+        if len(data) < size:
+            raise ImageError("TRUNCATED", f"has {len(data):,} of {size:,} bytes: the file has changed")
+        return data
 
 
 def fingerprint(*parts: object) -> str:
@@ -140,6 +165,15 @@ def inside(root: str, name: str) -> str:
     if not name or "\0" in name or not path.startswith(root if root.endswith("/") else f"{root}/"):
         raise ImageError("BAD_RECORD", f"its file {name[:200]!r} is not inside {root}")
     return path
+
+
+@contextmanager
+def opening(where: str) -> Iterator[None]:
+    """Raise a DataError with the name of what cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read: {error.strerror}") from None
 
 
 def absolute(path: StrPath) -> str:
@@ -184,17 +218,10 @@ def scan(paths: Sequence[str], read: Callable[[str], T]) -> list[T]:
     """
 
     def one(path: str) -> T:
-        try:
+        with opening(path):
             return read(path)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
     if len(paths) == 1:
         return [one(paths[0])]
     with ThreadPoolExecutor(_SCANNERS, "pixprep-scan") as pool:
         return list(pool.map(one, paths))
-
-
-def bad(reason: Reason, where: str, what: str) -> ImageError:
-    """The error of one sample."""
-    return ImageError(reason, f"{where}: {what}")

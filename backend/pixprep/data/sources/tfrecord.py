@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pixprep.data import wire
-from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import I64, Files, StrPath, archives, bad, fingerprint, noted, place, scan
+from pixprep.data.sources import Sample, naming
+from pixprep.data.sources.storage import I64, Archives, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError, SetupError
 
 _HEADER, _FOOTER = 12, 4
@@ -33,7 +31,7 @@ _Found = tuple[I64, I64, ImageError | None]
 """Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
 
 
-class Records(Source):
+class Records(Archives):
     """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
 
     def __init__(
@@ -46,12 +44,16 @@ class Records(Source):
         normalized: bool,
         checksum: Callable[[bytes], int] | None,
     ) -> None:
+        super().__init__(paths, (len(offsets) + bool(problem) for offsets, _, problem in found))
         self.classes = classes
-        self._problems = {file: problem for file, (_, _, problem) in enumerate(found) if problem}
-        notes = [f"{paths[file]}: {problem.detail}" for file, problem in self._problems.items()]
-        self.notes = noted("tfrecord", notes)
-        self._files = Files(paths)
-        self._ends = list(accumulate(len(offsets) + bool(problem) for offsets, _, problem in found))
+        problems = {file: problem for file, (_, _, problem) in enumerate(found) if problem}
+        self.notes = noted("tfrecord", [f"{paths[file]}: {problem.detail}" for file, problem in problems.items()])
+        self._broken = {
+            self._ends[file] - 1: ImageError(
+                problem.reason, f"{self._names[file]}, record {len(found[file][0])}: {problem.detail}"
+            )
+            for file, problem in problems.items()
+        }
         self._offsets = [offsets for offsets, _, _ in found]
         self._sizes = [sizes for _, sizes, _ in found]
         self._features = dict(features)
@@ -61,36 +63,21 @@ class Records(Source):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the position of each record."""
-        names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
-        return fingerprint("tfrecord", names, self._features, *self._offsets, *self._sizes)
+        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes)
 
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
-        file = bisect_right(self._ends, index)
-        number = index - (self._ends[file - 1] if file else 0)
-        name = f"{os.path.basename(self._files.paths[file])}, record {number}"  # noqa: PTH119
-        if number == len(self._offsets[file]):
-            raise bad(self._problems[file].reason, name, self._problems[file].detail)
-        try:
-            features = _example(self._record(file, number))
-            return {"name": name} | self._sample(features)
-        except ImageError as error:
-            raise bad(error.reason, name, error.detail) from None
-        except wire.WireError as error:
-            raise bad("BAD_RECORD", name, f"is no tf.train.Example: {error}") from None
+    def _sample(self, index: int) -> Sample:
+        file, number = self._where(index)
+        name = f"{self._names[file]}, record {number}"
+        with naming(name):
+            try:
+                return {"name": name} | self._read(_example(self._record(file, number)))
+            except wire.WireError as error:
+                raise ImageError("BAD_RECORD", f"is no tf.train.Example: {error}") from None
 
     def _record(self, file: int, number: int) -> memoryview:
         """The data of a record, checked."""
         offset, size = int(self._offsets[file][number]), int(self._sizes[file][number])
-        try:
-            record = self._files.read(file, offset, size)
-        except OSError as error:
-            raise ImageError("UNREADABLE", f"cannot be read: {error.strerror}") from None
-        if len(record) < size:
-            raise ImageError("TRUNCATED", f"has {len(record):,} of {size:,} bytes: the file has changed")
+        record = self._piece(file, offset, size)
         data = record[_HEADER:-_FOOTER]
         if int.from_bytes(record[:8], "little") != len(data):
             raise ImageError("CORRUPT", f"its length is not the {len(data):,} bytes between it and the next")
@@ -100,7 +87,7 @@ class Records(Source):
                     raise ImageError("CORRUPT", f"the checksum of its {what} is wrong")
         return memoryview(data)
 
-    def _sample(self, features: Mapping[str, memoryview]) -> Sample:
+    def _read(self, features: Mapping[str, memoryview]) -> Sample:
         sample: Sample = {}
         for field, feature in self._features.items():
             if field in ("boxes", "size"):
