@@ -70,6 +70,7 @@ data.cache data.fields data.order data.prefetch data.recycling data.timeline
 data.frameworks data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
+data.epoch
 data.loader
 data.check
 files pixprep show.drawing show.words
@@ -128,7 +129,7 @@ ON_DEMAND = {
     ("verify.report", "show.html"): "the same",
     ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
-    ("data.loader", "cli.output"): "a progress bar, on request",
+    ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
     ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",

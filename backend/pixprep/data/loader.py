@@ -10,23 +10,18 @@ you        ``for batch in loader``
 from __future__ import annotations
 
 import logging
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import find_spec
-from math import ceil
 from numbers import Integral
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Literal
-from weakref import ref
 
-from pixprep.data.cache import PixelCache
-from pixprep.data.frameworks import library
-from pixprep.data.making import ON_ERRORS, Broken, Maker, OnError
+from pixprep.data.cache import pixel_cache
+from pixprep.data.epoch import HERE, Course, Epoch
+from pixprep.data.frameworks import Tuples, library
+from pixprep.data.making import Broken, Maker, OnError, checked_on_error, most_errors
 from pixprep.data.order import Last, Order, Shuffle, checked_shard, shard_of
-from pixprep.data.prefetch import Prefetch
 from pixprep.data.reading import AnySource, fingerprint
 from pixprep.data.recycling import Recycler
 from pixprep.data.timeline import Stats
@@ -139,19 +134,17 @@ class Loader:
             shard=shard_of() if shard is None else checked_shard(shard),
             last=last,
         )
-        _check_on_error(on_error, self.order.shard[1])
         self._prefetch = prefetch
-        self._bar = _bar() if progress else None
         self._maker = Maker(
             source=source,
             order=self.order,
             limits=limits or Limits(),
             damage=damage,
-            on_error=on_error,
-            most_errors=_most_errors(max_errors, self.order),
+            on_error=checked_on_error(on_error, self.order.shard[1]),
+            most_errors=most_errors(max_errors, self.order),
             # of what is made and waits, of what the consumer has, and of what it has just let go of
             recycler=Recycler(prefetch + 2) if device == "cpu" else None,
-            cache=_cache(cache, cache_bytes, device, pipeline),
+            cache=pixel_cache(cache, cache_bytes, device, pipeline),
             engine=Engine(
                 pipeline,
                 device=device,
@@ -164,17 +157,12 @@ class Loader:
         )
         if shuffle and pipeline.has_sides and pipeline.side == "serving":
             log.warning("the Loader shuffles, and %s: pipeline.for_training() is the other side", pipeline.left_out)
-        self._process = os.getpid()
         self._is_closed = False
-        self._epoch = self._position = 0
-        self._is_begun = False
-        self._under_way: Callable[[], Epoch | None] = lambda: None
-        self._batches = self._samples = 0
-        self._times = dict.fromkeys(Epoch.TIMES, 0.0)
+        self._course = Course(self.order, self._maker, with_bar=progress)
 
     def __repr__(self) -> str:
         order, source = self.order, type(self.source).__name__
-        what = f"shuffle={order.shuffle!r}, seed={order.seed}, shard={order.shard}, epoch={self._epoch}"
+        what = f"shuffle={order.shuffle!r}, seed={order.seed}, shard={order.shard}, epoch={self.epoch}"
         return f"<Loader: {len(self):,} batches of {order.batch_size}, {order.samples:,} samples of {source}, {what}>"
 
     def __len__(self) -> int:
@@ -184,12 +172,7 @@ class Loader:
     def __iter__(self) -> Epoch:
         """Begin an epoch: the one that a state names, or the next one."""
         self._check_open()
-        self._end()
-        if self._is_begun:  # and was left before its end
-            self._completed()
-        epoch = Epoch(self, self._maker, self._epoch, self._position, self._prefetch)
-        self._under_way = ref(epoch)
-        return epoch
+        return self._course.begin(self._prefetch)
 
     def __enter__(self) -> Loader:  # noqa: PYI034  (typing.Self begins with Python 3.11)
         return self
@@ -199,8 +182,7 @@ class Loader:
 
     def close(self) -> None:
         """End the threads and give memory back; nothing can be loaded any more."""
-        self._check_process()
-        self._end()
+        self._course.end()
         self._is_closed = True
         self._maker.rest()
         self._maker.engine.close()
@@ -208,7 +190,7 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch that is under way, or begins next."""
-        return self._epoch
+        return self._course.epoch
 
     @property
     def errors(self) -> list[Broken]:
@@ -221,7 +203,7 @@ class Loader:
         What is made ahead does not count. Behind the last batch of an epoch it is the beginning of the next. The state
         is the same in all shards, and fits another number of them.
         """
-        epoch, position = self._next(self._epoch, self._position)
+        epoch, position = self._course.place
         return {
             "version": STATE_VERSION,
             "seed": self.order.seed,
@@ -259,9 +241,8 @@ class Loader:
                 f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
                 f"{now['samples']:,} ({now['source']})"
             )
-        self._end()
-        self._epoch, self._position = self._next(int(state["epoch"]), int(state["position"]))
-        self._is_begun = False
+        self._course.end()
+        self._course.go_to(int(state["epoch"]), int(state["position"]))
 
     def replay(self, epoch: int, index: int, attempt: int = 0) -> Batch:
         """One sample again, exactly as it was in an epoch, in a batch of one.
@@ -299,6 +280,8 @@ class Loader:
         Args:
             names: of outputs and fields; one at least.
         """
+        if not names:
+            raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
         return Tuples(self, names)
 
     def torch(self, *names: str, device: Any = None) -> Any:
@@ -338,16 +321,14 @@ class Loader:
 
     def stats(self) -> Stats:
         """Times that each side has waited for the other so far; printed, words say so."""
-        times, epoch, maker = self._times, self._under_way(), self._maker
-        if epoch is not None and not epoch.is_closed:
-            times = {name: seconds + times[name] for name, seconds in epoch.times().items()}
+        maker = self._maker
         return Stats(
-            batches=self._batches,
-            samples=self._samples,
+            batches=self._course.batches,
+            samples=self._course.samples,
             broken=len(maker.broken),
             cached=len(maker.cache or ()),
             threads=maker.engine.lanes,
-            **times,
+            **self._course.times(),
             **maker.busy_s,
         )
 
@@ -355,177 +336,10 @@ class Loader:
         """Write what each thread did last, for https://ui.perfetto.dev: a track for each."""
         self._maker.timeline.save(path)
 
-    def _next(self, epoch: int, position: int) -> tuple[int, int]:
-        """The same place, or the beginning of the next epoch where this one has no batch left."""
-        return (epoch, position) if self.order.batches(position) else (epoch + 1, 0)
-
-    def _delivered(self, position: int, samples: int) -> None:
-        self._position, self._is_begun = position, True
-        self._batches += 1
-        self._samples += samples
-        if self._bar is not None:
-            self._bar.to(len(self) - self.order.batches(position), len(self))
-
-    def _completed(self) -> None:
-        self._epoch, self._position, self._is_begun = self._epoch + 1, 0, False
-
-    def _left(self, times: Mapping[str, float], *, is_whole: bool) -> None:
-        for name, seconds in times.items():
-            self._times[name] += seconds
-        if self._bar is not None:
-            self._bar.__exit__()
-            self._bar = _bar()
-        if not is_whole:
-            self._maker.rest()
-
-    def _end(self) -> None:
-        epoch = self._under_way()
-        if epoch is not None:
-            epoch.close()
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise SetupError(f"a Loader works in the process that made it, and this is a fork of it: {_HERE}")
-
     def _check_open(self) -> None:
-        self._check_process()
+        self._course.check_process()
         if self._is_closed:
             raise SetupError("this Loader was closed: make another one")
 
     def __reduce__(self) -> Any:
-        raise SetupError(f"a Loader cannot be sent to another process: {_HERE}")
-
-
-class Tuples:
-    """See ``Loader.tuples``: an epoch for each ``for``."""
-
-    def __init__(self, loader: Loader, names: tuple[str, ...]) -> None:
-        if not names:
-            raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
-        self._loader = loader
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return map(self._tuple, self._loader)
-
-    def _tuple(self, batch: Batch) -> tuple[Any, ...]:
-        return tuple(batch[name] for name in self._names)
-
-
-_HERE = (
-    "make one there. In a PyTorch DataLoader take num_workers=0: the Loader's own threads do what its workers would do"
-)
-
-
-class Epoch(Iterator[Batch]):
-    """The batches of one epoch, or of its rest. When it is dropped, or closed, its threads and batches go, too.
-
-    ``_start``, ``_delivered`` and so on are the other half of ``Loader``.
-    """
-
-    TIMES = ("total_s", "starved_s", "reading_s", "working_s", "blocked_s")
-
-    def __init__(self, loader: Loader, maker: Maker, epoch: int, position: int, prefetch: int) -> None:
-        self._loader = loader
-        self._reader = maker.reader()
-        batches = maker.batches(epoch, position, self._reader)
-        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader")
-        self._is_over = False
-        self._begin = perf_counter()
-        self._ready.start()
-
-    def __next__(self) -> Batch:
-        """The next batch.
-
-        Raises:
-            ImageError: a sample is broken, with ``on_error="raise"``.
-            DataError: too many are, or the source gives what is no sample.
-            SetupError: this is a forked process, or another ``for`` over the Loader has ended this one.
-        """
-        self._loader._check_process()  # noqa: SLF001
-        if self._is_over:
-            raise StopIteration
-        if self.is_closed:
-            raise SetupError("this epoch is over: another one has begun, or the Loader was closed")
-        try:
-            position, batch = next(self._ready)
-        except BaseException as end:
-            self._is_over = True
-            is_whole = isinstance(end, StopIteration)
-            self.close(is_whole=is_whole)
-            if is_whole:
-                self._loader._completed()  # noqa: SLF001
-            raise
-        self._loader._delivered(position, len(batch))  # noqa: SLF001
-        return batch
-
-    @property
-    def is_closed(self) -> bool:
-        """Tell whether its threads have ended."""
-        return self._ready.is_closed
-
-    def times(self) -> dict[str, float]:
-        """Seconds so far, for ``Stats``."""
-        total, ready = perf_counter() - self._begin, self._ready
-        reading = self._reader.waited_s
-        values = (total, ready.starved_s, reading, ready.working_s - reading, ready.blocked_s)
-        return dict(zip(self.TIMES, values, strict=True))
-
-    def close(self, *, is_whole: bool = False) -> None:
-        """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next."""
-        if not self.is_closed and self._ready.close():
-            self._loader._left(self.times(), is_whole=is_whole)  # noqa: SLF001
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # it was not begun
-            self.close()
-
-
-def _check_on_error(on_error: str, world: int) -> None:
-    if on_error not in ON_ERRORS:
-        raise PipelineError(f"on_error is one of {', '.join(ON_ERRORS)}, not {on_error!r}")
-    if on_error == "skip" and world > 1:
-        raise PipelineError(
-            'on_error="skip" gives the shards batches of different sizes, and distributed training would hang or be '
-            'wrong: take on_error="replace"'
-        )
-
-
-def _most_errors(max_errors: float, order: Order) -> int:
-    """Most broken samples that an epoch of this shard may have."""
-    if isinstance(max_errors, float) and 0 <= max_errors <= 1:
-        return ceil(max_errors * order.samples / order.shard[1])
-    if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
-        return max_errors
-    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or a whole number, not {max_errors!r}")
-
-
-def _cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:
-    if cache is None:
-        return None
-    if cache != "pixels":
-        raise PipelineError(f'cache is "pixels" or None, not {cache!r}')
-    if device != "cpu":
-        raise PipelineError(f'cache="pixels" is for device="cpu", not for "{device}"')
-    if pipeline.plan.clip is not None:
-        raise PipelineError('cache="pixels" keeps images, and this pipeline takes clips: leave it out')
-    if pipeline.plan.takes:
-        raise PipelineError('cache="pixels" keeps what was decoded, and this pipeline takes pixels: leave it out')
-    if pipeline.plan.reduced:
-        raise PipelineError(
-            'cache="pixels" keeps whole images, and decode(reduced=True) makes smaller ones: leave one of them out'
-        )
-    if not isinstance(most_bytes, int) or most_bytes < 0:
-        raise PipelineError(f"cache_bytes is a number of bytes, such as 4 << 30, not {most_bytes!r}")
-    return PixelCache(most_bytes)
-
-
-def _bar() -> Any:
-    from pixprep.cli.output import Progress  # noqa: PLC0415  (what the command line shows, shown on request)
-
-    if find_spec("tqdm") is None:
-        raise SetupError("progress=True needs tqdm: pip install tqdm")
-    return Progress("batches")
+        raise SetupError(f"a Loader cannot be sent to another process: {HERE}")

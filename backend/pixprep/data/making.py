@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from math import ceil
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -22,7 +23,7 @@ from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Limits
 from pixprep.engine import Batch, Engine
-from pixprep.errors import DataError, ImageError, printable
+from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.plan import Place, Placed, Plan
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,35 @@ def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *,
         "BAD_RECORD",
         f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
     )
+
+
+def checked_on_error(on_error: OnError, world: int) -> OnError:
+    """Refuse what is no ``on_error``, or none for a shard.
+
+    Raises:
+        PipelineError: see above.
+    """
+    if on_error not in ON_ERRORS:
+        raise PipelineError(f"on_error is one of {', '.join(ON_ERRORS)}, not {on_error!r}")
+    if on_error == "skip" and world > 1:
+        raise PipelineError(
+            'on_error="skip" gives the shards batches of different sizes, and distributed training would hang or be '
+            'wrong: take on_error="replace"'
+        )
+    return on_error
+
+
+def most_errors(max_errors: float, order: Order) -> int:
+    """Most broken samples that an epoch of this shard may have: ``max_errors`` is a number, or a share of them.
+
+    Raises:
+        PipelineError: it is neither.
+    """
+    if isinstance(max_errors, float) and 0 <= max_errors <= 1:
+        return ceil(max_errors * order.samples / order.shard[1])
+    if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
+        return max_errors
+    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or a whole number, not {max_errors!r}")
 
 
 @dataclass
