@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy.typing as npt
 
 from pixprep.data.cache import pixel_cache
 from pixprep.data.epoch import HERE, Course, Epoch
 from pixprep.data.frameworks import Tuples, library
 from pixprep.data.making import Broken, Maker, OnError, checked_on_error, most_errors
 from pixprep.data.order import Last, Order, Shuffle, checked_shard, shard_of
-from pixprep.data.reading import AnySource, fingerprint
 from pixprep.data.recycling import Recycler
+from pixprep.data.sources import AnySource
+from pixprep.data.sources.joined import fingerprint, weights_of
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.engine import Batch, Engine
@@ -46,8 +49,8 @@ class Loader:
     ...         images, labels = batch.torch("tensor", "label", device="cuda")
 
     A batch has the pipeline's outputs, and each field of the samples: an array for a field of numbers, else a list.
-    ``index`` (int64) says which samples they are, ``attempt`` (int64) the how-many-th replacement each is, and
-    ``is_padding`` (bool) which of them only fill the batch up.
+    ``index`` (int64) says which samples they are, ``attempt`` (int64) the how-many-th replacement each is (of a sample
+    that came before in the epoch, from 128 on), and ``is_padding`` (bool) which of them only fill the batch up.
 
     Which samples a batch has, and what is drawn for each, follows from ``seed`` and the epoch alone: not from threads,
     the device, or what was read before. An epoch that is left before its end is over: the next ``for`` begins the next
@@ -64,6 +67,13 @@ class Loader:
         seed: 0 to 2**32 - 1, of the order and of all that is drawn.
         shard: (rank, world): this process's part of how many. All shards have equally many batches. Default: all
             samples, unless WORLD_SIZE says that there are several processes.
+        weights: how likely each sample is to be drawn, with replacement: an array, or ``"balanced"``: each class as
+            likely as any other. Default: each sample comes once.
+        shares: of an epoch's samples, one for each source of a ``pixprep.read.concat``. No sample of a source comes
+            again before all others of it have come.
+        repeats: how often each sample comes, one time right behind the other, with draws of its own each time. An epoch
+            has as many samples as before, of fewer kinds.
+        epoch_samples: samples in an epoch; the next one goes on behind them. Default: as many as the source has.
         last: what becomes of the samples that fill no batch at the end of an epoch: ``drop``, ``short`` (a smaller
             batch), or ``pad`` (filled up with samples that came before; see ``is_padding``).
         on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample comes in its
@@ -98,6 +108,10 @@ class Loader:
         shuffle: Shuffle = False,
         seed: int = 0,
         shard: tuple[int, int] | None = None,
+        weights: npt.ArrayLike | Literal["balanced"] | None = None,
+        shares: Sequence[float] | None = None,
+        repeats: int = 1,
+        epoch_samples: int | None = None,
         last: Last = "drop",
         on_error: OnError = "raise",
         max_errors: float = 0.01,
@@ -133,6 +147,11 @@ class Loader:
             seed=seed,
             shard=shard_of() if shard is None else checked_shard(shard),
             last=last,
+            weights=weights_of(source, weights),
+            parts_of=tuple(map(len, getattr(source, "sources", ()))),
+            shares=None if shares is None else tuple(map(float, shares)),
+            repeats=repeats,
+            epoch_samples=epoch_samples,
         )
         self._prefetch = prefetch
         self._maker = Maker(
@@ -212,6 +231,7 @@ class Loader:
             "position": position,
             "samples": self.order.samples,
             "source": fingerprint(self.source),
+            "sampler": self.order.sampler,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,9 +241,11 @@ class Loader:
 
         Raises:
             DataError: the state is of other samples.
-            PipelineError: it is of another ``seed`` or ``shuffle``, or is no state.
+            PipelineError: it is of another ``seed``, ``shuffle`` or sampler, or is no state.
         """
         now = self.state_dict()
+        if isinstance(state, Mapping):
+            state = {"sampler": None, **state}  # older ones have none
         if not isinstance(state, Mapping) or set(state) != set(now) or state["version"] != STATE_VERSION:
             raise PipelineError(f"this is no state of a Loader: {state!r}")
         for name in ("seed", "shuffle"):
@@ -232,15 +254,19 @@ class Loader:
                     f"the state is of {name}={state[name]!r}, and this Loader has {name}={now[name]!r}: the rest of "
                     "the epoch would be other samples"
                 )
-        for name, most in (("epoch", (1 << 32) - 1), ("samples", (1 << 63) - 1), ("position", state["samples"])):
-            if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
-                what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
-                raise PipelineError(f"the state's {name} {what}: it is damaged")
+        _check_number(state, "epoch", (1 << 32) - 1)
+        _check_number(state, "samples", (1 << 63) - 1)
         if (state["samples"], state["source"]) != (now["samples"], now["source"]):
             raise DataError(
                 f"the state is of another source: {state['samples']:,} samples ({state['source']}), and here are "
                 f"{now['samples']:,} ({now['source']})"
             )
+        if state["sampler"] != now["sampler"]:
+            raise PipelineError(
+                "the state is of other weights, shares, repeats or epoch_samples: the rest of the epoch would be other "
+                "samples"
+            )
+        _check_number(state, "position", self.order.length)
         self._course.end()
         self._course.go_to(int(state["epoch"]), int(state["position"]))
 
@@ -343,3 +369,9 @@ class Loader:
 
     def __reduce__(self) -> Any:
         raise SetupError(f"a Loader cannot be sent to another process: {HERE}")
+
+
+def _check_number(state: Mapping[str, Any], name: str, most: int) -> None:
+    if not isinstance(state[name], Integral) or not 0 <= int(state[name]) <= most:
+        what = f"is {state[name]!r}, and no whole number from 0 to {most:,}"
+        raise PipelineError(f"the state's {name} {what}: it is damaged")

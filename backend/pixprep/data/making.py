@@ -18,8 +18,9 @@ from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
 from pixprep.data.order import Order, Part
-from pixprep.data.reading import AnySource, Reader, Sample
+from pixprep.data.reading import Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
+from pixprep.data.sources import AnySource
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Limits
 from pixprep.engine import Batch, Engine
@@ -32,6 +33,8 @@ OnError = Literal["raise", "replace", "skip"]
 ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
 MOST_ATTEMPTS = 100
 """Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
+COPY = 128
+"""The first attempt of a sample that came in the epoch before; a third time begins at twice that, and so on."""
 _NAMED = 3
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 
@@ -134,7 +137,7 @@ def most_errors(max_errors: float, order: Order) -> int:
         PipelineError: it is neither.
     """
     if isinstance(max_errors, float) and 0 <= max_errors <= 1:
-        return ceil(max_errors * order.samples / order.shard[1])
+        return ceil(max_errors * order.length / order.shard[1])
     if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
         return max_errors
     raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or a whole number, not {max_errors!r}")
@@ -146,7 +149,7 @@ class _Rows:
 
     Attributes:
         samples: each, read.
-        attempts: the how-many-th replacement each is; 0: it is none.
+        attempts: the how-many-th replacement each is, from the ``COPY`` on that it is a replacement of; 0: none.
         is_padding: as in ``Part``.
         annotated: what the plan makes of their annotations.
     """
@@ -238,7 +241,7 @@ class Maker:
         self.engine.trim()
 
     def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
-        rows = _Rows(samples, [0] * len(samples), part.is_padding)
+        rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
             made = self._run(rows, epoch)
         broken = [row for row, error in enumerate(made.errors) if error is not None]
@@ -276,10 +279,12 @@ class Maker:
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Put another sample into each row that has none."""
         wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
+        copies = {row: rows.attempts[row] for row in wanted}
         left = list(wanted)
         for attempt in range(1, MOST_ATTEMPTS + 1):
-            others = reader.samples([self.order.replacement(epoch, wanted[row].index, attempt) for row in left])
-            self._run_into(made, left, _Rows(others, [attempt] * len(left)), epoch, rows)
+            attempts = [copies[row] + attempt for row in left]
+            indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
+            self._run_into(made, left, _Rows(reader.samples(indices), attempts), epoch, rows)
             for row in left:
                 first = self.broken[wanted[row].index]
                 if made.errors[row] is None and first.epoch == epoch:
@@ -294,7 +299,7 @@ class Maker:
         whole = [row for row, error in enumerate(made.errors) if error is None]
         holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(whole)]
         moved = whole[len(whole) - len(holes) :]
-        others = _Rows([rows.samples[row] for row in moved], [0] * len(moved))
+        others = _Rows([rows.samples[row] for row in moved], [rows.attempts[row] for row in moved])
         self._run_into(made, holes, others, epoch, rows)
         is_padding = rows.is_padding.copy()
         is_padding[holes] = is_padding[moved]

@@ -11,8 +11,11 @@ from pixprep.data import read
 from pixprep.data.sources import Source
 from pixprep.errors import DataError
 
+_GIVEN = ("concat", "rows", "subset")  # and not opened
 KINDS: dict[str, Callable[..., Source]] = {
-    **{name: getattr(read, name) for name in read.__all__ if name != "rows"},  # which are given, and not opened
+    **{
+        name: getattr(read, name) for name in read.__all__ if name not in ("concat", "rows", "subset")
+    },  # given, not opened
     "coco": lambda path, images, **options: read.coco(images, path, **options),
 }
 _SUFFIXES = {".csv": "table", ".tsv": "table", ".json": "coco", ".tar": "tar", ".tfrecord": "tfrecord"}

@@ -23,13 +23,27 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pixprep.decoders import Encoded, Limits
 from pixprep.errors import ImageError, printable
 
 Sample = dict[str, Any]
 _NAMED = 3
+
+
+class AnySource(Protocol):
+    """Source of a Loader: ``pp.read`` makes some, and a list of dicts is one. Several threads read it at once."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def __getitem__(self, index: int, /) -> Mapping[str, Any]:
+        """A sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; whatever else comes with the batch.
+
+        Raises:
+            ImageError: this sample is broken.
+        """
 
 
 class Source(ABC):

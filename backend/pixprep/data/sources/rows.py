@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pixprep.data.sources import Sample, Source
 from pixprep.data.sources.storage import fingerprint
 from pixprep.errors import DataError, ImageError
@@ -26,6 +28,12 @@ class Rows(Source):
     def fingerprint(self) -> str:
         """Hash of the tag, the fields, and the number of rows; their contents are not read."""
         return fingerprint("rows", self._tag, self._fields, len(self))
+
+    @property
+    def labels(self) -> Any:
+        """Each row's label, of a Hugging Face dataset; else None: rows are not read before they are asked for."""
+        key = self._fields.get("label")
+        return np.array(self._items[key]) if key is not None and hasattr(self._items, "column_names") else None
 
     def __len__(self) -> int:
         return len(self._items)
