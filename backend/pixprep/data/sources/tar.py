@@ -7,7 +7,6 @@ webdataset/tariterators.py.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import msgspec
 import numpy as np
 
 from pixprep.data.sources import Sample, naming
-from pixprep.data.sources.storage import I64, Archives, Names, StrPath, archives, fingerprint, noted, scan
+from pixprep.data.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError
 
 _BLOCK = 512
@@ -189,15 +188,12 @@ def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
 
 def _members(path: str, notes: list[str]) -> Iterator[_Member]:
     """The members that are no folders, in order; the last may stand for all that is lost behind a broken header."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        yield from _walked(descriptor, path, notes)
-    finally:
-        os.close(descriptor)
+    with Opened(path) as file:
+        yield from _walked(file, notes)
 
 
-def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
-    total = os.fstat(descriptor).st_size
+def _walked(file: Opened, notes: list[str]) -> Iterator[_Member]:
+    path, total = file.path, file.size
     offset, long_name, pax = 0, "", dict[str, str]()
 
     def lost(what: str, reason: Any = "CORRUPT") -> _Member:
@@ -206,12 +202,12 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
         return _Member(f"byte-{offset}.lost", 0, 0, ImageError(reason, text))
 
     while offset < total:
-        header = os.pread(descriptor, _BLOCK, offset)
+        header = file.read(_BLOCK, offset)
         if len(header) < _BLOCK:
             yield lost("the file ends in a header", "TRUNCATED")
             return
         if not any(header):
-            _look_behind(descriptor, offset, notes)
+            _look_behind(file, offset, notes)
             return
         size = _number(header[124:136])
         if size is None or not _is_intact(header):
@@ -226,7 +222,7 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
         if kind == b"S":  # GNU's old way of files with holes: more headers may follow
             at = header[482]
             while at and start < total:
-                at = (os.pread(descriptor, _BLOCK, start) + bytes(_BLOCK))[504]
+                at = (file.read(_BLOCK, start) + bytes(_BLOCK))[504]
                 start += _BLOCK
         if kind not in b"xgLK" and "size" in pax:
             size = int(pax["size"])
@@ -237,7 +233,7 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
             if size > _MOST_PAX_BYTES:
                 yield lost(f"a header of {size:,} bytes")
                 return
-            data = os.pread(descriptor, size, start)
+            data = file.read(size, start)
             if kind == b"L":
                 long_name = _decoded(data)
             elif kind == b"x":
@@ -276,9 +272,9 @@ def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) ->
     yield _Member(name, start, size, ImageError("BAD_RECORD", f"its .{suffix[:80]} {problem}") if problem else None)
 
 
-def _look_behind(descriptor: int, offset: int, notes: list[str]) -> None:
+def _look_behind(file: Opened, offset: int, notes: list[str]) -> None:
     """Note a second archive behind the first one's end, as ``cat a.tar b.tar`` makes."""
-    rest = os.pread(descriptor, 1 << 16, offset)
+    rest = file.read(min(1 << 16, file.size - offset), offset)
     if any(rest):
         notes.append(f"there is data behind the end of the archive at byte {offset:,}, which is not read")
 

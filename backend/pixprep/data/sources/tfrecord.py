@@ -6,7 +6,6 @@ masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from pixprep.data import wire
 from pixprep.data.sources import Sample, naming
-from pixprep.data.sources.storage import I64, Archives, StrPath, archives, fingerprint, noted, scan
+from pixprep.data.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError, SetupError
 
 _HEADER, _FOOTER = 12, 4
@@ -201,11 +200,10 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
     offsets: list[int] = []
     offset, problem = 0, None
     unpack = struct.Struct("<QI").unpack
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
+    with Opened(path) as file:
+        size = file.size
         while offset < size:
-            header = os.pread(descriptor, _HEADER, offset)
+            header = file.read(min(_HEADER, size - offset), offset)
             if len(header) < _HEADER:
                 problem = ImageError("TRUNCATED", f"the file ends in the middle of the record at byte {offset:,}")
                 break
@@ -224,27 +222,27 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
                 break
             offsets.append(offset)
             offset = end
-    finally:
-        os.close(descriptor)
     starts = np.array(offsets, np.int64)
     return starts, np.diff(starts, append=offset), problem
 
 
 def _indexed(path: str, index: str) -> _Found:
     """The same from an index of DALI's; the records of which lie inside the file."""
-    size = os.stat(path).st_size  # noqa: PTH116
-    if os.stat(index).st_size > _MOST_INDEX_BYTES:  # noqa: PTH116
-        raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+    with Opened(path) as records, Opened(index) as lines:
+        size = records.size
+        if lines.size > _MOST_INDEX_BYTES:
+            raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+        text = lines.read(lines.size, 0)
     try:
-        rows = np.array(Path(index).read_bytes().split(), np.int64).reshape(-1, 2)
+        rows = np.array(text.split(), np.int64).reshape(-1, 2)
     except (ValueError, OverflowError):
         raise DataError(f"{index}: is no index of DALI's: a line is the offset and the size of a record") from None
     offsets, sizes = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
     wrong = (offsets < 0) | (sizes < _HEADER + _FOOTER) | (offsets > size) | (sizes > size - offsets)
     if wrong.any():
         row = int(wrong.argmax())
-        text = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
-        raise DataError(f"{index}: line {row + 1}: {text}: make it anew")
+        what = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
+        raise DataError(f"{index}: line {row + 1}: {what}: make it anew")
     return offsets, sizes, None
 
 
