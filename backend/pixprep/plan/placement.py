@@ -7,7 +7,7 @@ what was drawn or came with the request, they fold into one ``Placement``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from pixprep.spec import (
 )
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, LevelStep, Matrix, Take, Warp
+from pixprep.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -370,7 +371,7 @@ class Drawing:
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep | InputStep | Augment | ClipFrames, rows: Span, columns: Span) -> Words:
+    def words(self, step: RandomStep | InputStep | Augment | ClipFrames | Extern, rows: Span, columns: Span) -> Words:
         """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]
@@ -466,7 +467,11 @@ class Geometry:
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image by what is drawn."""
         still = Window | Flip | LevelStep
-        drawn = (step for step in self._steps if not isinstance(step, still) and not _is_given(step) and step.key)
+        drawn = (
+            step
+            for step in self._steps
+            if (isinstance(step, Extern) or not (isinstance(step, still) or _is_given(step))) and step.key
+        )
         return (*drawn, *self.erasures)  # type: ignore[arg-type]
 
     @property
@@ -563,6 +568,8 @@ class Geometry:
             if isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step.fill),)
+            elif isinstance(step, Extern) and step.key:
+                these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
             elif isinstance(step, LevelStep):
                 these = (step,)
             else:

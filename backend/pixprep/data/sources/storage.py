@@ -80,12 +80,12 @@ class Files:
             OSError: the file cannot be read.
             DataError: the network is broken.
         """
-        if is_remote(self.paths[file]):
-            data: bytes = remote().read(self.paths[file], offset, size)
-            return data
         descriptor = self._descriptors.get(file)
         if descriptor is not None:
             return os.pread(descriptor, size, offset)
+        if is_remote(self.paths[file]):
+            data: bytes = remote().read(self.paths[file], offset, size)
+            return data
         descriptor = os.open(self.paths[file], os.O_RDONLY)
         if len(self._descriptors) < _MOST_OPEN and self._descriptors.setdefault(file, descriptor) == descriptor:
             return os.pread(descriptor, size, offset)
