@@ -36,7 +36,7 @@ globals().update(OPS)
 load = Pipeline.load
 
 
-LATE = {"read": "pixprep.data.read", "Loader": "pixprep.data.loader.Loader"}
+LATE = {"read": "pixprep.data.read", "Loader": "pixprep.data.loader.Loader", "Mix": "pixprep.data.mixing.Mix"}
 """The data side, which is imported when it is asked for: who serves needs none of it, and it takes 30 ms."""
 
 
@@ -60,6 +60,7 @@ __all__ = [
     "ImageSpec",
     "Limits",
     "Loader",
+    "Mix",
     "Operator",
     "Origin",
     "Pipeline",

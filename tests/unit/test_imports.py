@@ -68,7 +68,7 @@ devices
 devices.cpu devices.gpu
 apply engine
 data.cache data.fields data.order data.prefetch data.recycling data.timeline
-data.frameworks data.reading
+data.frameworks data.mixing data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
 data.epoch

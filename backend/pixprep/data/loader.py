@@ -23,6 +23,7 @@ from pixprep.data.cache import pixel_cache
 from pixprep.data.epoch import HERE, Course, Epoch
 from pixprep.data.frameworks import Tuples, library
 from pixprep.data.making import Broken, Maker, OnError, checked_on_error, most_errors
+from pixprep.data.mixing import Mix
 from pixprep.data.order import Last, Order, Shuffle, checked_shard, shard_of
 from pixprep.data.recycling import Recycler
 from pixprep.data.sources import AnySource
@@ -85,6 +86,7 @@ class Loader:
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.
+        mix: mixes each batch, see ``pixprep.Mix``; ``replay`` gives its samples as they were before.
         limits, damage, decoder, odd_range: see ``Engine``.
         progress: show a bar for each epoch on stderr, where that is a terminal or of a notebook.
 
@@ -120,6 +122,7 @@ class Loader:
         prefetch: int = 2,
         cache: Literal["pixels"] | None = None,
         cache_bytes: int = 4 << 30,
+        mix: Mix | None = None,
         limits: Limits | None = None,
         damage: Damage | None = None,
         decoder: Codec = "consistent",
@@ -137,6 +140,8 @@ class Loader:
             raise DataError("the source has no samples")
         if not isinstance(prefetch, int) or prefetch < 1:
             raise PipelineError(f"prefetch is a number of batches, 1 at least, not {prefetch!r}")
+        if mix is not None:
+            mix.check(pipeline)
         device = re.sub("^cuda(?=:|$)", "gpu", str(device))  # of PyTorch also an object
         self.source = source
         self.pipeline = pipeline
@@ -164,6 +169,7 @@ class Loader:
             # of what is made and waits, of what the consumer has, and of what it has just let go of
             recycler=Recycler(prefetch + 2) if device == "cpu" else None,
             cache=pixel_cache(cache, cache_bytes, device, pipeline),
+            mix=mix,
             engine=Engine(
                 pipeline,
                 device=device,
@@ -295,10 +301,13 @@ class Loader:
         """
         self._check_open()
         last = min(EXAMPLES, self.order.samples) - 1
+        one = None
         for index in range(last):
             with suppress(ImageError):
-                return self._maker.one(0, index, 0)
-        return self._maker.one(0, last, 0)
+                one = self._maker.one(0, index, 0)
+                break
+        one = one or self._maker.one(0, last, 0)
+        return one if self._maker.mix is None else self._maker.mixed(one, (0, 0, 0, 0))
 
     def tuples(self, *names: str) -> Tuples:
         """Batches as tuples of NumPy arrays and lists: ``for images, labels in loader.tuples("tensor", "label")``.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
+from pixprep.data.mixing import Mix
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
@@ -170,6 +171,7 @@ class Maker:
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
+        mix: mixes the batches.
         timeline: gets what was done.
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
@@ -186,6 +188,7 @@ class Maker:
     most_errors: int
     recycler: Recycler | None
     cache: PixelCache | None
+    mix: Mix | None = None
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
@@ -211,6 +214,8 @@ class Maker:
             with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
                 for part, samples in ahead:
                     made = self._made(epoch, part, samples, reader, met)
+                    if len(made) and self.mix is not None:
+                        made = self.mixed(made, (self.order.seed, epoch, part.end, self.order.shard[0]))
                     if len(made):
                         yield part.end, made
                     del made  # or this frame would keep it while the next one is made
@@ -232,6 +237,13 @@ class Maker:
         if made.errors[0] is not None:
             raise made.errors[0]
         return self._finished(made, rows)
+
+    def mixed(self, made: Batch, key: tuple[int, int, int, int]) -> Batch:
+        """The batch, mixed by the numbers of ``Mix.draw``."""
+        assert self.mix is not None
+        layout = self.engine.pipeline.outputs[self.mix.image].spec.layout or ""
+        shape = dict(zip(layout, made.outputs[self.mix.image].shape[1:], strict=True))
+        return self.mix(made, self.mix.draw(key, shape["h"], shape["w"]), layout)
 
     def rest(self) -> None:
         """Give memory back, until the next batch."""
