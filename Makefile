@@ -71,7 +71,7 @@ test-fast: .venv/.dev
 	$(VENV)/pytest tests/unit tests/device
 
 test-slow: .venv/.dev
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow -o faulthandler_timeout=1800
 
 LIBRARY := applying colours coordinates explain files new_python import_dali import_fields import_keras import_timm \
     import_torchvision import_transformers import_ultralytics kernels operators ops pipeline pipeline_file plan profiles source_coco \
@@ -84,7 +84,8 @@ test-library: .venv-library/.done
 
 .venv-library/.done: pyproject.toml
 	$(PYTHON) -m venv .venv-library
-	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" --editable ".[heic,test]"
+	.venv-library/bin/pip install --quiet --disable-pip-version-check --requirement requirements/zig.txt
+	.venv-library/bin/pip install --quiet --disable-pip-version-check "onnx<1.23" hatchling --editable ".[data,heic,test,video]"
 	touch $@
 
 corpora: .venv/.dev

@@ -31,7 +31,7 @@ from measure import say
 from pixels import difference, least_bytes, reference
 
 import pixprep as pp
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 
 try:
     import cupy
@@ -206,7 +206,7 @@ def decoded(photos: Sequence[bytes]) -> list[Any]:
     plan = pixprep_full.pipeline("bilinear").plan
     decoder = device.decoder(plan, pp.Limits(), damage="strict", codec="consistent")
     arrays: list[Any] = []
-    for chunk in decoder.chunks(photos):
+    for chunk in decoder.chunks(photos, [plan.place] * len(photos)):
         with device.lane(), decoder.decode(chunk) as images:
             for image in images:
                 assert not isinstance(image, pp.ImageError)

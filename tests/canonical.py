@@ -7,8 +7,8 @@ from typing import get_args
 from msgspec import convert
 
 import pixprep as pp
-from pixprep.file import settings
 from pixprep.ops import OPS
+from pixprep.pipeline.file import settings
 from pixprep.spec import Like
 
 GOLDEN = Path(__file__).parent / "golden"

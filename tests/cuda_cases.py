@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 
 import pixprep as pp
-from pixprep.plan import placement
+from pixprep.plan import geometry_steps
 from pixprep.profiles import PROFILES, Profile
 from pixprep.profiles.windows import Passes, Windows
 from pixprep.spec import Like
@@ -153,7 +153,7 @@ def synthetic_library():
 
 def synthetic(plan, passes):
     """A plan with its resize made one of these passes."""
-    resize = placement.Resize(**vars(plan.geometry.resize) | {"like": "synthetic", "filter": passes})
+    resize = geometry_steps.Resize(**vars(plan.geometry.resize) | {"like": "synthetic", "filter": passes})
     return replace(plan, geometry=replace(plan.geometry, resize=resize))
 
 

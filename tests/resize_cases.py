@@ -10,7 +10,8 @@ import reference
 from images import checkerboard, gradient, noise, photo, read, scene
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import resampling
-from pixprep.plan.placement import Placement, Resize
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.placement import Placement
 
 INSTALLED = "pillow" if int(PIL.__version__.partition(".")[0]) >= 13 else "pillow12"
 """The profile of the installed Pillow."""

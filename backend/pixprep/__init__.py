@@ -20,13 +20,14 @@ from typing import Any
 
 from pixprep import presets
 from pixprep.apply import apply
+from pixprep.batch import Batch
 from pixprep.boxes import boxes_to_original, boxes_to_tensor, points_to_original, points_to_tensor
 from pixprep.decoders import Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, PixprepError, SetupError
-from pixprep.file import Origin
 from pixprep.ops import OPS
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import Origin
 from pixprep.spec import ImageSpec, TensorSpec
 from pixprep.steps.operators import Operator, operator
 

@@ -2,6 +2,7 @@
 
 from pixprep import presets as presets
 from pixprep.apply import apply as apply
+from pixprep.batch import Batch as Batch
 from pixprep.boxes import boxes_to_original as boxes_to_original
 from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
 from pixprep.boxes import points_to_original as points_to_original
@@ -10,14 +11,12 @@ from pixprep.data import read as read
 from pixprep.data.loader import Loader as Loader
 from pixprep.data.mixing import Mix as Mix
 from pixprep.decoders import Limits as Limits
-from pixprep.engine import Batch as Batch
 from pixprep.engine import Engine as Engine
 from pixprep.errors import DataError as DataError
 from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
-from pixprep.file import Origin as Origin
 from pixprep.ops import OPS as OPS
 from pixprep.ops.canvas import Flip as flip
 from pixprep.ops.canvas import Letterbox as letterbox
@@ -71,6 +70,7 @@ from pixprep.ops.warp import RandomAffine as random_affine
 from pixprep.ops.warp import RandomRotate as random_rotate
 from pixprep.ops.warp import Rotate as rotate
 from pixprep.pipeline import Pipeline as Pipeline
+from pixprep.pipeline.file import Origin as Origin
 from pixprep.spec import ImageSpec as ImageSpec
 from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.steps.operators import Operator as Operator

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep import file
 from pixprep.boxes import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
@@ -27,13 +26,14 @@ from pixprep.ops import (
     Tensor,
     Transform,
 )
-from pixprep.pipeline import extern
-from pixprep.plan.plan import Plan, TransformPlan
+from pixprep.pipeline import extern, file
+from pixprep.pipeline.walk import at, nodes
+from pixprep.plan.output_plans import TransformPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import Color, ImageSpec
 from pixprep.steps import levels
 from pixprep.steps.operators import Extern as Use
 from pixprep.steps.operators import Operator, OperatorCall, find, listed
-from pixprep.walk import at, nodes
 
 Array = npt.NDArray[Any]
 

@@ -31,8 +31,9 @@ import numpy.typing as npt
 
 from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError, PipelineError, PixprepError
+from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, PointsPlan
 from pixprep.plan.placement import Placement, moved
-from pixprep.plan.plan import AnnotationPlan, BoxesPlan, Placed, Plan, PointsPlan
+from pixprep.plan.plan import Placed, Plan
 from pixprep.spec import BoxFormat
 from pixprep.steps import levels
 

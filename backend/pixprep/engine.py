@@ -3,131 +3,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate
-from os import PathLike
 from threading import Lock
 from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
 
-from pixprep.decoders import CODECS, DAMAGES, Chunk, Codec, Damage, Decoded, Encoded, Kept, Limits, Pixels
+from pixprep.batch import Batch
+from pixprep.decoders import (
+    CODECS,
+    DAMAGES,
+    Chunk,
+    Codec,
+    Damage,
+    Decoded,
+    Encoded,
+    Kept,
+    Limits,
+    Pixels,
+    check_encoded,
+)
 from pixprep.devices import device_for
 from pixprep.errors import ImageError, PipelineError, SetupError, unreachable
 from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
-from pixprep.plan.inputs import Given
+from pixprep.plan.inputs import Given, check_given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.plan import NEEDS_NUMBERS, FlowPlan, OutputPlan, Place, Placed, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.output_plans import FlowPlan, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.plan import NEEDS_NUMBERS, Place
 from pixprep.show.warnings import odd_ranges
-from pixprep.spec import Preset, TensorSpec
+from pixprep.spec import Preset
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The results of one batch: a row for each image, or, of a pipeline that takes boxes, for each box.
-
-    All that is said of an image below is then said of a box.
-
-    Attributes:
-        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
-        errors: for each image None, or why it has no result.
-        decode_s, transform_s: for each image the seconds spent on it, once its header is read; 0 for a stage it did not
-            reach.
-        recovered: how many of the images are damaged JPEGs that were decoded all the same (``damage="lenient"``).
-        fallbacks: how many of the images the GPU's decoders refused and the CPU decoded.
-        placed: for each image its size, where it lies in every output, and what was drawn; None where it has no result.
-        fields: what came with the samples of a ``Loader`` and is no output: see there.
-        rows: for each encoded image its rows: one; or one for each box, and one that failed where there is none.
-        plans: of the outputs, by name.
-    """
-
-    outputs: dict[str, Array]
-    errors: list[ImageError | None]
-    decode_s: list[float] = field(repr=False)
-    transform_s: list[float] = field(repr=False)
-    recovered: int = 0
-    fallbacks: int = 0
-    placed: list[Placed | None] = field(default_factory=list, repr=False)
-    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    rows: Sequence[slice] = field(default_factory=list, repr=False)
-    plans: Mapping[str, OutputPlan] = field(default_factory=dict, repr=False)
-
-    def __getitem__(self, name: str) -> Any:
-        """An output or a field by its name.
-
-        Raises:
-            KeyError: there is none of that name in this batch.
-        """
-        for found in (self.outputs, self.fields):
-            if name in found:
-                return found[name]
-        raise KeyError(f'no "{name}" in this batch; there are {", ".join([*self.outputs, *self.fields])}')
-
-    def keys(self) -> list[str]:
-        """The names of the outputs and fields: ``dict(batch)`` has them all."""
-        return list(dict.fromkeys((*self.outputs, *self.fields)))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.outputs or name in self.fields
-
-    def __len__(self) -> int:
-        """Number of images; of a pipeline that takes boxes, of boxes."""
-        return len(self.errors)
-
-    @property
-    def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:
-        """For each image what was drawn for it, by op, as JSON holds it: see ``Plan.replaying``."""
-        return [placed.draws if placed else {} for placed in self.placed]
-
-    def torch(self, *names: str, device: Any = None) -> Any:
-        """Outputs and fields as PyTorch has them, without a copy where they are on the device already.
-
-        >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
-
-        Args:
-            names: which; default: all, as a dict.
-            device: of PyTorch; default: where they are.
-
-        Returns:
-            A tensor for each array of numbers, a list of tensors for a list of arrays; all else as it is. For one name
-            the thing itself, for several a tuple in this order.
-
-        Raises:
-            KeyError: there is none of that name in this batch.
-            SetupError: PyTorch is not installed.
-        """
-        return self._handed_over(names, "torch", device=device)
-
-    def jax(self, *names: str, device: Any = None) -> Any:
-        """The same as JAX arrays. JAX makes 32-bit numbers of 64-bit ones, unless ``jax_enable_x64`` is set."""
-        return self._handed_over(names, "jax", device=device)
-
-    def tf(self, *names: str) -> Any:
-        """The same as TensorFlow tensors, texts too; a list of arrays is a list of tensors."""
-        return self._handed_over(names, "tensorflow")
-
-    def cupy(self, *names: str) -> Any:
-        """The same as CuPy arrays, on the GPU."""
-        return self._handed_over(names, "cupy")
-
-    def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
-        from pixprep.data.frameworks import handed_over  # noqa: PLC0415  (for training only)
-
-        return handed_over(self, names, library, **options)
-
-    def _repr_html_(self) -> str:
-        from pixprep.show.html import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
-
-        return batch_html(self)
 
 
 class Engine:
@@ -216,14 +127,15 @@ class Engine:
         return tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
 
     def run(
-        self, encoded: Sequence[Encoded | Pixels], *, inputs: Mapping[str, Sequence[Any]] | None = None
+        self, encoded: Sequence[Encoded | Pixels | ImageError], *, inputs: Mapping[str, Sequence[Any]] | None = None
     ) -> list[Array | ImageError]:
         """The first tensor of the pipeline for each image, or for each box.
 
         Args:
             encoded: a list of the contents of image files, each as bytes. For a pipeline that begins with ``pixels`` a
                 list of arrays, uint8 (height, width, 3), or one array (n, height, width, 3): of NumPy, PyTorch, CuPy or
-                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns.
+                what else NumPy, or on a GPU CuPy, reads without a copy. They may be read until this returns. An
+                ImageError in an image's place, which could not be read, is its result.
             inputs: of a pipeline that takes numbers with each image (``pipeline.inputs``): by name, for each image its
                 row, or its rows of a pipeline that takes boxes.
 
@@ -241,7 +153,7 @@ class Engine:
 
     def run_batch(
         self,
-        encoded: Sequence[Encoded | Kept | Pixels],
+        encoded: Sequence[Encoded | Kept | Pixels | ImageError],
         *,
         outputs: Sequence[str] | None = None,
         inputs: Mapping[str, Sequence[Any]] | None = None,
@@ -269,7 +181,7 @@ class Engine:
             TypeError: ``encoded`` is no list of bytes, or of arrays: see ``run``.
         """
         if self.plan.takes is None:  # else its decoder checks them
-            _check_images(encoded)
+            check_encoded(encoded)
         if isinstance(outputs, str):
             raise PipelineError(f'outputs is a list of names: ["{outputs}"]')
         if places is None and self.plan.is_random:
@@ -278,12 +190,20 @@ class Engine:
         for name in names:
             if name not in self.plan.outputs:
                 raise PipelineError(f'no output "{name}"; there are {", ".join(self.plan.outputs)}')
-        into, spans = into or {}, _one_each(len(encoded) if hasattr(encoded, "__len__") else 0)
+        images = len(encoded) if hasattr(encoded, "__len__") else 0  # else the decoder says what it is
+        counts = [1] * images
         if places is None and (inputs or self.plan.inputs):
-            given = self._given(len(encoded), inputs or {})
-            places, spans = [place for place, _ in given], _spans([count for _, count in given])
-        count = spans[-1].stop if spans else 0
-        chunks = self._decoder.chunks(cast("Sequence[Encoded]", encoded), places)  # Kept comes to a CPU's only
+            given = self._given(images, inputs or {})
+            places, counts = [place for place, _ in given], [count for _, count in given]
+        elif places is None:
+            places = [self.plan.place] * images
+        there: Sequence[int] = range(images)
+        sent = encoded
+        if isinstance(encoded, Sequence) and ImageError in {*map(type, encoded)}:
+            there = [index for index in there if not isinstance(encoded[index], ImageError)]
+            sent, places = [encoded[index] for index in there], [places[index] for index in there]
+        chunks = self._decoder.chunks(cast("Sequence[Encoded]", sent), places)  # Kept comes to a CPU's only
+        ends, count, into = list(accumulate(counts)), sum(counts), into or {}
         rows = range(count) if rows is None else rows
         batch = Batch(
             outputs={name: into[name] if name in into else self._array(name, count) for name in names},
@@ -291,36 +211,38 @@ class Engine:
             decode_s=[0.0] * count,
             transform_s=[0.0] * count,
             placed=[None] * count,
-            rows=spans,
+            rows=list(map(slice, [0, *ends], ends)),
             plans=self.plan.outputs,
         )
+        for index in {*range(images)}.difference(there) if sent is not encoded else ():
+            _fail(batch, range(ends[index] - counts[index], ends[index]), rows, encoded[index])
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
             with lock:
                 return next(chunks, None)
 
-        def work(chunk: Chunk[Any] | None) -> tuple[int, int]:  # whoever is free takes the next chunk
-            recovered = fallbacks = 0
+        def work(chunk: Chunk[Any] | None) -> None:  # whoever is free takes the next chunk
             while chunk is not None:
+                indices = [there[index] for index in chunk.indices]
                 with self._device.lane():
-                    images = self._run_chunk(chunk, batch, rows, keep)
-                recovered += sum(image.is_recovered for image in images)
-                fallbacks += sum(image.is_fallback for image in images)
-                chunk = take()
-            return recovered, fallbacks
+                    decoded = self._run_chunk(chunk, indices, batch, rows, keep)
+                with lock:
+                    batch.recovered += sum(image.is_recovered for image in decoded)
+                    batch.fallbacks += sum(image.is_fallback for image in decoded)
+                    chunk = next(chunks, None)
 
         first = take()
-        left = len(encoded) - len(first.indices) if first else 0  # no thread is woken for nothing
+        left = len(there) - len(first.indices) if first else 0  # no thread is woken for nothing
         pool, helpers = self._pool, min(self.lanes - 1, left)
         others = [pool.submit(lambda: work(take())) for _ in range(helpers)] if pool else []
         try:
-            counts = [work(first)]
+            work(first)
         finally:
             wait(others)  # they write into this batch: none may be left behind when one has failed
-        counts += [other.result() for other in others]
-        recovered, fallbacks = map(sum, zip(*counts, strict=True))
-        return replace(batch, recovered=recovered, fallbacks=fallbacks)
+        for other in others:
+            other.result()
+        return batch
 
     def _array(self, name: str, count: int) -> Array:
         """Room for one output of a batch; a few numbers an image stay where Python is."""
@@ -329,21 +251,24 @@ class Engine:
         return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
     def _run_chunk(
-        self, chunk: Chunk[Any], batch: Batch, rows: Sequence[int], keep: Callable[[int, Decoded], None] | None
+        self,
+        chunk: Chunk[Any],
+        indices: Sequence[int],
+        batch: Batch,
+        rows: Sequence[int],
+        keep: Callable[[int, Decoded], None] | None,
     ) -> list[Decoded]:
         """Decode the images of a chunk, and write every output of those that decoded; these are returned."""
         start = perf_counter()
-        those = [row for index in chunk.indices for row in range(batch.rows[index].start, batch.rows[index].stop)]
+        those = [row for index in indices for row in range(batch.rows[index].start, batch.rows[index].stop)]
         with self._decoder.decode(chunk) as results:
             after_decode = perf_counter()
             images: dict[int, Decoded] = {}
-            for index, result in zip(chunk.indices, results, strict=True):
+            for index, result in zip(indices, results, strict=True):
                 span = batch.rows[index]
                 for row, each in zip(range(span.start, span.stop), _each(result, span), strict=True):
                     if isinstance(each, ImageError):
-                        batch.errors[row] = each
-                        for array in batch.outputs.values():
-                            array[rows[row]] = 0
+                        _fail(batch, [row], rows, each)
                     else:
                         images[rows[row]] = each
                         batch.placed[row] = each.placed
@@ -351,13 +276,11 @@ class Engine:
             for name, array in batch.outputs.items():
                 failed |= self._write(name, images, array)
             for row in those if failed else ():
-                if (place := rows[row]) in failed:
-                    batch.errors[row], batch.placed[row] = failed[place], None
-                    for array in batch.outputs.values():
-                        array[place] = 0
+                if rows[row] in failed:
+                    _fail(batch, [row], rows, failed[rows[row]])
             after_transform = perf_counter()
             if keep is not None:
-                for index, result in zip(chunk.indices, results, strict=True):
+                for index, result in zip(indices, results, strict=True):
                     if not isinstance(result, ImageError):
                         keep(index, result)
         for row in those:
@@ -367,28 +290,14 @@ class Engine:
 
     def _given(self, count: int, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[Place, int]]:
         """For each image its place, by the numbers that came with it, and how many rows it has."""
-        specs = self.plan.inputs
-        if not isinstance(inputs, Mapping):
-            raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
-        for name in inputs:
-            if name not in specs:
-                raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
-        if missing := [name for name in specs if name not in inputs]:
-            raise PipelineError(f'inputs: no "{missing[0]}": {self.plan.needs_inputs}')
-        for name, each in inputs.items():
-            if isinstance(each, str | bytes) or not hasattr(each, "__len__") or len(each) != count:
-                images = f"{len(each)} images" if hasattr(each, "__len__") else "no list"
-                raise PipelineError(
-                    f'inputs: "{name}" is of {images}, and there are {count}: give for each image its row, or the list '
-                    "of its rows"
-                )
+        check_given(self.plan.inputs, inputs, count)
         most = self._limits.max_boxes if self.plan.takes_boxes else None
         found: list[tuple[Place, int]] = []
         for index in range(count):
             values = {name: each[index] for name, each in inputs.items()}
             given: list[Given | ImageError]
             try:
-                given = input_rows(specs, values, most=most)
+                given = input_rows(self.plan.inputs, values, most=most)
             except ImageError as error:
                 given = [error.as_value()]
             place = self.plan.placing_rows(given, most_pixels=self._limits.max_box_pixels)
@@ -406,41 +315,34 @@ class Engine:
                 for index, image in images.items():
                     scale_x, _, offset_x, _, scale_y, offset_y = image.placed.placements[name].matrix
                     array[index] = scale_y, scale_x, offset_y, offset_x
-            case TensorPlan() if self.plan.clip is not None:
-                clips = {row: self._write_clip(name, clip, output.spec, array[row]) for row, clip in images.items()}
-                return {row: error for row, error in clips.items() if error is not None}
-            case FlowPlan():
-                flows = {row: self._write_flow(name, clip, output, array[row]) for row, clip in images.items()}
-                return {row: error for row, error in flows.items() if error is not None}
-            case TensorPlan():
+            case TensorPlan() if self.plan.clip is None:
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]
                 failed = self._kernels[name].run(pixels, placements, array, [*images])
                 return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
+            case TensorPlan() | FlowPlan():
+                clips = {row: self._write_clip(name, clip, output, array[row]) for row, clip in images.items()}
+                return {row: error for row, error in clips.items() if error is not None}
             case _ as never:
                 unreachable(never)
         return {}
 
-    def _write_clip(self, name: str, clip: Decoded, spec: TensorSpec, array: Array) -> ImageError | None:
-        """The tensor of one clip, whose frames share a placement; or why an operator failed on one of them."""
-        places = range(len(clip.pixels))
-        placements = [clip.placed.placements[name]] * len(places)
+    def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
+        """The tensor of one clip, whose frames share a placement, or its flow; or why an operator failed on a frame."""
+        if isinstance(plan, FlowPlan):
+            assert self._flow is not None
+            frames = self._device.empty(plan.frames.spec.shape, plan.frames.spec.dtype)
+            error = self._write_clip(name, clip, plan.frames, frames)
+            self._flow(self._device.on_host(frames), plan.preset, array)
+            return error
+        count, spec = len(clip.pixels), plan.spec
         is_across = spec.layout == "cthw"
-        shape = (spec.shape[1], spec.shape[0], *spec.shape[2:])
-        frames = self._device.empty(shape, spec.dtype) if is_across else array
-        failed = self._kernels[name].run(clip.pixels, placements, frames, places)
+        frames = self._device.empty((count, spec.shape[0], *spec.shape[2:]), spec.dtype) if is_across else array
+        placements = [clip.placed.placements[name]] * count
+        failed = self._kernels[name].run(clip.pixels, placements, frames, range(count))
         if is_across:
             array[...] = frames.swapaxes(0, 1)
         return next(iter(failed.values()), None) if failed else None
-
-    def _write_flow(self, name: str, clip: Decoded, plan: FlowPlan, array: Array) -> ImageError | None:
-        """The optical flow of one clip; or why an operator failed on one of its frames."""
-        assert self._flow is not None
-        spec = plan.frames.spec
-        frames = self._device.empty(spec.shape, spec.dtype)
-        failed = self._write_clip(name, clip, spec, frames)
-        self._flow(self._device.on_host(frames), plan.preset, array)
-        return failed
 
     def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
         """The images of one array, uint8 (n, height, width, channels), which may share a batch with others: views.
@@ -473,14 +375,12 @@ class Engine:
         self.close()
 
 
-def _one_each(count: int) -> list[slice]:
-    return [slice(index, index + 1) for index in range(count)]
-
-
-def _spans(counts: Sequence[int]) -> list[slice]:
-    """Neighbours of so many rows each."""
-    ends = list(accumulate(counts))
-    return [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+def _fail(batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageError) -> None:
+    """Give rows of a batch no result: they are zeros."""
+    for row in those:
+        batch.errors[row], batch.placed[row] = error, None
+        for array in batch.outputs.values():
+            array[rows[row]] = 0
 
 
 def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:
@@ -496,34 +396,3 @@ def _flow() -> Callable[[Any, Preset, Any], None]:
     except ImportError:
         raise SetupError('optical_flow needs OpenCV: pip install "pixprep[flow]"') from None
     return flow
-
-
-def _check_images(encoded: object) -> None:
-    """Refuse what is no list of bytes: one image would be taken for as many as it has bytes, of 110 GiB of tensors.
-
-    Raises:
-        TypeError: it says what is wanted instead.
-    """
-    kinds = (bytes, bytearray, memoryview)
-    if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
-        hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
-        given = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
-        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
-    if {*map(type, encoded)} <= {*kinds, Kept}:  # 20 ns an image
-        return
-    for index, image in enumerate(encoded):
-        if not isinstance(image, (*kinds, Kept)):
-            where = f"image {index + 1} of {len(encoded)}"
-            raise TypeError(
-                f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image) or _arrays(image)}"
-            )
-
-
-def _read(value: object) -> str:
-    """Remedy for a path that stands for an image."""
-    return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
-
-
-def _arrays(value: object) -> str:
-    """Remedy for pixels where encoded images are wanted."""
-    return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""

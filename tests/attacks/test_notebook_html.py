@@ -12,7 +12,7 @@ import pytest
 
 import pixprep as pp
 from images import photo
-from pixprep.engine import Batch
+from pixprep.batch import Batch
 from pixprep.verify.report import Certificate, Omission, Row, Tolerance
 
 NAMES = (

@@ -11,7 +11,7 @@ import pytest
 
 import pixprep as pp
 from attacks.pipelines import VALID
-from pixprep.file import MAX_BYTES
+from pixprep.pipeline.file import MAX_BYTES
 
 
 def test_a_file_of_a_hundred_megabytes_is_refused_after_its_first(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import pixprep as pp
 from attacks.pipelines import with_op
-from pixprep.file import MAX_BYTES
+from pixprep.pipeline.file import MAX_BYTES
 from pixprep.steps.operators import VARIABLE
 
 MODULE = """

@@ -11,9 +11,9 @@ import pytest
 
 import pixprep as pp
 from pixprep import repository
+from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.triton import config
 from pixprep.triton.warm_up import warm_up
-from pixprep.walk import MAX_OUTPUT_BYTES
 
 
 def square(side, *, dtype="uint8", outputs=1):

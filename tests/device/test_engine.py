@@ -78,6 +78,25 @@ def test_a_broken_image_fails_only_itself(engine):
     ]
 
 
+def test_an_image_that_could_not_be_read_keeps_its_error_and_its_place(engine):
+    error = pp.ImageError("BAD_RECORD", "photo.jpg: cannot be read")
+    whole = engine.run(GOOD[:3])
+    found = engine.run([error, GOOD[0], GOOD[1], error, GOOD[2]])
+    assert found[0] is found[3] is error
+    for tensor, expected in zip([found[1], found[2], found[4]], whole, strict=True):
+        assert_close(tensor, expected, EQUAL)
+    kept = []
+    batch = engine.run_batch([error, GOOD[0], error], rows=[2, 0, 1], keep=lambda place, _: kept.append(place))
+    assert (batch.errors, batch.decode_s[0], kept) == ([error, None, error], 0, [1])
+    assert_close(batch["tensor"][0], whole[0], EQUAL)
+    assert not batch["tensor"][1:].any()
+    assert batch.draws == [{}] * 3
+    assert engine.run([error]) == [error]
+    arrays = pp.Pipeline([pp.pixels(), *PIPELINE.ops[1:]])
+    with pp.Engine(arrays) as other:
+        assert other.run([error, scene(30, 40), error])[::2] == [error, error]
+
+
 def test_the_row_of_a_broken_image_is_zeros_in_every_output():
     with pp.Engine(SEVERAL, threads=2) as engine:
         for _ in range(3):  # the memory of an earlier batch may come again

@@ -217,7 +217,11 @@ def test_an_image_of_another_format_counts_with_its_own_bytes(gpu, name):
     file = io.BytesIO()
     Image.fromarray(noise(50, 70)).save(file, name.split()[0], **SIDES[name])
     decoder = decoder_of(gpu, budget=4 * ONE, damage="structural")
-    assert [len(chunk.images) for chunk in decoder.chunks([file.getvalue()] * 9)] == [4, 4, 1]
+    assert [len(chunk.images) for chunk in decoder.chunks([file.getvalue()] * 9, [PIPELINE.plan.place] * 9)] == [
+        4,
+        4,
+        1,
+    ]
 
 
 @pytest.mark.usefixtures("gpu")
@@ -296,7 +300,7 @@ def decoder_of(gpu, **options):
 def pixels(decoder, images):
     """A copy of what is decoded of each image, and how many images each chunk has."""
     found, sizes = [], []
-    for chunk in decoder.chunks(images):
+    for chunk in decoder.chunks(images, [PIPELINE.plan.place] * len(images)):
         with decoder.decode(chunk) as results:
             found += [result if isinstance(result, pp.ImageError) else np.array(result.pixels) for result in results]
         sizes.append(len(chunk.images))
@@ -338,7 +342,7 @@ def test_a_batch_is_cut_by_the_memory_of_its_pixels_and_so_that_chunks_overlap(g
 )
 def test_a_chunk_is_as_large_as_lets_two_overlap_and_no_larger_than_the_first_call(gpu, damage, count, sizes):
     decoder = decoder_of(gpu, damage=damage)
-    assert [len(chunk.images) for chunk in decoder.chunks([jpeg(9, 9)] * count)] == sizes
+    assert [len(chunk.images) for chunk in decoder.chunks([jpeg(9, 9)] * count, [PIPELINE.plan.place] * count)] == sizes
 
 
 def test_an_image_that_nvimagecodec_fails_on_costs_no_other_one_in_this_batch_or_the_next(engine, gpu):
@@ -392,7 +396,7 @@ def test_buffers_do_not_all_grow_to_the_largest_image_in_time(gpu):
 
 
 def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake one)
-    """Before the chunk is decoded; an image that falls back is read again by the CPU decoder."""
+    """Before the chunk is decoded, also of an image that the CPU decoder then takes."""
     sizes = []
 
     class Counted(pp.Limits):
@@ -405,7 +409,23 @@ def test_a_header_is_read_once(gpu):  # noqa: ARG001  (it makes "gpu" the fake o
         engine.run_batch([photo(), b"junk", photo(), jpeg(50, 70)])
         assert sizes == [(427, 640), (427, 640), (50, 70)]
         engine.run_batch([cmyk()])
-        assert sizes[3:] == [(20, 30)] * 3  # Pillow's reader asks, too
+        assert sizes[3:] == [(20, 30)] * 2  # Pillow's reader asks, too
+
+
+def test_an_image_is_placed_once_whoever_decodes_it(gpu):
+    """By the CPU's decoder all but the first: it is CMYK, or refused by nvImageCodec, or a PNG."""
+    images, placed = [photo(), cmyk(), jpeg(50, 70), png(noise(30, 20))], []
+
+    def placing(number):
+        return lambda height, width: placed.append(number) or PIPELINE.plan.place(height, width)
+
+    with on_gpu() as ours, pp.Engine(PIPELINE) as cpu:
+        gpu.codec.Decoder.refused = [1]
+        for engine, fallbacks in ((ours, 3), (cpu, 0)):
+            placed.clear()
+            batch = engine.run_batch(images, places=[placing(number) for number in range(4)])
+            assert (batch.errors, batch.fallbacks) == ([None] * 4, fallbacks)
+            assert sorted(placed) == [0, 1, 2, 3]
 
 
 def test_an_encoded_image_is_not_copied_on_its_way_to_nvimagecodec(engine, gpu, monkeypatch):
@@ -953,7 +973,7 @@ def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, 
 def test_no_decoder_goes_while_its_images_are_worked_on(gpu):
     decoder = decoder_of(gpu)
     at_first = len(gpu.codec.Decoder.made)
-    (chunk,) = decoder.chunks(baseline(3))
+    (chunk,) = decoder.chunks(baseline(3), [PIPELINE.plan.place] * 3)
     with decoder.decode(chunk):
         decoder.trim()
         assert len(gpu.codec.Decoder.made) == at_first
@@ -1142,19 +1162,19 @@ def test_levels_that_are_served_are_the_cpus_and_other_tensors_beside_them():
 
 WRONG_STEPS = {
     "curve": ("__ldg(step.data + pixel[c])", "pixel[c]"),
-    "blend": ("__fmul_rn(level, step.factor)", "level"),
-    "mean": ("(float)measured->sum, (float)pixels", "(float)measured->sum, pixels + 99.0f"),
-    "autocontrast": ("double scale = __ddiv_rn(255,", "double scale = __ddiv_rn(254,"),
+    "blend": ("(REAL(level) - gray) * factor", "(REAL(level) - gray)"),
+    "mean": ("(float)measured->sum / (float)pixels", "(float)measured->sum / (pixels + 99.0f)"),
+    "autocontrast": ("double scale = 255 /", "double scale = 254 /"),
     "equalize": ("(size / 2 + below) / size", "below / size"),
-    "hue of pillow": ("hue * 6 / 255", "hue * 6 / 254"),
+    "hue of pillow": ("((hue * 6 + 1) * 257) >> 16", "((hue * 6 + 9) * 257) >> 16"),
     "hue of torchvision": ("255.999f", "255.0f"),
     "sharpness": ("(2 * sum + 13) / 26", "2 * sum / 26"),
     "blur": ("const float *)step.data + step.whole_width", "const float *)step.data"),
     "nearest, by whole numbers": ("(long long)numbers[2]) >> 16", "(long long)numbers[2] + 32768) >> 16"),
-    "nearest, by a walk": ("__dmul_rn(m[4], 0.5)", "m[4]"),
-    "bilinear of pillow": ("__dmul_rn(right - left, share)", "0"),
+    "nearest, by a walk": ("m[4] * 0.5", "m[4]"),
+    "bilinear of pillow": ("(lower - upper) * dy", "(lower - upper)"),
     "nearest of torchvision": ("(int)rintf(from_y)", "(int)floorf(from_y)"),
-    "bilinear of torchvision": ("corner % 2 ? r : l", "corner % 2 ? l : r"),
+    "bilinear of torchvision": ("{s * l, s * r, t * l, t * r}", "{s * r, s * l, t * l, t * r}"),
     "a window": ("step.flip_y ? step.height - 1 - y : y", "y"),
     "a rectangle": ("x < step.left + step.width)", "x < step.left + step.width - 1)"),
 }
@@ -1251,7 +1271,7 @@ def test_a_frame_in_device_memory_is_not_copied(gpu):
     device = gpu.Gpu(0)
     decoder = device.decoder(plan, pp.Limits(), damage=None, codec="consistent")
     frames = [gpu.cupy.asarray(scene(60, 90, n)) for n in range(5)]
-    chunks = list(decoder.chunks(frames))
+    chunks = list(decoder.chunks(frames, [plan.place] * 5))
     assert [len(chunk.indices) for chunk in chunks] == [3, 2]
     with device.lane(), decoder.decode(chunks[0]) as images:
         assert [image.pixels.data.ptr for image in images] == [frame.data.ptr for frame in frames[:3]]

@@ -62,6 +62,15 @@ def test_edges_are_rounded_as_pillow_rounds_them():
     assert found > 180
 
 
+def test_every_box_of_a_photo_that_could_not_be_read_has_its_error():
+    error = pp.ImageError("BAD_RECORD", "photo.jpg: cannot be read")
+    with pp.Engine(crops()) as engine:
+        batch = engine.run_batch([photo(), error], inputs={"boxes": [BOXES[:2], BOXES[:3]]})
+    assert batch.errors == [None, None, error, error, error]
+    assert batch["tensor"][:2].any()
+    assert not batch["tensor"][2:].any()
+
+
 def test_a_box_that_reaches_over_the_edge_ends_there():
     over, inside = run(crops(), [photo()], boxes=[[(-1e30, 380.4, 50.2, 3e38), (0, 380, 50, 427)]])
     assert np.array_equal(over, inside)

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults
-from pixprep import file
+from pixprep.pipeline import file
 
 for name, pipeline in CANONICAL.items():
     pipeline.save(GOLDEN / f"{name}.json")

@@ -73,7 +73,7 @@ def by_mode(gpu, plan, mode, batch):
     device = gpu.Gpu(0)
     decoder = device.decoder(plan, pp.Limits(), damage="strict", codec=mode)
     pixels, fallbacks = [], 0
-    for chunk in decoder.chunks(batch):
+    for chunk in decoder.chunks(batch, [plan.place] * len(batch)):
         with device.lane(), decoder.decode(chunk) as images:
             pixels += [gpu.on_host(image.pixels) for image in images]
             fallbacks += sum(image.is_fallback for image in images)

@@ -14,7 +14,7 @@ from pixprep import ops
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import resampling
 from pixprep.pipeline import Pipeline
-from pixprep.plan.placement import Geometry
+from pixprep.plan.folding import Geometry
 from pixprep.profiles import PROFILES
 from pixprep.verify import Originals, frozen
 from resize_cases import cases

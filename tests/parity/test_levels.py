@@ -11,7 +11,7 @@ import pixprep as pp
 from images import PHOTOS, noise, png
 from pixprep import ops
 from pixprep.kernels import levels
-from pixprep.plan.placement import Drawing
+from pixprep.plan.inputs import Drawing
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its colours were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its colours were not compared with")

@@ -20,8 +20,8 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.cli import main
-from pixprep.file import FORMAT
 from pixprep.ops import OPS
+from pixprep.pipeline.file import FORMAT
 from pixprep.steps.operators import GROUP
 
 ROOT = Path(__file__).parents[2]

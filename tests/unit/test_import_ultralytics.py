@@ -8,10 +8,10 @@ import pytest
 from images import png, scene
 from importing import assert_imported_or_refused, damaged, refusal
 from pixprep.engine import Engine
-from pixprep.file import Origin
 from pixprep.importers.ultralytics import TASKS, from_ultralytics, own_code
 from pixprep.ops import CenterCrop, Decode, Letterbox, Normalize, OriginalSize, Resize, Tensor, Transform
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import Origin
 
 METADATA = {"version": "8.3.40", "task": "detect", "imgsz": [640, 480], "channels": 3}
 METADATA |= dict.fromkeys(("description", "author", "date", "license", "docs", "args"), "some text")

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
 errors
-spec writing
+spec
 profiles.windows
 profiles.formula
 profiles.profile
@@ -27,9 +27,11 @@ draws
 draws.philox
 draws.blurring draws.colors draws.erasing draws.warps draws.windows
 draws.policies
-plan plan.clip_frames
+plan plan.clip_frames plan.placement
 plan.inputs
-plan.placement
+plan.geometry_steps
+plan.folding
+plan.output_plans
 plan.plan
 boxes plan.lowered
 ops.op
@@ -37,13 +39,14 @@ ops.*
 ops.canvas ops.policies ops.random_color
 ops.random
 ops
-file
-walk
+pipeline.file
+pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
 kernels.native
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
-pipeline decoders.clips.ffmpeg decoders.header
+decoders.clips.ffmpeg decoders.header batch files
+pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
@@ -67,14 +70,14 @@ kernels.staged
 devices
 devices.cpu devices.gpu
 apply engine
-data.cache data.fields data.order data.prefetch data.recycling data.timeline
+data.cache data.fields data.order data.prefetch data.recycling
 data.frameworks data.mixing data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
 data.epoch
 data.loader
 data.check
-files pixprep show.drawing show.words
+pixprep show.drawing show.words
 show.preview
 show.pictures show.contact_sheet
 importers.fields
@@ -126,9 +129,9 @@ ON_DEMAND = {
     ("devices", "devices.cpu"): "a device is loaded when it is asked for",
     ("devices", "devices.gpu"): "and so is CuPy",
     ("pipeline", "show.html"): "what a notebook shows is made when it asks",
-    ("engine", "show.html"): "the same",
+    ("batch", "show.html"): "the same",
     ("verify.report", "show.html"): "the same",
-    ("engine", "data.frameworks"): "a batch becomes another library's when it is asked to",
+    ("batch", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
@@ -152,7 +155,7 @@ HOMES = {
         "steps.operators",
         "ops.extern",
         "ops.op",
-        "file",
+        "pipeline.file",
         "show.preview",
         "verify.report",
         "verify.stages",

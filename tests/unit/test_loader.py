@@ -708,8 +708,12 @@ def test_it_cannot_be_sent_to_another_process():
 def test_stats_say_who_waited_for_whom():
     with loader() as ours:
         assert str(ours.stats()) == "no batch has been delivered yet"
-        epoch(ours)
+        batches = iter(ours)
+        next(batches)
+        begun_s = ours.stats().total_s
+        list(batches)
         stats = ours.stats()
+        assert 0 < begun_s < stats.total_s == ours.stats().total_s
     assert (stats.batches, stats.samples, stats.threads, stats.broken) == (5, 40, 2, 0)
     assert 0 < stats.starved_s <= stats.total_s
     assert 0 < stats.reading_s + stats.working_s + stats.blocked_s <= stats.total_s
@@ -744,10 +748,11 @@ def test_a_trace_has_a_track_for_each_thread(tmp_path):
     spans = [event for event in events if event["ph"] == "X"]
     assert sum(event["args"]["samples"] for event in spans if event["name"] == "read") == 40
     assert len([event for event in spans if event["name"] == "decode and transform"]) == 5
+    assert {event["name"] for event in spans} >= {"epoch", "wait for a batch", "wait for files", "wait for room"}
     assert all(event["dur"] > 0 for event in spans)
 
 
-def test_a_slow_source_gets_more_threads():
+def test_a_slow_source_gets_more_threads(tmp_path):
     class Slow(list):
         delay_s = 0.005
 
@@ -756,14 +761,15 @@ def test_a_slow_source_gets_more_threads():
             return super().__getitem__(index)
 
     source = Slow(samples(96))
-    width, deadline = 0, time.monotonic() + 60
-    with loader(source, batch_size=16) as ours:
-        while width <= 4 and time.monotonic() < deadline:
-            batches = iter(ours)
-            epoch(batches)
-            width = batches._reader.width
+    shares, deadline = {4}, time.monotonic() + 60  # of a batch, which two threads read
+    with loader(source, batch_size=8) as ours:
+        while min(shares) > 1 and time.monotonic() < deadline:
+            epoch(ours)
+            ours.trace(tmp_path / "t.json")
+            events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+            shares = {event["args"]["samples"] for event in events if event["name"] == "read"}
             source.delay_s *= 2  # until it is slower than this machine decodes
-    assert width > 4
+    assert (min(shares), max(shares)) == (1, 4)
 
 
 def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
-from pixprep import file
 from pixprep.errors import PipelineError
 from pixprep.ops import OPS
+from pixprep.pipeline import file
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
 

@@ -119,12 +119,19 @@ def test_arrays_of_other_libraries_are_taken():
     assert all(np.array_equal(other, expected) for other in others)
 
 
+def test_the_bytes_of_a_file_are_refused_before_there_are_tensors_for_them():
+    """Terabytes: one for each byte."""
+    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(256), pp.center_crop(224), pp.tensor()]))
+    with pytest.raises(TypeError, match="this pipeline begins with pixels, which takes arrays, not bytes"):
+        engine.run(bytes(1 << 22))
+
+
 def test_nothing_is_copied_before_the_kernel():
     plan = pp.Pipeline([pp.pixels(given="bgr"), pp.crop(1, 1, 4, 4), pp.tensor(dtype="uint8")]).plan
     decoder = PixelsDecoder(plan, Limits(), OfDevice(host_array, ready=lambda array: array, budget=None))
     photo = scene(20, 30)
     for given in (photo, Foreign(photo), photo[::2, ::-1]):
-        (chunk,) = decoder.chunks([given])
+        (chunk,) = decoder.chunks([given], [plan.place])
         with decoder.decode(chunk) as (image,):
             assert np.shares_memory(image.pixels, photo)
     before = photo.copy()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import pixprep as pp
 import reference
 from pixprep import ops as op
-from pixprep.plan.placement import Geometry, Resize
+from pixprep.plan.folding import Geometry
+from pixprep.plan.geometry_steps import Resize
 from pixprep.spec import keep_aspect
 
 NOWHERE = -1

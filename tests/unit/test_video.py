@@ -114,7 +114,7 @@ def test_a_frame_that_is_wanted_again_takes_no_more_of_the_budget():
     pipeline = pp.Pipeline([pp.decode_video(frames=16, short="repeat"), *END, pp.tensor(layout="tchw")])
     room = 2 * 3 * 96 * 160
     decoder = ClipDecoder(pipeline.plan, pp.Limits(max_pixels_in_flight=room), lambda frame: frame)
-    chunk, other = decoder.chunks([clip("h264.mp4", 3)] * 2)
+    chunk, other = decoder.chunks([clip("h264.mp4", 3)] * 2, [pipeline.plan.place] * 2)
 
     def decoded():
         with decoder.decode(other) as (result,):

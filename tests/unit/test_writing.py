@@ -12,11 +12,11 @@ import pixprep as pp
 from images import PHOTOS, photo
 from limits import limited
 from pixprep.cli import main
-from pixprep.writing import alone, whole, write
+from pixprep.files import alone, whole, write
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
 LOCKED = """
-import sys, time; from pathlib import Path; from pixprep.writing import alone
+import sys, time; from pathlib import Path; from pixprep.files import alone
 with alone(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)

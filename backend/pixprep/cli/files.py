@@ -10,9 +10,8 @@ from typing import Any
 
 from pixprep.cli.output import say
 from pixprep.errors import PixprepError
-from pixprep.files import expand, named, skipped
+from pixprep.files import expand, named, skipped, write
 from pixprep.pipeline import Pipeline
-from pixprep.writing import write
 
 _PACKAGED = Path(__file__).parents[1] / "photos"
 PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "client_examples" / "images"

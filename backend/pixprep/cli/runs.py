@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from pixprep.batch import Batch
 from pixprep.cli.files import check_picture, numbers_of, say_skipped, served_side, write_picture
 from pixprep.cli.output import Progress, print_row, quiet, say, say_text, summary
 from pixprep.decoders import Format, Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError
-from pixprep.files import expand, named, npy_stems, of_file, read
+from pixprep.files import expand, named, npy_stems, of_file, read, whole
 from pixprep.pipeline import Pipeline
-from pixprep.writing import whole
 
 ROWS_PER_FILE = 1000
 _logger = logging.getLogger(__name__)

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 from pixprep.cli.files import PHOTOS, numbers_of, say_skipped
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
-from pixprep.files import expand, named
+from pixprep.files import expand, named, write
 from pixprep.steps import operators
-from pixprep.writing import write
 
 if TYPE_CHECKING:
     from pixprep.serve.request import ModelInput

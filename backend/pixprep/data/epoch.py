@@ -6,20 +6,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
-from time import perf_counter
 from typing import Any
 from weakref import ref
 
+from pixprep.batch import Batch
 from pixprep.data.making import Maker
 from pixprep.data.order import Order
 from pixprep.data.prefetch import Prefetch
-from pixprep.engine import Batch
 from pixprep.errors import SetupError
 
 HERE = (
     "make one there. In a PyTorch DataLoader take num_workers=0: the Loader's own threads do what its workers would do"
 )
-TIMES = ("total_s", "starved_s", "reading_s", "working_s", "blocked_s")
 
 
 class Course:
@@ -41,7 +39,6 @@ class Course:
         self._is_begun = False
         self._process = os.getpid()
         self._under_way: Callable[[], Epoch | None] = lambda: None
-        self._times = dict.fromkeys(TIMES, 0.0)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -77,12 +74,12 @@ class Course:
         if os.getpid() != self._process:
             raise SetupError(f"a Loader works in the process that made it, and this is a fork of it: {HERE}")
 
-    def times(self) -> dict[str, float]:
-        """Seconds of all epochs so far, for ``Stats``."""
-        epoch = self._under_way()
-        if epoch is None or epoch.is_closed:
-            return self._times
-        return {name: seconds + self._times[name] for name, seconds in epoch.times().items()}
+    @property
+    def total_s(self) -> float:
+        """Seconds of all epochs so far."""
+        epoch, timeline = self._under_way(), self.maker.timeline
+        under_way_s = 0.0 if epoch is None or epoch.is_closed else timeline.now() - epoch.span.begin
+        return timeline.seconds["epoch"] + under_way_s
 
     def delivered(self, position: int, samples: int) -> None:
         """Count a batch; ``position`` is the one after it."""
@@ -97,10 +94,8 @@ class Course:
         """Go on to the next epoch."""
         self.epoch, self.position, self._is_begun = self.epoch + 1, 0, False
 
-    def left(self, epoch: Epoch, *, is_whole: bool) -> None:
-        """Take the times of an epoch that has ended, and give memory back unless it is whole."""
-        for name, seconds in epoch.times().items():
-            self._times[name] += seconds
+    def left(self, *, is_whole: bool) -> None:
+        """End the bar of an epoch, and give memory back unless it is whole."""
         if self._bar is not None:
             self._bar.__exit__()
             self._bar = _bar()
@@ -113,11 +108,11 @@ class Epoch(Iterator[Batch]):
 
     def __init__(self, course: Course, prefetch: int) -> None:
         self._course = course
-        self._reader = course.maker.reader()
-        batches = course.maker.batches(course.epoch, course.position, self._reader)
-        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader")
+        maker = course.maker
+        batches = maker.batches(course.epoch, course.position, maker.reader())
+        self._ready = Prefetch(batches, most=prefetch, name="pixprep-loader", timeline=maker.timeline)
         self._is_over = False
-        self._begin = perf_counter()
+        self.span = maker.timeline.span("epoch")
         self._ready.start()
 
     def __next__(self) -> Batch:
@@ -150,17 +145,11 @@ class Epoch(Iterator[Batch]):
         """Tell whether its threads have ended."""
         return self._ready.is_closed
 
-    def times(self) -> dict[str, float]:
-        """Seconds so far, for ``Stats``."""
-        total, ready = perf_counter() - self._begin, self._ready
-        reading = self._reader.waited_s
-        values = (total, ready.starved_s, reading, ready.working_s - reading, ready.blocked_s)
-        return dict(zip(TIMES, values, strict=True))
-
     def close(self, *, is_whole: bool = False) -> None:
         """End the threads, and drop the batches that nobody took; after a whole epoch memory is kept for the next."""
         if not self.is_closed and self._ready.close():
-            self._course.left(self, is_whole=is_whole)
+            self.span.timeline.end(self.span)
+            self._course.left(is_whole=is_whole)
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was not begun

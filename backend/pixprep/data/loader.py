@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from pixprep.batch import Batch
 from pixprep.data.cache import pixel_cache
 from pixprep.data.epoch import HERE, Course, Epoch
 from pixprep.data.frameworks import Tuples, library
@@ -30,7 +31,7 @@ from pixprep.data.sources import AnySource
 from pixprep.data.sources.joined import fingerprint, weights_of
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 
@@ -356,15 +357,20 @@ class Loader:
 
     def stats(self) -> Stats:
         """Times that each side has waited for the other so far; printed, words say so."""
-        maker = self._maker
+        maker, seconds = self._maker, self._maker.timeline.seconds
         return Stats(
             batches=self._course.batches,
             samples=self._course.samples,
             broken=len(maker.broken),
             cached=len(maker.cache or ()),
             threads=maker.engine.lanes,
-            **self._course.times(),
-            **maker.busy_s,
+            total_s=self._course.total_s,
+            starved_s=seconds["wait for a batch"],
+            reading_s=seconds["wait for files"],
+            working_s=seconds["make a batch"] - seconds["wait for files"],
+            blocked_s=seconds["wait for room"],
+            decode_s=seconds["decode"],
+            transform_s=seconds["transform"],
         )
 
     def trace(self, path: str | Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.batch import Batch
 from pixprep.boxes import annotated, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
@@ -24,7 +25,7 @@ from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.sources import AnySource
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Limits
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.plan import Place, Placed, Plan
 
@@ -37,7 +38,6 @@ MOST_ATTEMPTS = 100
 COPY = 128
 """The first attempt of a sample that came in the epoch before; a third time begins at twice that, and so on."""
 _NAMED = 3
-_NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,6 @@ class Maker:
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
         told: what was warned of already.
-        busy_s: of all threads together, seconds of ``decode_s`` and ``transform_s``.
     """
 
     source: AnySource
@@ -193,7 +192,6 @@ class Maker:
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
-    busy_s: dict[str, float] = field(default_factory=lambda: {"decode_s": 0.0, "transform_s": 0.0})
     _lock: Lock = field(default_factory=Lock)  # an engine is one thread's at a time: an epoch's, or that of ``replay``
 
     def reader(self) -> Reader:
@@ -316,15 +314,9 @@ class Maker:
         is_padding = rows.is_padding.copy()
         is_padding[holes] = is_padding[moved]
         kept = slice(len(whole))
-        made = replace(
-            made,
-            outputs={name: array[kept] for name, array in made.outputs.items()},
-            errors=made.errors[kept],
-            placed=made.placed[kept],
-            rows=made.rows[kept],
-            decode_s=made.decode_s[kept],
-            transform_s=made.transform_s[kept],
-        )
+        made.outputs = {name: array[kept] for name, array in made.outputs.items()}
+        made.errors, made.placed, made.rows = made.errors[kept], made.placed[kept], made.rows[kept]
+        made.decode_s, made.transform_s = made.decode_s[kept], made.transform_s[kept]
         return self._finished(
             made, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
         )
@@ -342,11 +334,9 @@ class Maker:
         """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
         cache, samples = self.cache, rows.samples
         placings = self._placings(rows, epoch)
-        nothing = b"" if self.engine.plan.takes is None else _NO_PIXELS
-        encoded = [nothing if isinstance(sample.image, ImageError) else sample.image for sample in samples]
         with self._lock:
             made = self.engine.run_batch(
-                encoded,
+                [sample.image for sample in samples],
                 places=placings,
                 into=into.outputs if into else self._room(len(samples)),
                 rows=places,
@@ -356,8 +346,8 @@ class Maker:
             if error is not None:
                 made.errors[row] = sample.error(error)
         rows.annotated = [placing.fields for placing in placings]
-        self.busy_s["decode_s"] += sum(made.decode_s)
-        self.busy_s["transform_s"] += sum(made.transform_s)
+        self.timeline.add("decode", sum(made.decode_s))
+        self.timeline.add("transform", sum(made.transform_s))
         return made
 
     def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
@@ -398,7 +388,8 @@ class Maker:
         for name in fields.keys() & {*own, *made.outputs} - self.told:
             self.told.add(name)
             log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)
-        return replace(made, fields=MappingProxyType(fields | own))
+        made.fields = MappingProxyType(fields | own)
+        return made
 
 
 def _some(met: Mapping[int, str]) -> str:

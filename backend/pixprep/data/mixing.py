@@ -6,14 +6,14 @@ The formulas are torchvision v2's ``MixUp`` and ``CutMix``; the numbers are a pu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite, sqrt
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from pixprep.engine import Batch
+from pixprep.batch import Batch
 from pixprep.errors import DataError, PipelineError
 from pixprep.pipeline import Pipeline
 
@@ -118,7 +118,8 @@ class Mix:
             _roll(images, share, window)
             soft = np.roll(soft, 1, 0) * np.float32(1.0 - share) + soft * np.float32(share)
         fields = {**batch.fields, self.label: soft, "mix": [dict(words)] * len(images)}
-        return replace(batch, fields=MappingProxyType(fields))
+        batch.fields = MappingProxyType(fields)
+        return batch
 
 
 def _roll(images: Any, share: float, window: tuple[slice, ...]) -> None:

@@ -7,8 +7,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from time import perf_counter
 from typing import Generic, TypeVar
+
+from pixprep.data.timeline import Timeline
 
 T = TypeVar("T")
 
@@ -22,21 +23,17 @@ class Prefetch(Generic[T]):
         items: what to run; it is closed in the thread that ran it.
         most: how many items may be ready and waiting, or being made.
         name: of the thread.
-
-    Attributes:
-        starved_s: seconds for which who asked has waited for an item.
-        blocked_s: seconds for which the thread has waited for room.
-        working_s: seconds for which it has made items.
+        timeline: gets who waits for whom, and each item that is made.
     """
 
-    def __init__(self, items: Generator[T, None, None], *, most: int, name: str) -> None:
+    def __init__(self, items: Generator[T, None, None], *, most: int, name: str, timeline: Timeline) -> None:
         self._items = items
         self._most = most
         self._ready: deque[T] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._is_done = self._is_closed = False
-        self.starved_s = self.blocked_s = self.working_s = 0.0
+        self._timeline = timeline
         self._process = os.getpid()
         # A daemon: Python joins all other threads before it runs ``atexit``, and this one may wait for room.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -77,10 +74,9 @@ class Prefetch(Generic[T]):
         Raises:
             BaseException: what the generator raised, after the items before it.
         """
-        begin = perf_counter()
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._is_done or self._is_closed)
-            self.starved_s += perf_counter() - begin
+            with self._timeline.span("wait for a batch"):
+                self._changed.wait_for(lambda: self._ready or self._is_done or self._is_closed)
             if self._ready:
                 self._changed.notify_all()
                 return self._ready.popleft()
@@ -93,9 +89,8 @@ class Prefetch(Generic[T]):
     def _run(self) -> None:
         try:
             while self._has_room():
-                begin = perf_counter()
-                item = next(self._items)
-                self.working_s += perf_counter() - begin
+                with self._timeline.span("make a batch"):
+                    item = next(self._items)
                 with self._changed:
                     if not self._is_closed:
                         self._ready.append(item)
@@ -113,8 +108,6 @@ class Prefetch(Generic[T]):
 
     def _has_room(self) -> bool:
         """Wait for room; False once it is closed."""
-        begin = perf_counter()
-        with self._changed:
+        with self._timeline.span("wait for room"), self._changed:
             self._changed.wait_for(lambda: len(self._ready) < self._most or self._is_closed)
-            self.blocked_s += perf_counter() - begin
             return not self._is_closed

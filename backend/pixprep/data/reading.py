@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from pixprep.data.cache import PixelCache
@@ -122,13 +121,12 @@ class Reader:
     Args:
         source: what to read.
         limits: no more of a file is read than these allow.
-        timeline: gets a span for each thread's share of a batch.
+        timeline: gets a span for each thread's share of a batch, and for each time that the engine waits.
         cache: images that need not be read.
         of_pixels: as in ``read``.
         blocks: memory for files; default: its own.
 
     Attributes:
-        waited_s: seconds for which the engine has waited.
         width: threads that read now.
     """
 
@@ -149,7 +147,6 @@ class Reader:
         self._cache = cache
         self._blocks = blocks or Blocks()
         self._pool = ThreadPoolExecutor(MOST_THREADS, "pixprep-read")
-        self.waited_s = 0.0
         self.width = 2
 
     def samples(self, indices: Sequence[int]) -> list[Sample]:
@@ -162,7 +159,7 @@ class Reader:
     def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
         """The samples of each part, in order."""
         pending: deque[tuple[Part, list[Future[list[Sample]]]]] = deque()
-        since = perf_counter()
+        since = self._timeline.now()
         try:
             for part in parts:
                 pending.append((part, self._started(part)))
@@ -193,11 +190,11 @@ class Reader:
     ) -> Generator[tuple[Part, list[Sample]], None, float]:
         """Give the samples of the first part; return the time at which they were asked for."""
         part, futures = pending.popleft()
-        begin = perf_counter()
-        shares = [future.result() for future in futures]
-        end = perf_counter()
-        self.waited_s += end - begin
-        if end - begin > _SLOW * (end - since):
+        wait = self._timeline.span("wait for files")
+        with wait:
+            shares = [future.result() for future in futures]
+        end = self._timeline.now()
+        if end - wait.begin > _SLOW * (end - since):
             self.width = min(2 * self.width, MOST_THREADS)
         samples: list[Any] = [None] * len(part.indices)
         for thread, share in enumerate(shares):

@@ -5,36 +5,49 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
-from pixprep.writing import write
+from pixprep.files import write
 
 EVENTS = 50_000
 """The last ones are kept: of an hour, or of a few epochs. They take 15 MB."""
 
 
 class Timeline:
-    """Spans of time, each on the track of its thread. Any thread may write to it."""
+    """Clock of a Loader: spans of time, each on the track of its thread. Any thread may write to it.
+
+    Attributes:
+        seconds: of the spans that have ended, by their names.
+    """
 
     def __init__(self) -> None:
         self._events: deque[tuple[str, str, float, float, dict[str, Any]]] = deque(maxlen=EVENTS)
         self._begin = perf_counter()
+        self._lock = threading.Lock()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
-    @contextmanager
-    def span(self, name: str, **facts: Any) -> Iterator[None]:
-        """Everything inside is one span."""
-        begin = perf_counter()
-        try:
-            yield
-        finally:
-            track = threading.current_thread().name
-            self._events.append((track, name, begin, perf_counter() - begin, facts))
+    def now(self) -> float:
+        """Seconds since it was made."""
+        return perf_counter() - self._begin
+
+    def span(self, name: str, **facts: Any) -> Span:
+        """A span that begins now; everything inside its ``with`` belongs to it."""
+        return Span(self, name, self.now(), facts)
+
+    def end(self, span: Span) -> None:
+        """End a span."""
+        seconds = self.now() - span.begin
+        self.add(span.name, seconds)
+        self._events.append((threading.current_thread().name, span.name, span.begin, seconds, span.facts))
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count time that was measured elsewhere."""
+        with self._lock:
+            self.seconds[name] += seconds
 
     def save(self, path: str | Path) -> None:
         """Write the events in the JSON of Chrome's traces, which ui.perfetto.dev opens."""
@@ -46,10 +59,25 @@ class Timeline:
         ]
         rows += [
             {"ph": "X", "name": name, "pid": process, "tid": numbers[track], "args": facts}
-            | {"ts": (begin - self._begin) * 1e6, "dur": seconds * 1e6}  # microseconds
+            | {"ts": begin * 1e6, "dur": seconds * 1e6}  # microseconds
             for track, name, begin, seconds, facts in events
         ]
         write(path, json.dumps({"traceEvents": rows, "displayTimeUnit": "ms"}))
+
+
+class Span(NamedTuple):
+    """A span of time on a ``Timeline``."""
+
+    timeline: Timeline
+    name: str
+    begin: float
+    facts: dict[str, Any]
+
+    def __enter__(self) -> None:
+        """See ``Timeline.span``: it has begun."""
+
+    def __exit__(self, *_: object) -> None:
+        self.timeline.end(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from pixprep.errors import ImageError
@@ -95,13 +96,11 @@ class Chunk(Generic[T]):
 
     Attributes:
         indices: where they stand in the batch.
-        images: each as its decoder wants it.
-        places: for each image the ``place(height, width)`` that says where it lies in every output.
+        images: each as its decoder wants it, with its placement or what will make it.
     """
 
     indices: Sequence[int]
     images: Sequence[T]
-    places: Sequence[Place]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +184,37 @@ class Limits:
             )
 
 
+def check_encoded(encoded: object) -> None:
+    """Refuse what is no list of bytes: one image would be taken for as many as it has bytes, of 110 GiB of tensors.
+
+    Raises:
+        TypeError: it says what is wanted instead.
+    """
+    kinds = (bytes, bytearray, memoryview)
+    if not isinstance(encoded, Sequence) or isinstance(encoded, (*kinds, str)):
+        hint = ": write [image] for one" if isinstance(encoded, kinds) else _read(encoded)
+        given = f"{type(encoded).__name__}{hint or _arrays(encoded)}"
+        raise TypeError(f"an engine takes a list of encoded images, each the bytes of a file; given was {given}")
+    if {*map(type, encoded)} <= {*kinds, Kept, ImageError}:  # 20 ns an image
+        return
+    for index, image in enumerate(encoded):
+        if not isinstance(image, (*kinds, Kept, ImageError)):
+            where = f"image {index + 1} of {len(encoded)}"
+            raise TypeError(
+                f"{where} is not the bytes of a file, but {type(image).__name__}{_read(image) or _arrays(image)}"
+            )
+
+
+def _read(value: object) -> str:
+    """Remedy for a path that stands for an image."""
+    return ": read the file, as by Path(name).read_bytes()" if isinstance(value, str | PathLike) else ""
+
+
+def _arrays(value: object) -> str:
+    """Remedy for pixels where encoded images are wanted."""
+    return ": a pipeline whose first op is pixels takes arrays" if hasattr(value, "__array_interface__") else ""
+
+
 def called(name: Format) -> str:
     """``a JPEG``, ``an AVIF``."""
     return f"{'an' if name == 'avif' else 'a'} {NAMES[name]}"
@@ -199,11 +229,10 @@ class Decoder(Protocol):
 
     words: str
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None) -> Iterator[Chunk[Any]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[Any]]:
         """Share a batch out: the images of a chunk are decoded together, and their pixels are in memory together.
 
-        ``places`` has for each image the function that is called with its height and width once its header is read;
-        None: the plan's own.
+        ``places`` has for each image the function that is called, once, with its height and width when they are known.
         """
 
     def decode(self, chunk: Chunk[Any]) -> AbstractContextManager[list[Decoded | ImageError]]:

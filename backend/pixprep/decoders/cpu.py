@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tokenize import TokenError
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,17 +46,19 @@ AHEAD = 16
 the caches of its core, the same Python takes four times as long."""
 
 
-class _Read(NamedTuple):
+class Read(NamedTuple):
     """An image whose header has been read.
 
     Attributes:
-        encoded: the image.
+        encoded: the image: its bytes, an array of them, or ``Kept``.
+        place: says where it lies, and has said so where the header has its size.
         name: its format; not of one that was kept.
         header: of a JPEG.
         placed: where it lies; None: its size is not known yet.
     """
 
-    encoded: Encoded | Kept
+    encoded: Any
+    place: Place
     name: Format = "jpeg"
     header: JpegHeader | None = None
     placed: Placed | None = None
@@ -89,53 +91,48 @@ class CpuDecoder:
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
 
-    def chunks(
-        self, encoded: Sequence[Encoded | Kept], places: Sequence[Place] | None = None
-    ) -> Iterator[Chunk[_Read | ImageError]]:
+    def chunks(self, encoded: Sequence[Encoded | Kept], places: Sequence[Place]) -> Iterator[Chunk[Read | ImageError]]:
         """See ``Decoder``: the largest first, so that no thread is left with one when the others are done."""
-        places = [self._plan.place] * len(encoded) if places is None else places
         sizes = [0 if isinstance(image, Kept) else len(image) for image in encoded]
         largest_first = sorted(range(len(encoded)), key=lambda index: -sizes[index])
         for begin in range(0, len(largest_first), AHEAD):
             these = largest_first[begin : begin + AHEAD]
-            read = [self._read(encoded[index], places[index]) for index in these]
+            read = [self.read(encoded[index], places[index]) for index in these]
             for index, image in zip(these, read, strict=True):
-                yield Chunk((index,), (image,), (places[index],))
+                yield Chunk((index,), (image,))
 
     @contextmanager
-    def decode(self, chunk: Chunk[_Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[Read | ImageError]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
-        (image,), (place,) = chunk.images, chunk.places
         memory = Memory(self._budget, self._buffers)
         try:
-            yield [image if isinstance(image, ImageError) else self._decoded(image, place, memory)]
+            yield [self._decoded(image, memory) for image in chunk.images]
         finally:
             memory.give_back()
 
     @contextmanager
-    def decoded(self, encoded: Encoded | Kept, place: Place | None = None) -> Iterator[Decoded | ImageError]:
-        """One image, as ``decode`` gives it; ``place`` None: the plan's own."""
-        (chunk,) = self.chunks([encoded], None if place is None else [place])
-        with self.decode(chunk) as (image,):
+    def decoded(self, encoded: Encoded) -> Iterator[Decoded | ImageError]:
+        """One image, as ``decode`` gives it, placed by the plan's own ``place``."""
+        with self.decode(Chunk((0,), (self.read(encoded, self._plan.place),))) as (image,):
             yield image
 
-    def _read(self, encoded: Encoded | Kept, place: Place) -> _Read | ImageError:
+    def read(self, encoded: Encoded | Kept, place: Place) -> Read | ImageError:
         """Read what is known of an image before it is decoded, or why it is refused."""
         try:
             if isinstance(encoded, Kept):
-                return _Read(encoded, placed=place(*encoded.pixels.shape[:2]))
+                return Read(encoded, place, placed=place(*encoded.pixels.shape[:2]))
             data = memoryview(encoded).cast("B")
             name, header = read_header(data, self._limits, is_strict=self._is_strict)
             if header is None:
-                return _Read(encoded, name)
+                return Read(encoded, place, name)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
-            return _Read(encoded, name, header, placed)
+            return Read(encoded, place, name, header, placed)
         except ImageError as error:
             return error.as_value()
 
-    def _decoded(self, image: _Read, place: Place, memory: Memory) -> Decoded | ImageError:
+    def _decoded(self, image: Read | ImageError, memory: Memory) -> Decoded | ImageError:
         try:
-            return self._decode(image, place, memory)
+            return image if isinstance(image, ImageError) else self._decode(image, memory)
         except ImageError as error:
             return error.as_value()
 
@@ -146,8 +143,8 @@ class CpuDecoder:
     def close(self) -> None:
         """See ``Decoder``: there is nothing to end."""
 
-    def _decode(self, image: _Read, place: Place, memory: Memory) -> Decoded:
-        encoded, name, header, placed = image
+    def _decode(self, image: Read, memory: Memory) -> Decoded:
+        encoded, place, name, header, placed = image
         if isinstance(encoded, Kept):
             assert placed is not None
             return Decoded(encoded.pixels, placed)
@@ -167,7 +164,7 @@ class CpuDecoder:
     def _turbo(self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory) -> Decoded | None:
         """libjpeg-turbo through simplejpeg; None for the rare JPEGs that its TurboJPEG layer cannot describe."""
         turn = header.orientation if self._plan.apply_exif_orientation else 1
-        denominator = placed.denominator
+        denominator = placed.denominator if self._plan.reduced else 1
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
         is_recovered = False

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.decoders import Chunk, Codec, Damage, Decoded, Encoded, Limits
-from pixprep.decoders.cpu import CpuDecoder, is_whole
-from pixprep.decoders.header import check_header, read_header, read_whole_header, said_pixels
+from pixprep.decoders.cpu import CpuDecoder, Read, is_whole
+from pixprep.decoders.header import check_header, read_whole_header, said_pixels
 from pixprep.decoders.nvimagecodec import KEPT_BYTES, MOST, Memory, NvImageCodec
 from pixprep.decoders.structure import Structure, structures
 from pixprep.errors import ImageError
@@ -45,20 +45,18 @@ _LEAST = 8
 batch of 16, and more chunks gave nothing."""
 
 
-class Read(NamedTuple):
-    """An image whose header has been read.
+class Image(NamedTuple):
+    """An image of a chunk.
 
     Attributes:
-        encoded: the image; for nvImageCodec an array of its bytes, without a copy.
+        read: as the CPU decoder takes it, or why it is refused; for nvImageCodec it has an array of the encoded bytes.
         n_bytes: of its pixels.
-        placed: where it lies in every output; None: its size is not known, or nvImageCodec does not read it.
-        error: why it is refused.
+        placed: where it lies, if nvImageCodec reads it.
     """
 
-    encoded: Any
+    read: Read | ImageError
     n_bytes: int = 0
     placed: Placed | None = None
-    error: ImageError | None = None
 
 
 class GpuDecoder:
@@ -111,51 +109,50 @@ class GpuDecoder:
         self._is_reading = damage != "structural"
         self._pool = ThreadPoolExecutor(self._threads, "pixprep-decode")
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None = None) -> Iterator[Chunk[Read]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[Image]]:
         """See ``Decoder``: neighbours, whose pixels fit into the budget together, or one image.
 
         A large batch has a chunk for each lane at least. Where the cores read every image's data first, it has twice as
         many, as long as each core has an image of one.
         """
-        wholes = [self._plan.place] * len(encoded) if places is None else [_whole(place) for place in places]
         least, parts = (self._threads, _CHECKED_CHUNKS) if self._is_reading else (_LEAST, _CHUNKS)
         count = len(encoded)
         most = max(1, min(-(-count // max(1, min(parts, count // least))), MOST))
         for begin in range(0, count, most):
-            those = wholes[begin : begin + most]
-            images = self._read(encoded[begin : begin + most], those)
+            images = self._read(encoded[begin : begin + most], places[begin : begin + most])
             start = used = 0
             for index, image in enumerate(images):
                 if index > start and used + image.n_bytes > self._budget:
-                    yield Chunk(range(begin + start, begin + index), images[start:index], those[start:index])
+                    yield Chunk(range(begin + start, begin + index), images[start:index])
                     start, used = index, 0
                 used += image.n_bytes
-            yield Chunk(range(begin + start, begin + len(images)), images[start:], those[start:])
+            yield Chunk(range(begin + start, begin + len(images)), images[start:])
 
     @contextmanager
-    def decode(self, chunk: Chunk[Read]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[Image]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``: the pixels are valid until the same thread's next call."""
-        on_host = {
-            index: self._pool.submit(self._by_cpu, image.encoded, chunk.places[index])
-            for index, image in enumerate(chunk.images)
-            if image.placed is None and image.error is None
-        }
-        batch = [index for index, image in enumerate(chunk.images) if image.placed]
+        reads = {index: image.read for index, image in enumerate(chunk.images) if isinstance(image.read, Read)}
+        placed = {index: placed for index in reads if (placed := chunk.images[index].placed)}
+        on_host = {index: self._pool.submit(self._by_cpu, reads[index]) for index in reads if index not in placed}
+        batch = list(placed)
         if self._is_reading:
-            are_whole = list(self._pool.map(is_whole, [chunk.images[index].encoded for index in batch]))
+            are_whole = list(self._pool.map(is_whole, [reads[index].encoded for index in batch]))
             batch = [index for index, whole in zip(batch, are_whole, strict=True) if whole]
-        whole = [chunk.images[index] for index in batch]
-        placed = [image.placed for image in whole if image.placed]
-        with self._codec.decoded([image.encoded for image in whole], placed) as arrays:
+        streams = [reads[index].encoded for index in batch]
+        with self._codec.decoded(streams, [placed[index] for index in batch]) as arrays:
             decoded = {index: array for index, array in zip(batch, arrays, strict=True) if array is not None}
-            for index, image in enumerate(chunk.images):
-                if image.placed and index not in decoded:
-                    on_host[index] = self._pool.submit(self._by_cpu, image.encoded, chunk.places[index])
+            for index in placed.keys() - decoded.keys():
+                on_host[index] = self._pool.submit(self._by_cpu, reads[index])
             yield [
-                self._result(image, decoded.get(index), on_host.get(index)) for index, image in enumerate(chunk.images)
+                image.read
+                if isinstance(image.read, ImageError)
+                else Decoded(self._to_array(decoded[index]), placed[index])
+                if index in decoded
+                else self._of_host(on_host[index].result())
+                for index, image in enumerate(chunk.images)
             ]
 
-    def _read(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> list[Read]:
+    def _read(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> list[Image]:
         """The headers of images: of whole JPEGs from their structure, of everything else one by one."""
         arrays = {}
         for index, image in enumerate(encoded):
@@ -169,7 +166,7 @@ class GpuDecoder:
             for index, (image, place) in enumerate(zip(encoded, places, strict=True))
         ]
 
-    def _read_whole(self, encoded: U8, structure: Structure, place: Place) -> Read | None:
+    def _read_whole(self, encoded: U8, structure: Structure, place: Place) -> Image | None:
         """The header of a JPEG that is whole; None where something is odd."""
         header = read_whole_header(encoded.data, structure)
         if header is None or structure.scans > self._limits.max_scans:
@@ -179,41 +176,28 @@ class GpuDecoder:
             check_header(header, encoded.data, self._limits, is_strict=self._is_strict)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
         except ImageError as error:
-            return Read(encoded, error=error.as_value())
+            return Image(error.as_value())
         is_ours = self._codec.takes(header, structure)
-        return Read(encoded, 3 * header.height * header.width, placed if is_ours else None)
+        read = Read(encoded, place, "jpeg", header, placed)
+        return Image(read, 3 * header.height * header.width, placed if is_ours else None)
 
-    def _read_odd(self, encoded: Encoded, place: Place) -> Read:
+    def _read_odd(self, encoded: Encoded, place: Place) -> Image:
         """The header of what is no JPEG, or not a whole one: the CPU decodes it, or finds what is wrong."""
-        try:
-            view = memoryview(encoded).cast("B")
-            name, header = read_header(view, self._limits, is_strict=self._is_strict)
-            if header is None:
-                said, most = said_pixels(view, name), self._limits.max_pixels
-                return Read(encoded, 3 * (most if said is None else min(said, most)))
-            place(*header.size(is_upright=self._plan.apply_exif_orientation))
-        except ImageError as error:
-            return Read(encoded, error=error.as_value())
-        return Read(encoded, 3 * header.height * header.width)
+        read = self._cpu.read(encoded, place)
+        if isinstance(read, ImageError):
+            return Image(read)
+        if read.header is not None:
+            return Image(read, 3 * read.header.height * read.header.width)
+        said, most = said_pixels(memoryview(encoded).cast("B"), read.name), self._limits.max_pixels
+        return Image(read, 3 * (most if said is None else min(said, most)))
 
-    def _result(
-        self, image: Read, decoded: Any | None, on_host: Future[Decoded | ImageError] | None
-    ) -> Decoded | ImageError:
-        """Result of nvImageCodec for an image, or else of the CPU."""
-        if image.error is not None:
-            return image.error
-        if decoded is not None:
-            assert image.placed is not None
-            return Decoded(self._to_array(decoded), image.placed)
-        assert on_host is not None
-        result = on_host.result()
-        if isinstance(result, ImageError):
-            return result
-        return replace(result, pixels=self._to_array(result.pixels))
+    def _of_host(self, result: Decoded | ImageError) -> Decoded | ImageError:
+        """Result of the CPU decoder, on the device."""
+        return result if isinstance(result, ImageError) else replace(result, pixels=self._to_array(result.pixels))
 
-    def _by_cpu(self, encoded: Encoded, place: Place) -> Decoded | ImageError:
+    def _by_cpu(self, read: Read) -> Decoded | ImageError:
         """A copy of what the CPU decodes an image to, without the byte that has no meaning."""
-        with self._cpu.decoded(encoded, place) as result:
+        with self._cpu.decode(Chunk((0,), (read,))) as (result,):
             if isinstance(result, ImageError):
                 return result
             height, width, channels = result.pixels.shape
@@ -231,8 +215,3 @@ class GpuDecoder:
         """See ``Decoder``: once is enough, and twice does no harm."""
         self._pool.shutdown()
         self._codec.close()
-
-
-def _whole(place: Place) -> Place:
-    """The same place, of an image that is decoded whole."""
-    return lambda height, width: place(height, width)._replace(denominator=1)

@@ -48,25 +48,22 @@ class PixelsDecoder:
 
     def __init__(self, plan: Plan, limits: Limits, arrays: OfDevice) -> None:
         assert plan.takes is not None
-        self._plan = plan
         self._order: Color = plan.takes
         self._limits = limits
         self._arrays = arrays
 
-    def chunks(self, encoded: Any, places: Sequence[Place] | None = None) -> Iterator[Chunk[Pixels]]:
+    def chunks(self, encoded: Any, places: Sequence[Place]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """See ``Decoder``; ``encoded`` is a list of arrays, or one (n, height, width, channels).
 
         Raises:
             TypeError: it is something else, or no uint8: at once, before anything is done.
         """
-        arrays = self._all(encoded)
-        places = [self._plan.place] * len(arrays) if places is None else places
-        return self._cut(arrays, places)
+        return self._cut(list(zip(self._all(encoded), places, strict=True)))
 
     @contextmanager
-    def decode(self, chunk: Chunk[Pixels]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[tuple[Pixels, Place]]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``; the memory is that of what was given."""
-        yield [self._decoded(array, place) for array, place in zip(chunk.images, chunk.places, strict=True)]
+        yield [self._decoded(array, place) for array, place in chunk.images]
 
     def trim(self) -> None:
         """See ``Decoder``: nothing is kept."""
@@ -86,21 +83,21 @@ class PixelsDecoder:
             return [array[index] for index in range(len(array))]
         return [checked(one, self._arrays.of, f"image {at} of {len(given)}") for at, one in enumerate(given, 1)]
 
-    def _cut(self, arrays: Sequence[Pixels], places: Sequence[Place]) -> Iterator[Chunk[Pixels]]:
+    def _cut(self, images: Sequence[tuple[Pixels, Place]]) -> Iterator[Chunk[tuple[Pixels, Place]]]:
         """One image each, the largest first; or neighbours that fit into the budget, in two chunks at least."""
         if self._arrays.budget is None:
-            for index in sorted(range(len(arrays)), key=lambda index: -arrays[index].nbytes):
-                yield Chunk((index,), (arrays[index],), (places[index],))
+            for index in sorted(range(len(images)), key=lambda index: -images[index][0].nbytes):
+                yield Chunk((index,), (images[index],))
             return
-        most = min(MOST, max(1, -(-len(arrays) // 2)))
+        most = min(MOST, max(1, -(-len(images) // 2)))
         start = used = 0
-        for index, array in enumerate(arrays):
+        for index, (array, _) in enumerate(images):
             if index > start and (index - start == most or used + array.nbytes > self._arrays.budget):
-                yield Chunk(range(start, index), arrays[start:index], places[start:index])
+                yield Chunk(range(start, index), images[start:index])
                 start, used = index, 0
             used += array.nbytes
-        if arrays:
-            yield Chunk(range(start, len(arrays)), arrays[start:], places[start:])
+        if images:
+            yield Chunk(range(start, len(images)), images[start:])
 
     def _decoded(self, array: Pixels, place: Place) -> Decoded | ImageError:
         try:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from pixprep.decoders import Codec, Damage, Decoder, Limits, Pixels
 from pixprep.errors import SetupError
 from pixprep.kernels import Array, Kernel
-from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import DType
 
 

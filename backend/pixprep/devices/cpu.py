@@ -22,7 +22,8 @@ from pixprep.kernels import Array
 from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
-from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import DType
 from pixprep.steps.operators import Arrays
 

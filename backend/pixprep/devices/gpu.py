@@ -27,8 +27,9 @@ from pixprep.kernels.cpu import CpuKernel
 from pixprep.kernels.gpu import GpuKernel, SurfaceKernel, span
 from pixprep.kernels.resampling import forget
 from pixprep.kernels.staged import StagedKernel, needs_stages
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import ColorLike, DType
 from pixprep.steps.levels import (
     Blend,

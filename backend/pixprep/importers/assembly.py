@@ -8,10 +8,10 @@ from importlib import import_module, metadata
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
-from pixprep.file import Origin
 from pixprep.importers.fields import place
 from pixprep.ops import Letterbox, Op, RandomResizedCrop, Resize, Tensor, changed
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import Origin
 from pixprep.spec import Like, Side
 
 

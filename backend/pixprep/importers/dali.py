@@ -16,11 +16,11 @@ import numpy as np
 
 from pixprep.data import wire
 from pixprep.errors import PipelineError
-from pixprep.file import quoted
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.ops import CenterCrop, Crop, Decode, Flip, Normalize, Op, Resize, Tensor, TensorDType, as_tuple
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import quoted
 from pixprep.spec import Color, Filter, Layout, Rounding
 
 MAX_BYTES = 1 << 20

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pixprep.errors import PipelineError
-from pixprep.file import not_json, quoted, read_bytes
 from pixprep.ops import MAX_SIDE, Reals
+from pixprep.pipeline.file import not_json, quoted, read_bytes
 from pixprep.spec import Filter
 
 T = TypeVar("T")

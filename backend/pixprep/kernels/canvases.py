@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from pixprep.draws.erasing import quantiles
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.plan import TensorPlan
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
 

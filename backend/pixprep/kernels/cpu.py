@@ -18,8 +18,9 @@ from pixprep.kernels import fixed, levels, native
 from pixprep.kernels.margins import margins, taken
 from pixprep.kernels.resample import resample
 from pixprep.kernels.resampling import axes, resampling
-from pixprep.plan.placement import NO_MARGINS, Placement, Resize
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.profiles import PROFILES
 
 U8 = npt.NDArray[np.uint8]

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels import native
-from pixprep.plan.placement import Placement, Resize
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import Formula
 from pixprep.profiles.profile import never_vertical_first

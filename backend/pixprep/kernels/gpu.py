@@ -17,8 +17,8 @@ import numpy as np
 from pixprep.kernels import launch, nvrtc, surfaces
 from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.plan import TensorPlan
 
 MIDDLE_BYTES = 256 << 20
 """Between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12 megapixels

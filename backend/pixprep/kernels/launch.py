@@ -30,8 +30,8 @@ from pixprep.kernels.structs import (
     TILE,
     TILE_ROWS,
 )
+from pixprep.plan.output_plans import Affine, TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.plan import Affine, TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import Formula
 from pixprep.profiles.windows import IDENTITY_BITS, Passes, Windows

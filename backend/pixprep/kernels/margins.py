@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.plan import TensorPlan
 
 Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]

@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from pixprep.kernels.fixed import RECENT, grouped
-from pixprep.plan.placement import Placement, Resize
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.placement import Placement
 from pixprep.profiles import PROFILES, Method
 from pixprep.profiles.windows import Axis, Passes, Resampling, Windows, single
 from pixprep.spec import Like

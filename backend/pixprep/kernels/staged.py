@@ -15,8 +15,9 @@ from typing import Any, Protocol, TypeVar
 from pixprep.decoders import Pixels
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, Kernel
-from pixprep.plan.placement import Geometry, Placement
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.folding import Geometry
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
 from pixprep.spec import DType, TensorSpec
 from pixprep.steps import levels
 from pixprep.steps.operators import Arrays, Extern

@@ -10,9 +10,9 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.ops.geometry import check_like
 from pixprep.ops.op import Array, ImageOp, Libraries, check_fill, check_sides, fill_input, need_fill, need_levels
-from pixprep.plan import inputs, placement
+from pixprep.plan import geometry_steps, inputs
+from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.placement import Window
 from pixprep.profiles import PROFILES
 from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like
 
@@ -126,7 +126,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
         del image, key
-        resize = placement.Resize(
+        resize = geometry_steps.Resize(
             rule="letterbox" if self.enlarge else "shrink",
             height=self.height,
             width=self.width,
@@ -166,7 +166,7 @@ class Flip(ImageOp, frozen=True, tag="flip"):
         """See ``ImageOp.lower``."""
         del image
         return before.then(
-            inputs.Flip(key=key, input=self.when, axis=self.axis) if self.when else placement.Flip(self.axis)
+            inputs.Flip(key=key, input=self.when, axis=self.axis) if self.when else geometry_steps.Flip(self.axis)
         )
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:

@@ -11,7 +11,8 @@ from pixprep.errors import PipelineError
 from pixprep.ops.op import FirstOp
 from pixprep.plan.clip_frames import Rule, Sampling, Start
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.plan import AnnotationPlan, ClipPlan, OutputPlan, Plan
+from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
+from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, Idct, ImageSpec, InputSpec
 from pixprep.steps.operators import Operator
 

@@ -20,9 +20,9 @@ from pixprep.ops.op import (
     need_levels,
     settle,
 )
-from pixprep.plan import inputs, placement
+from pixprep.plan import geometry_steps, inputs
+from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.placement import Window
 from pixprep.profiles import PROFILES
 from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, keep_aspect
 
@@ -143,7 +143,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             assert self.mode is not None
             rule, height, width = ("both" if self.mode == "stretch" else self.mode), self.height, self.width
         return before.resized(
-            placement.Resize(
+            geometry_steps.Resize(
                 rule=rule,
                 height=height,
                 width=width,

@@ -11,7 +11,7 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.ops.op import Array, ImageOp, Libraries, need_channels, shown
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.plan import Affine, Float32
+from pixprep.plan.output_plans import Affine, Float32
 from pixprep.spec import Arithmetic, ImageSpec, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)

@@ -17,7 +17,8 @@ from pixprep.draws import colors
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError, in_words
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.plan import AnnotationPlan, OutputPlan, Plan
+from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import Fill, ImageSpec, InputSpec, Reals, Rounding, Side, TensorSpec, as_tuple
 from pixprep.steps.levels import LevelStep
 from pixprep.steps.operators import Operator

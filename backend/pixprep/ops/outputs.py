@@ -9,7 +9,7 @@ from pixprep.errors import PipelineError
 from pixprep.ops.op import MAX_SIDE, AnnotationOp, OutputOp, need_whole_levels
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.plan import (
+from pixprep.plan.output_plans import (
     AnnotationPlan,
     BoxesPlan,
     FlowPlan,

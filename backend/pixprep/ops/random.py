@@ -25,7 +25,7 @@ from pixprep.ops.op import (
     settle,
     shown,
 )
-from pixprep.plan import placement
+from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
 from pixprep.spec import Filter, ImageSpec, Levels, Like, Side, as_tuple
@@ -81,7 +81,7 @@ class RandomResizedCrop(ImageOp, frozen=True, tag="random_resized_crop"):
         """See ``ImageOp.lower``."""
         del image
         assert self.width is not None
-        resize = placement.Resize(
+        resize = geometry_steps.Resize(
             rule="both",
             height=self.height,
             width=self.width,

@@ -35,7 +35,7 @@ class RandomGray(Sometimes, Grayscale, frozen=True, tag="random_gray"):
 
     Args:
         p: how often.
-        like: as of ``grayscale``.
+        like: as in ``grayscale``.
     """
 
     p: float = 0.1
@@ -47,7 +47,7 @@ class RandomPosterize(Sometimes, Posterize, frozen=True, tag="random_posterize")
     torchvision v2's ``RandomPosterize``.
 
     Args:
-        bits: as of ``posterize``.
+        bits: as in ``posterize``.
         p: how often.
     """
 
@@ -60,7 +60,7 @@ class RandomSolarize(Sometimes, Solarize, frozen=True, tag="random_solarize"):
     torchvision v2's ``RandomSolarize``.
 
     Args:
-        threshold: as of ``solarize``.
+        threshold: as in ``solarize``.
         p: how often.
     """
 
@@ -74,7 +74,7 @@ class RandomAutocontrast(Sometimes, Autocontrast, frozen=True, tag="random_autoc
 
     Args:
         p: how often.
-        like: as of ``autocontrast``.
+        like: as in ``autocontrast``.
     """
 
     p: float = 0.5

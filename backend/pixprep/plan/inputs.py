@@ -2,21 +2,27 @@
 
 An input has a row of numbers for each tensor. Of a pipeline that takes boxes, a photo gives as many tensors as it has
 boxes; of every other, one. A step whose numbers come with the image is placed like one whose numbers are drawn: see
-``placement.Drawing``.
+``Drawing``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.draws.philox import F64, Words
-from pixprep.errors import ImageError
+from pixprep.draws import windows
+from pixprep.draws.colors import Augment
+from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.warps import Rotation
+from pixprep.draws.windows import ClipFrames, RandomStep, within
+from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.placement import Span, moved
 from pixprep.spec import InputSpec
+from pixprep.steps.operators import Extern
 
 _FORMS = {"float32": "numbers", "bool": "true or false", "uint8": "levels of 0 to 255"}
 _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
@@ -25,6 +31,35 @@ _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
 
 Given = Mapping[str, npt.NDArray[Any]]
 """One row of each input, by its name: what one tensor of an image is made with."""
+
+
+def check_given(specs: Mapping[str, InputSpec], inputs: Mapping[str, Sequence[Any]], count: int) -> None:
+    """Refuse inputs of a batch that are not those of a pipeline, or not of so many images.
+
+    Raises:
+        PipelineError: one is missing, or is none of the pipeline's, or is not of as many images.
+    """
+    if not isinstance(inputs, Mapping):
+        raise PipelineError('inputs are given by name: {"boxes": [[[left, top, right, bottom]]]}')
+    for name in inputs:
+        if name not in specs:
+            raise PipelineError(f'inputs: the pipeline has no "{name}"; it has {", ".join(specs) or "none"}')
+    if missing := [name for name in specs if name not in inputs]:
+        raise PipelineError(f'inputs: no "{missing[0]}": {needed(specs)}')
+    for name, each in inputs.items():
+        if isinstance(each, str | bytes) or not hasattr(each, "__len__") or len(each) != count:
+            images = f"{len(each)} images" if hasattr(each, "__len__") else "no list"
+            raise PipelineError(
+                f'inputs: "{name}" is of {images}, and there are {count}: give for each image its row, or the list of '
+                "its rows"
+            )
+
+
+def needed(specs: Mapping[str, InputSpec]) -> str:
+    """Message where the numbers that come with each image are missing."""
+    each = ", ".join(f'"{name}": [...]' for name in specs)
+    forms = ", ".join(f'"{name}" as {spec}' for name, spec in specs.items())
+    return f"the pipeline takes {forms} with each image: give inputs={{{each}}}"
 
 
 def rows(specs: Mapping[str, InputSpec], values: Mapping[str, Any], *, most: int | None) -> list[Given | ImageError]:
@@ -187,3 +222,93 @@ class Fill:
 
 InputStep = Box | Flip
 """The steps of a geometry whose numbers come with the image."""
+
+
+class Drawing:
+    """Numbers of random ops and of inputs for one image: each op gets them once, whatever outputs it leads to.
+
+    Args:
+        numbers: of the sample; or the words of each op, to repeat a drawing.
+        boxes: float32 (n, 4) xyxy in pixels of the image, for ``random_iou_crop``; None: there are none.
+        given: what came with the image; None: an example: the whole image, not mirrored, with black margins.
+
+    Attributes:
+        draws: the words of each op that was asked.
+        kept: by the key of each ``random_iou_crop``, which boxes its window keeps.
+    """
+
+    def __init__(
+        self,
+        numbers: Numbers | Mapping[str, Words],
+        boxes: npt.ArrayLike | None = None,
+        given: Given | None = None,
+    ) -> None:
+        self._numbers = numbers
+        self._boxes = boxes
+        self._given = given
+        self.draws: dict[str, Words] = {}
+        self.kept: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def words(self, step: RandomStep | InputStep | Augment | ClipFrames | Extern, rows: Span, columns: Span) -> Words:
+        """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
+        if step.key in self.draws:
+            return self.draws[step.key]
+        boxes: F64 | None = None
+        if isinstance(step, windows.IouCrop) and self._boxes is not None:
+            boxes = _on_canvas(_as_boxes(self._boxes), rows, columns)
+        if not isinstance(self._numbers, Numbers):
+            words = self._earlier(step.key)
+        elif isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None):
+            words = self._given_words(step, rows, columns)
+        else:
+            words = step.words(rows.canvas, columns.canvas, self._numbers, boxes)
+        if boxes is not None:
+            self.kept[step.key] = within(words, boxes)
+        self.draws[step.key] = words
+        return words
+
+    def fill(self, step: Fill) -> tuple[int, ...]:
+        """The levels of the margins."""
+        if not isinstance(self._numbers, Numbers):
+            words = self._earlier(step.key)
+        else:
+            words = {"fill": [0] * step.channels if self._given is None else self._given[step.input].tolist()}
+        self.draws[step.key] = words
+        return tuple(words["fill"])
+
+    def _given_words(self, step: InputStep | Rotation, rows: Span, columns: Span) -> Words:
+        """Words of a step that an input gives."""
+        assert step.input is not None
+        numbers = None if self._given is None else self._given[step.input]
+        if isinstance(step, Rotation):
+            return {"angle": 0.0 if numbers is None else float(numbers[0])}
+        if isinstance(step, Flip):
+            return {"flip": numbers is not None and bool(numbers[0])}
+        box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]
+        return step.words(rows.canvas, columns.canvas, box)
+
+    def _earlier(self, key: str) -> Words:
+        """Words that were drawn before."""
+        assert not isinstance(self._numbers, Numbers)
+        if key not in self._numbers:
+            raise PipelineError(f'no draw for "{key}"; there are {", ".join(self._numbers) or "none"}')
+        return self._numbers[key]
+
+
+def is_given(step: object) -> bool:
+    """Tell whether the numbers of a step come with the image."""
+    return isinstance(step, InputStep) or (isinstance(step, Rotation) and step.input is not None)
+
+
+def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
+    """Boxes of the image, float64 (n, 4) xyxy, on a canvas."""
+    (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
+    return moved(boxes, (scale_y, scale_x, offset_y, offset_x))
+
+
+def _as_boxes(values: Any) -> F64:
+    """Annotated boxes: float64 (n, 4)."""
+    try:
+        return np.asarray(values, np.float64).reshape(-1, 4)
+    except (TypeError, ValueError):
+        raise ImageError("BAD_RECORD", '"boxes" are (n, 4) numbers') from None

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pixprep.draws import windows
 from pixprep.draws.erasing import Erasing
 from pixprep.errors import PipelineError
-from pixprep.plan import inputs, placement
-from pixprep.plan.placement import Geometry, GeometryStep, LevelsStep, Move, Window
-from pixprep.plan.plan import ArithmeticStep, TensorPlan
+from pixprep.plan import geometry_steps, inputs
+from pixprep.plan.folding import Geometry
+from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
+from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, Fill, Levels, TensorSpec, as_tuple
 from pixprep.steps import levels
@@ -37,7 +38,7 @@ class Lowered:
     color: Color
     is_reduced: bool = False
     before: tuple[GeometryStep, ...] = ()
-    resize: placement.Resize | None = None
+    resize: geometry_steps.Resize | None = None
     after: tuple[GeometryStep, ...] = ()
     fill: tuple[int, ...] | inputs.Fill | None = None
     levels: tuple[LevelsStep, ...] = ()
@@ -101,7 +102,7 @@ class Lowered:
             return replace(self, before=(*self.before, step), fill=colour)
         return replace(self, after=(*self.after, step), fill=colour)
 
-    def resized(self, resize: placement.Resize) -> Lowered:
+    def resized(self, resize: geometry_steps.Resize) -> Lowered:
         """With a resize. A centre crop before it has to fit inside; ``pad`` and random ops may make margins.
 
         A margin is resampled where the image ends, and its colour stays what it is: so the values have to be levels.
@@ -143,12 +144,12 @@ class Lowered:
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Tell whether a step of the geometry may come before what is done to the levels, with the same result."""
-        if isinstance(step, placement.Flip | windows.Flip):
+        if isinstance(step, geometry_steps.Flip | windows.Flip):
             return all(_keeps_places(each) for each in self.levels)
         return not self.levels or (not leaves_margin and all(_is_pointwise(each) for each in self.levels))
 
 
-def _check_reduced(resize: placement.Resize) -> None:
+def _check_reduced(resize: geometry_steps.Resize) -> None:
     """Refuse the resizes that a decode to a fraction contradicts.
 
     Their values are to be some library's, or they look at single pixels, or cut them at a hard edge.

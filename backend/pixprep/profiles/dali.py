@@ -1,6 +1,6 @@
 """DALI's ``fn.resize`` of uint8 images on a CPU, with its default ``antialias`` or without.
 
-Sizes, and with ``subpixel_scale`` the part of the image that is looked at, come from ``placement.Resize``, as DALI
+Sizes, and with ``subpixel_scale`` the part of the image that is looked at, come from ``geometry_steps.Resize``, as DALI
 finds them (resize_attr.cc). The filter is a table, read with linear interpolation; the border is repeated; both passes
 are float32, the cheaper one first (resampling_filters.cu, resampling_setup.cc, resampling_impl_cpu.h).
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from pixprep.errors import SetupError
-from pixprep.writing import copy
+from pixprep.files import copy
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from pixprep import presets
 from pixprep.errors import PipelineError, SetupError
-from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import quoted, read_bytes
 from pixprep.repository import pbtxt
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking
 from pixprep.repository.labels import labelled, read_labels

@@ -11,8 +11,8 @@ from typing import Any
 
 from pixprep.decoders.pillow import heic_opener, prepare_avif
 from pixprep.errors import PipelineError, SetupError
-from pixprep.file import read_bytes
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import read_bytes
 from pixprep.repository.models import CONFIG_FILE, Model, Problem, Tensor, suggest
 from pixprep.repository.ports import read_onnx
 from pixprep.repository.wiring import check_ensemble

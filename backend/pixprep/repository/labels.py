@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
-from pixprep.file import read_bytes
+from pixprep.pipeline.file import read_bytes
 from pixprep.repository.models import Tensor
 
 _MAX_BYTES = 16 << 20

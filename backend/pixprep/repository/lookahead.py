@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pixprep.errors import printable
 from pixprep.ops import Extern, Letterbox, Normalize, Resize
 from pixprep.pipeline import Pipeline
-from pixprep.walk import Output
+from pixprep.pipeline.walk import Output
 
 F64 = npt.NDArray[np.float64]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError, SetupError, printable
-from pixprep.file import read_bytes
 from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, Transform, op_name
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import read_bytes
+from pixprep.pipeline.walk import Output
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
 from pixprep.spec import DType, Layout, TensorSpec
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
-from pixprep.walk import Output
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pixprep.errors import SetupError
-from pixprep.file import quoted, read_bytes
+from pixprep.files import whole, write
+from pixprep.pipeline.file import quoted, read_bytes
 from pixprep.repository import pbtxt
 from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names
-from pixprep.writing import whole, write
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
 _MAX_BYTES = 1 << 20

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.batch import Batch
 from pixprep.boxes import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
-from pixprep.engine import Batch
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import BoxesPlan, FlowPlan, Placed, TensorPlan
+from pixprep.plan.output_plans import BoxesPlan, FlowPlan, TensorPlan
+from pixprep.plan.plan import Placed
 from pixprep.show.drawing import FAINT, INK, U8, Panel, Picture, Sheet, fitted, true_colours, with_arrows, with_boxes
 
 _ROW = 3

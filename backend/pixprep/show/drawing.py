@@ -13,7 +13,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from pixprep.errors import printable
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 
 Array = npt.NDArray[Any]
 U8 = npt.NDArray[np.uint8]

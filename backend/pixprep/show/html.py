@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pixprep.engine import Batch
+from pixprep.batch import Batch
 from pixprep.errors import printable
 from pixprep.ops import OutputOp, op_name
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.show.drawing import fitted, to_png, true_colours
 from pixprep.show.words import op_words
 from pixprep.show.worst import worst

@@ -12,7 +12,7 @@ from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import SizePlan, TransformPlan
+from pixprep.plan.output_plans import SizePlan, TransformPlan
 from pixprep.show.drawing import FAINT, INK, MARGIN, SIDE, U8, Box, Panel, Picture, Plot, Sheet, fitted, shown_as
 from pixprep.show.preview import Preview, Shown, notes, preview
 from pixprep.show.warnings import black_margins, odd_ranges

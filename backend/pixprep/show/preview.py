@@ -18,11 +18,11 @@ from pixprep.errors import SetupError
 from pixprep.kernels.levels import done
 from pixprep.ops import Normalize, Op, OriginalSize, Tensor
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.walk import Output
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.plan import TensorPlan
 from pixprep.show.drawing import to_png
 from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
-from pixprep.walk import Output
 
 Array = npt.NDArray[Any]
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PipelineError
 from pixprep.ops import CenterCrop, Letterbox, Normalize, Pad
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import OutputPlan, TensorPlan
-from pixprep.walk import Output
+from pixprep.pipeline.walk import Output
+from pixprep.plan.output_plans import OutputPlan, TensorPlan
 
 _NARROWEST, _FARTHEST = 0.5, 20.0
 _LEVELS = (254.0, 256.0)

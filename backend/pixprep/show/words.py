@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pixprep.errors import ImageError
-from pixprep.file import settings
 from pixprep.ops import (
     Boxes,
     Decode,
@@ -23,19 +22,20 @@ from pixprep.ops import (
     op_name,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.plan.placement import Geometry
-from pixprep.plan.plan import (
+from pixprep.pipeline.file import settings
+from pixprep.plan.folding import Geometry
+from pixprep.plan.output_plans import (
     Affine,
     AnnotationPlan,
     ArithmeticStep,
     BoxesPlan,
     Float32,
     OutputPlan,
-    Plan,
     SizePlan,
     TensorPlan,
     TransformPlan,
 )
+from pixprep.plan.plan import Plan
 from pixprep.spec import Color, InputSpec
 from pixprep.steps.operators import find
 

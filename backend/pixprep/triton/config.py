@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
-from pixprep.file import quoted, read_bytes
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import quoted, read_bytes
+from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.spec import DType
 from pixprep.steps.operators import check_name
-from pixprep.walk import MAX_OUTPUT_BYTES
 
 Config = dict[str, Any]
 """A model configuration in its JSON form, as Triton hands it to Python: ``{"max_batch_size": 0, "input": [], …}``."""

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 
-from pixprep.engine import Batch
+from pixprep.batch import Batch
 from pixprep.errors import ImageError
 
 SECONDS = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]

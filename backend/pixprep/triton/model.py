@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from pixprep.batch import Batch
 from pixprep.decoders.text import without_base64
-from pixprep.engine import Batch, Engine
+from pixprep.engine import Engine
 from pixprep.errors import ImageError
 from pixprep.pipeline import Pipeline
 from pixprep.show.warnings import black_margins, odd_ranges

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pixprep.pipeline import Pipeline
-from pixprep.plan.plan import TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.triton import config as model_config
 
 TRITONS_DEFAULT = 64 << 20

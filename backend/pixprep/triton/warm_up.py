@@ -8,7 +8,7 @@ import numpy as np
 
 from pixprep.decoders.cpu import sample_jpeg
 from pixprep.engine import Engine
-from pixprep.walk import MAX_OUTPUT_BYTES
+from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 
 _SIZE = (375, 500)
 LEAST = 16

@@ -10,8 +10,9 @@ import numpy as np
 
 from pixprep import ops
 from pixprep.errors import ImageError, PipelineError, PixprepError, SetupError, printable
-from pixprep.file import Origin
 from pixprep.pipeline import Pipeline
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.walk import Output
 from pixprep.profiles import PROFILES
 from pixprep.verify import frozen as vectors
 from pixprep.verify.frozen import Op
@@ -20,7 +21,6 @@ from pixprep.verify.libraries import Library, absent, find
 from pixprep.verify.originals import FORMULA, Original, Originals, geometry, size_of
 from pixprep.verify.report import Array, Certificate, Omission, Row, StageName, Tolerance
 from pixprep.verify.stages import Resizing, Stage, decoded, is_real, resizing
-from pixprep.walk import Output
 
 EQUAL = Tolerance(0, 0, "the same arithmetic on the same values")
 ONE_ULP = Tolerance(0, 1, "computed in float64, in another order, and rounded once")

@@ -18,8 +18,8 @@ from PIL import Image, ImageOps
 
 from pixprep import ops
 from pixprep.errors import unreachable
-from pixprep.file import Origin
 from pixprep.ops.op import WHOLE
+from pixprep.pipeline.file import Origin
 from pixprep.profiles import PROFILES, dali
 from pixprep.spec import Like
 from pixprep.verify.colours import recoloured

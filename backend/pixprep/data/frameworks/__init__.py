@@ -7,8 +7,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
+from pixprep.batch import Batch
 from pixprep.data.order import Order
-from pixprep.engine import Batch
 from pixprep.errors import SetupError
 
 Library = Literal["torch", "jax", "tensorflow", "cupy", "keras"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
+from pixprep.batch import Batch
 from pixprep.data.frameworks import Batches, chosen
-from pixprep.engine import Batch
 
 
 class Dataset(keras.utils.PyDataset):  # type: ignore[misc]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pixprep.batch import Batch
 from pixprep.data.frameworks import Batches, chosen, is_array, mapped
 from pixprep.data.recycling import ALIGNMENT
-from pixprep.engine import Batch
 from pixprep.errors import DataError
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pixprep.data.sources import Sample, Source, naming
 from pixprep.data.sources.storage import I64, Names, StrPath, fingerprint, folder_of, image_at, inside, noted, opening
 from pixprep.errors import DataError, ImageError
-from pixprep.file import read_bytes
+from pixprep.pipeline.file import read_bytes
 
 _Id = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # NumPy has 64 bits for it
 _MOST_PIXELS = 1e9

@@ -28,10 +28,10 @@ from pixprep.data.sources.storage import (
     remote,
 )
 from pixprep.decoders import KINDS, USUAL
+from pixprep.decoders.clips import CLIP_SUFFIXES
 from pixprep.errors import DataError, ImageError, printable
 
 SUFFIXES = tuple(suffix for name in USUAL for suffix in KINDS[name].suffixes)
-CLIP_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MOST_FOLDERS = 64  # one in another
 
 

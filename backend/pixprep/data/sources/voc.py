@@ -17,7 +17,7 @@ from pixprep.data.sources import Sample, Source, naming
 from pixprep.data.sources.files import SUFFIXES
 from pixprep.data.sources.storage import Names, StrPath, absolute, fingerprint, noted, opening
 from pixprep.errors import DataError, ImageError
-from pixprep.file import read_bytes
+from pixprep.pipeline.file import read_bytes
 
 # fmt: off
 CLASSES = (

@@ -41,16 +41,15 @@ class ClipDecoder:
         self.words = "NVDEC, and FFmpeg for what it does not take" if elsewhere else "FFmpeg"
         self._budget = Budget(limits.max_pixels_in_flight)
 
-    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place] | None = None) -> Iterator[Chunk[Encoded]]:
+    def chunks(self, encoded: Sequence[Encoded], places: Sequence[Place]) -> Iterator[Chunk[tuple[Encoded, Place]]]:
         """See ``Decoder``: the largest first."""
-        places = [self._plan.place] * len(encoded) if places is None else places
         for index in sorted(range(len(encoded)), key=lambda index: -len(encoded[index])):
-            yield Chunk((index,), (encoded[index],), (places[index],))
+            yield Chunk((index,), ((encoded[index], places[index]),))
 
     @contextmanager
-    def decode(self, chunk: Chunk[Encoded]) -> Iterator[list[Decoded | ImageError]]:
+    def decode(self, chunk: Chunk[tuple[Encoded, Place]]) -> Iterator[list[Decoded | ImageError]]:
         """See ``Decoder``."""
-        (encoded,), (place,) = chunk.images, chunk.places
+        ((encoded, place),) = chunk.images
         with self._budget.share() as take:
             try:
                 result: Decoded | ImageError = self._decoded(encoded, place, take)

@@ -449,8 +449,7 @@ class _Reader:
 
 def _check_unmirrored(frame: Any) -> None:
     """Refuse a display matrix that mirrors: PyAV says its angle alone."""
-    for each in frame.side_data:
-        if "DISPLAYMATRIX" in str(each.type):
-            a, b, _, c, d = struct.unpack("<5i", bytes(each)[:20])
-            if a * d - b * c < 0:
-                raise ImageError("UNSUPPORTED", "a clip that its container mirrors")
+    if (matrix := frame.side_data.get("DISPLAYMATRIX")) is not None:
+        a, b, _, c, d = struct.unpack("<5i", bytes(matrix)[:20])
+        if a * d - b * c < 0:
+            raise ImageError("UNSUPPORTED", "a clip that its container mirrors")

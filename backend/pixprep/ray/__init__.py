@@ -21,8 +21,8 @@ from pixprep.data.sources import read_image
 from pixprep.decoders import Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.files import UNFINISHED, alone, whole, write
 from pixprep.pipeline import Pipeline
-from pixprep.writing import UNFINISHED, alone, whole, write
 
 try:
     import pyarrow as pa
@@ -55,12 +55,10 @@ class _Rows:
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         """The rows without their images; for each output an array (rows, ...), zeros where ``error`` says why."""
-        images = [_encoded(image) for image in rows.pop(self._column)]
-        encoded = [b"" if isinstance(image, ImageError) else image for image in images]
-        batch = self._engine.run_batch(encoded, outputs=self._outputs)
-        failed = [ours if isinstance(ours, ImageError) else its for ours, its in zip(images, batch.errors, strict=True)]
+        images = rows.pop(self._column)
+        batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)
         tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
-        return rows | tensors | {"error": np.array([error and str(error) for error in failed], object)}
+        return rows | tensors | {"error": np.array([error and str(error) for error in batch.errors], object)}
 
     def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
         """Write a file, a few rows at a time; how many rows, and how many of them failed."""
@@ -82,16 +80,16 @@ class _Rows:
 
 
 def _encoded(image: Any) -> Encoded | ImageError:
-    """The image of a row: its bytes, or those of the file that it names, or why there are none."""
+    """The image of a row: its bytes, or those of the file that it names; or why there are none."""
+    if isinstance(image, str):
+        try:
+            return read_image({"image": Path(image), "name": image}, Limits())
+        except ImageError as error:
+            return error.as_value()
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
-    if not isinstance(image, str):
-        what = "nothing" if image is None else type(image).__name__
-        return ImageError("BAD_RECORD", f"an image is encoded bytes or a path, and here is {what}")
-    try:
-        return read_image({"image": Path(image), "name": image}, Limits())
-    except ImageError as error:
-        return error.as_value()
+    what = "nothing" if image is None else type(image).__name__
+    return ImageError("BAD_RECORD", f"an image is encoded bytes or a path, and here is {what}")
 
 
 def preprocess(

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
 
-from pixprep import file
 from pixprep.errors import PipelineError
-from pixprep.file import Origin
+from pixprep.files import write
 from pixprep.ops import (
     Decode,
     DecodeVideo,
@@ -22,11 +21,13 @@ from pixprep.ops import (
     is_on,
     op_name,
 )
-from pixprep.plan.plan import Plan, TensorPlan
+from pixprep.pipeline import file
+from pixprep.pipeline.file import Origin
+from pixprep.pipeline.walk import Node, Output, Walked, at, n_bytes, walked
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import ImageSpec, InputSpec, Side, TensorSpec
 from pixprep.steps.operators import Operator, OperatorCall, listed
-from pixprep.walk import Node, Output, Walked, at, n_bytes, walked
-from pixprep.writing import write
 
 SIDES: tuple[Side, ...] = ("serving", "training")
 _PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")

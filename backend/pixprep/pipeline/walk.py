@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pixprep import file
 from pixprep.errors import PipelineError
 from pixprep.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
+from pixprep.pipeline import file
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.plan import AnnotationPlan, BoxesPlan, OutputPlan, Plan, PointsPlan, TensorPlan
+from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
+from pixprep.plan.plan import Plan
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 from pixprep.steps.operators import Extern as Call
 from pixprep.steps.operators import Operator, find

@@ -1,0 +1,246 @@
+"""Folding: the steps of a geometry become one ``Placement`` for an image of known size.
+
+What was drawn, or came with the request, is known then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, floor
+
+from pixprep.draws import windows
+from pixprep.draws.colors import Augment
+from pixprep.draws.erasing import Erasing
+from pixprep.draws.philox import EXAMPLE
+from pixprep.draws.windows import RandomStep
+from pixprep.errors import ImageError
+from pixprep.plan import inputs
+from pixprep.plan.geometry_steps import Beyond, Flip, GeometryStep, LevelsStep, Move, Resize, Window
+from pixprep.plan.inputs import Drawing, is_given
+from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
+from pixprep.spec import rounded
+from pixprep.steps import levels
+from pixprep.steps.levels import Erase, LevelStep, Take, Warp
+from pixprep.steps.operators import Extern
+
+MAX_RESIZED_PIXELS = 1 << 28
+"""A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
+
+MAX_LEVELS_SIDE = 1 << 16
+"""An image whose levels change, and that has more rows or columns, is refused: a GPU's grid has no more."""
+
+REACH = 4
+"""No filter looks further than this many resized pixels, or pixels of an image that grows, from an output's centre."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Geometry and steps on levels of an output, for images of any size."""
+
+    before: tuple[GeometryStep, ...]
+    resize: Resize | None
+    after: tuple[GeometryStep, ...]
+    levels: tuple[LevelsStep, ...] = ()
+    erasures: tuple[Erasing, ...] = ()
+    fill: inputs.Fill | None = None
+
+    @property
+    def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
+        """Give all steps that are done to an image, those after levels as they are."""
+        return (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
+
+    @property
+    def random_steps(self) -> tuple[RandomStep | Augment, ...]:
+        """The steps that differ from image to image by what is drawn."""
+        still = Window | Flip | LevelStep
+        drawn = (
+            step
+            for step in self._steps
+            if (isinstance(step, Extern) or not (isinstance(step, still) or is_given(step))) and step.key
+        )
+        return (*drawn, *self.erasures)  # type: ignore[arg-type]
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Tell whether a step's numbers come with the image."""
+        return self.fill is not None or any(is_given(step) for step in self._steps)
+
+    @property
+    def may_warp(self) -> bool:
+        """Tell whether it may turn an image, so that its boxes are no boxes any more."""
+        still = Move | Erasing
+        return any(
+            isinstance(step, Warp)
+            if isinstance(step, LevelStep)
+            else not (isinstance(step, still) or step.keeps_places)
+            for step in self.levels
+        )
+
+    @property
+    def is_padded(self) -> bool:
+        """Tell whether an image may have margins before the resize."""
+        return any(_makes_margins(step) for step in self.before)
+
+    def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
+        """Fold the steps for an image of this size.
+
+        Args:
+            height: of the image.
+            width: of the image.
+            drawing: what random steps get; default: an example, in which every number is nearly a half.
+
+        Raises:
+            ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.
+        """
+        drawing = drawing or Drawing(EXAMPLE)
+        rows, columns = Span(height), Span(width)
+        for step in self.before:
+            _apply(step, rows, columns, drawing)
+        box = (rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length)
+        size = (rows.canvas, columns.canvas)
+        below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
+        margins = rows.at, columns.at, below, behind
+        resized = self.resize.size(*size) if self.resize else size
+        ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
+        if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
+            raise ImageError(
+                "BAD_DIMENSIONS",
+                f"its {size[0]} x {size[1]} pixels would be resized to {resized[0]} x {resized[1]}, "
+                f"more than {MAX_RESIZED_PIXELS:,} pixels",
+            )
+        mirrors = (rows.is_flipped, columns.is_flipped)
+        if margins == NO_MARGINS or (self.resize is not None and not self.resize.keeps_margins(resized[1])):
+            rows, columns = Span(resized[0]), Span(resized[1])
+        else:
+            rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])
+        for axis, span in enumerate((rows, columns)):
+            span.stretch = stretch(
+                box[axis::2], margins[axis::2], resized[axis], ratio[axis], is_mirrored=mirrors[axis]
+            )
+        for step in self.after:
+            _apply(step, rows, columns, drawing)
+        done = self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else ()
+        return Placement(
+            box=box,
+            mirrors=mirrors,
+            resized=resized,
+            ratio=ratio,
+            region=(rows.begin, columns.begin, rows.begin + rows.length, columns.begin + columns.length),
+            flips=(rows.is_flipped, columns.is_flipped),
+            at=(rows.at, columns.at),
+            canvas=(rows.canvas, columns.canvas),
+            margins=margins,
+            fill=drawing.fill(self.fill) if self.fill else None,
+            levels=done,
+            erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing)
+            if self.erasures
+            else (),
+        )
+
+    def _placed_erasures(self, height: int, width: int, drawing: Drawing) -> tuple[Erase, ...]:
+        """The rectangles of a tensor of this size."""
+        rows, columns = Span(height), Span(width)
+        return tuple(
+            erase for step in self.erasures for erase in step.steps(drawing.words(step, rows, columns), height, width)
+        )
+
+    def _placed_levels(self, height: int, width: int, drawing: Drawing) -> tuple[LevelStep, ...]:
+        """The steps for a canvas of this size."""
+        made: list[LevelStep] = []
+        _check_levels_size(height, width)
+        for step in self.levels:
+            rows, columns = Span(height), Span(width)
+            these: tuple[LevelStep, ...]
+            if isinstance(step, Move):
+                _apply(step.step, rows, columns, drawing)
+                these = (_take(rows, columns, step.fill),)
+            elif isinstance(step, Extern) and step.key:
+                these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
+            elif isinstance(step, LevelStep):
+                these = (step,)
+            else:
+                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
+            height, width = levels.size_after(these, height, width)
+            _check_levels_size(height, width)
+            made.extend(these)
+        return levels.folded(made)
+
+
+def _check_levels_size(height: int, width: int) -> None:
+    """Refuse what a small image may become, when one of its sides is resized, or it is turned and expands."""
+    if height * width > MAX_RESIZED_PIXELS or max(height, width) > MAX_LEVELS_SIDE:
+        raise ImageError(
+            "BAD_DIMENSIONS",
+            f"its levels would be changed at {height} x {width}; a side has at most {MAX_LEVELS_SIDE:,}, and all "
+            f"{MAX_RESIZED_PIXELS:,} pixels",
+        )
+
+
+def _take(rows: Span, columns: Span, fill: tuple[int, ...]) -> Take:
+    """Window of the image before that the canvas shows."""
+    top, left = (
+        span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
+    )
+    return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), fill)
+
+
+def _makes_margins(step: GeometryStep) -> bool:
+    """Tell whether a step before the resize may leave a margin, which is then resized too."""
+    if isinstance(step, Window):
+        return step.beyond == "refuse_larger"
+    return not isinstance(step, Flip) and not step.is_inside
+
+
+def _seen(span: Span, resized: int, ratio: float) -> Span:
+    """Positions of a resized axis that a filter makes of more than its margins."""
+    if span.length <= 0:
+        return Span(resized, 0, 0)
+    reach = REACH * max(ratio, 1.0) + 1
+    middle = resized / 2 - span.canvas / 2 / ratio  # where the canvas begins: 0 unless the resize is subpixel
+    first = floor((span.at - reach) / ratio + middle)
+    last = ceil((span.at + span.length + reach) / ratio + middle)
+    return Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
+
+
+def _apply(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> None:
+    if isinstance(step, Flip):
+        (rows if step.axis == "vertical" else columns).flip()
+    elif isinstance(step, Window):
+        side = int(step.fraction * (min if step.side == "shorter" else max)(rows.canvas, columns.canvas))
+        height = max(1, side) if step.height is None else step.height
+        width = max(1, side) if step.width is None else step.width
+        is_fixed = step.place == "fixed"
+        top = step.top if is_fixed else _start(step, rows.canvas, height)
+        left = step.left if is_fixed else _start(step, columns.canvas, width)
+        _lay(rows, columns, (top, left, height, width), beyond=step.beyond, is_fixed=is_fixed)
+    else:
+        words = drawing.words(step, rows, columns)
+        if not isinstance(step, windows.Flip | inputs.Flip):
+            window = words["top"], words["left"], words["height"], words["width"]
+            _lay(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
+        elif words["flip"]:
+            (rows if step.axis == "vertical" else columns).flip()
+
+
+def _lay(rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool) -> None:
+    """Lay a canvas, (top, left, height, width), over this one."""
+    top, left, height, width = window
+    larger = rows.canvas > height or columns.canvas > width
+    is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas
+    if (beyond == "refuse_larger" and larger) or (beyond == "refuse_smaller" and not is_inside):
+        what = "larger than the canvas of" if beyond == "refuse_larger" else "too small for the window of"
+        where = f" at {top}, {left}" if is_fixed else ""
+        raise ImageError(
+            "DOES_NOT_FIT", f"{rows.canvas} x {columns.canvas} pixels are {what} {height} x {width}{where}"
+        )
+    rows.window(top, height)
+    columns.window(left, width)
+
+
+def _start(step: Window, length: int, window: int) -> int:
+    """Begin of a window on an axis; negative where it is longer than the axis."""
+    if step.place == "top_left":
+        return 0
+    if window <= length:
+        return rounded((length - window) / 2, step.rounding)
+    return -((window - length) // 2)

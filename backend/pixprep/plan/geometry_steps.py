@@ -1,0 +1,175 @@
+"""Steps of a geometry, for images of any size: windows and flips around at most one resize."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pixprep.draws.colors import Augment
+from pixprep.draws.windows import RandomStep
+from pixprep.plan.inputs import InputStep
+from pixprep.profiles import PROFILES, Method
+from pixprep.spec import Filter, Like, Rounding, rounded, scaled
+from pixprep.steps.levels import LevelStep
+
+Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A new canvas laid over the image: it crops where it is smaller, and pads where it is larger.
+
+    Attributes:
+        height, width: of the canvas; None: a square of ``int(fraction * side)``.
+        side: of the image, which the square follows.
+        place: where it lies. ``fixed``: at ``top``, ``left``. ``center``: half of what is cut off lies above, rounded
+            by ``rounding``; half of what is added, rounded down. ``top_left``: nothing is cut off or added there.
+        beyond: what happens where the canvas is larger than the image, or smaller.
+    """
+
+    height: int | None
+    width: int | None
+    fraction: float = 1.0
+    side: Literal["shorter", "longer"] = "shorter"
+    place: Literal["fixed", "center", "top_left"]
+    top: int = 0
+    left: int = 0
+    rounding: Rounding = "half_even"
+    beyond: Beyond
+
+    def __str__(self) -> str:
+        where = "in the middle" if self.place == "center" else "at the top left"
+        if self.height is None and self.side == "longer":
+            return f"lay on a square of the longer side, {where}"
+        if self.height is None:
+            return f"take the middle square of {self.fraction:g} of the shorter side"
+        size = f"{self.height} x {self.width}"
+        if self.place == "fixed":
+            return f"take {size} from row {self.top}, column {self.left}"
+        if self.beyond == "refuse_larger":
+            return f"lay on a canvas of {size}, {where}"
+        return f"take the middle {size}"
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirror the canvas."""
+
+    axis: Literal["horizontal", "vertical"]
+
+    def __str__(self) -> str:
+        return f"mirror, {self.axis}"
+
+
+GeometryStep = Window | Flip | RandomStep | InputStep
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step of the geometry that comes after steps of ``levels`` with which it does not change places.
+
+    Attributes:
+        fill: the level of each decoded channel where it leaves a margin.
+    """
+
+    step: GeometryStep
+    fill: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return str(self.step)
+
+
+LevelsStep = LevelStep | Augment | Move
+"""What a plan has to say of levels, for an image of any size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize:
+    """One separable resize of the whole canvas.
+
+    Attributes:
+        rule: ``both``: to ``height`` x ``width``. ``shorter``, ``longer``: that side to ``height``, the other to
+            ``height * other / side``. ``fit``, ``cover``: each side divided by the larger or smaller of
+            ``side / self.side``, which makes one of them ``self.side``. ``letterbox``: both to ``side * scale`` with
+            the smaller scale; ``shrink``: the same, but no scale over 1.
+        rounding: of a side that the rule computes; at least 1.
+        like: whose arithmetic the filter follows.
+        subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
+    """
+
+    rule: Literal["both", "shorter", "longer", "fit", "cover", "letterbox", "shrink"]
+    height: int
+    width: int
+    filter: Filter
+    antialias: bool
+    like: Like = "pillow"
+    rounding: Rounding = "down"
+    subpixel: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Tell whether it gives float32 values, not uint8 levels."""
+        return self.filter in PROFILES[self.like].real
+
+    def keeps_margins(self, columns: int) -> bool:
+        """Tell whether a result of so many columns has the margin's colour where only margin is near.
+
+        OpenCV's weights of lanczos4 do not add up to one; of PyTorch's only column each row is the first.
+        """
+        return self.filter != "lanczos4" and not (columns == 1 and self.filter in PROFILES[self.like].across)
+
+    @property
+    def method(self) -> Method:
+        """Method that the profile is asked for."""
+        return Method(self.filter, self.antialias)
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """The (height, width) that an image of this size is resized to."""
+        rows, columns = self._sides(height, width)
+        return max(1, rounded(rows, self.rounding)), max(1, rounded(columns, self.rounding))
+
+    def ratio(self, height: int, width: int, resized: tuple[int, int]) -> tuple[float, float]:
+        """Image pixels for each resized pixel, (y, x); the windows lie symmetrically about the image's middle."""
+        if not self.subpixel:
+            return height / resized[0], width / resized[1]
+        # DALI grows what it looks at up to tenfold, for a side that is rounded up to 1.
+        rows, columns = (max(side, whole / 10) for side, whole in zip(self._sides(height, width), resized, strict=True))
+        return height / rows, width / columns
+
+    def _sides(self, height: int, width: int) -> tuple[float, float]:
+        """The sides before they are rounded; a side that the rule names is whole."""
+        if self.rule == "both":
+            return self.height, self.width
+        ratios = (height / self.height, width / self.width)
+        if self.rule in ("letterbox", "shrink"):
+            scale = min(self.height / height, self.width / width)
+            if self.rule == "shrink":
+                scale = min(scale, 1.0)
+            return height * scale, width * scale
+        is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
+        if is_height_named:
+            return self.height, self._other(width, self.height, height)
+        return self._other(height, self.width, width), self.width
+
+    def _other(self, length: int, size: int, side: int) -> float:
+        """Scale ``length`` as ``side`` is scaled to ``size``."""
+        if self.rule in ("fit", "cover") and self.rounding != "half_away":
+            return length / (side / size)  # timm's order
+        return scaled(length, size, side, self.rounding)
+
+    def __str__(self) -> str:
+        size = f"{self.height} x {self.width}"
+        to = {
+            "both": f"to {size}",
+            "shorter": f"the shorter side to {self.height}",
+            "longer": f"the longer side to {self.height}",
+            "fit": f"to fit into {size}",
+            "cover": f"to cover {size}",
+            "letterbox": f"to fit into {size}",
+            "shrink": f"to fit into {size}, never enlarging",
+        }[self.rule]
+        antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
+        profile = PROFILES[self.like]
+        is_near = self.filter in profile.near
+        values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
+        return f"resize {to} ({self.filter}{antialias}; {values})"

@@ -1,0 +1,204 @@
+"""Plans of the outputs: a tensor and its arithmetic, a transform, a size, a flow, boxes, points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PipelineError
+from pixprep.plan.folding import Geometry
+from pixprep.spec import BoxFormat, Preset, TensorSpec
+from pixprep.steps.operators import Extern
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``value * scale + offset`` of each channel, in float64."""
+
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Float32:
+    """``value - x``, ``value * x`` or ``value / x`` of each channel, where value, x and result are float32."""
+
+    operation: Literal["subtract", "multiply", "divide"]
+    by: tuple[float, ...]
+
+
+ArithmeticStep = Affine | Float32
+
+
+_FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorPlan:
+    """Plan of one tensor of an image, or of each frame's part of one.
+
+    Attributes:
+        spec: of the tensor.
+        geometry: where each pixel looks.
+        fill: the level of each channel where the canvas shows no image, in the order of ``channels``.
+        channels: for each channel of the tensor the decoded one it is made of: (0, 1, 2) RGB, (2, 1, 0) BGR, (0,) gray.
+        arithmetic: what is done to the value, in this order.
+        calls: operators that are then given the tensor, one after the other; ``spec`` is that of the first's tensor.
+        is_real: the resize gives float32 values, not uint8 levels, and the arithmetic is done on every one of them.
+    """
+
+    spec: TensorSpec
+    geometry: Geometry
+    fill: tuple[int, ...]
+    channels: tuple[int, ...]
+    arithmetic: tuple[ArithmeticStep, ...]
+    calls: tuple[Extern, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse arithmetic that overflows, or makes all levels one; every step is monotone, so black and white tell.
+
+        Raises:
+            PipelineError: a step leaves the numbers of its type.
+        """
+        ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
+        for index, step in enumerate(self.arithmetic, 1):
+            dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
+            with np.errstate(all="ignore"):
+                ends = _done(step, ends.astype(np.float32)).astype(dtype)
+            if not np.isfinite(ends).all():
+                raise PipelineError(f"normalize: a step of its arithmetic leaves the range of {dtype}")
+            difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
+            if difference < np.finfo(dtype).tiny:
+                raise PipelineError(
+                    f"normalize: black and white differ by {difference:.2g} in {dtype}, so that every pixel would "
+                    'become the same value: choose a larger "scale", or a smaller "mean" or "std"'
+                )
+
+    @property
+    def operators(self) -> tuple[Extern, ...]:
+        """Every use of an operator, in its order."""
+        return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
+
+    @property
+    def frame(self) -> TensorPlan:
+        """The plan of one frame; of an image, the plan itself."""
+        layout = self.spec.layout
+        assert layout is not None
+        if "t" not in layout:
+            return self
+        shape = tuple(size for axis, size in zip(layout, self.spec.shape, strict=True) if axis != "t")
+        return replace(self, spec=replace(self.spec, shape=shape, layout="hwc" if layout == "thwc" else "chw"))
+
+    @property
+    def is_real(self) -> bool:
+        """See above."""
+        return self.geometry.resize is not None and self.geometry.resize.is_real
+
+    @property
+    def table(self) -> npt.NDArray[np.generic]:
+        """(channels, 256) of the tensor's dtype: the value of each level."""
+        levels = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
+        return self.values(levels)
+
+    @property
+    def lines(self) -> npt.NDArray[np.float64]:
+        """(channels, 2): scale and offset of the last ``Affine``; they give the table where there is no other step."""
+        count = len(self.channels)
+        affine = [step for step in self.arithmetic if isinstance(step, Affine)] or [
+            Affine((1.0,) * count, (0.0,) * count)
+        ]
+        return np.stack([affine[-1].scale, affine[-1].offset], axis=1)
+
+    def values(self, levels: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+        """The tensor's values, of its dtype.
+
+        Args:
+            levels: float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
+
+        Every step but the last rounds to float32; the last result is rounded to the dtype.
+        """
+        values: npt.NDArray[Any] = levels
+        for step in self.arithmetic:
+            values = _done(step, values.astype(np.float32))
+        result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
+        return result
+
+
+def _done(step: ArithmeticStep, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A step done to float32 values, the channels in the first axis: float32 or, by ``Affine``, float64."""
+    shape = (-1,) + (1,) * (values.ndim - 1)
+    if isinstance(step, Affine):
+        scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
+        values = values.astype(np.float64) * scale + offset
+    else:
+        by = np.array(step.by, np.float32).reshape(shape)
+        values = _FLOAT32_OPERATIONS[step.operation](values, by)
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformPlan:
+    """An output that is the transform of a geometry."""
+
+    spec: TensorSpec
+    geometry: Geometry
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizePlan:
+    """An output that is the size of the decoded image."""
+
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowPlan:
+    """An output that is the optical flow between the frames of a clip.
+
+    Attributes:
+        frames: the tensor of the frames: uint8, thwc.
+        preset: of OpenCV's DIS.
+    """
+
+    spec: TensorSpec
+    frames: TensorPlan
+    preset: Preset
+
+    @property
+    def geometry(self) -> Geometry:
+        """Geometry of the frames."""
+        return self.frames.geometry
+
+
+OutputPlan = TensorPlan | TransformPlan | SizePlan | FlowPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxesPlan:
+    """An output that is a sample's boxes; the fields are those of the op ``boxes``."""
+
+    geometry: Geometry
+    format: BoxFormat
+    is_normalized: bool
+    clips: bool
+    min_size: float
+    min_visible: float
+    pad: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointsPlan:
+    """An output that is a sample's points; the fields are those of the op ``points``."""
+
+    geometry: Geometry
+    flip_pairs: tuple[tuple[int, int], ...] = ()
+    is_normalized: bool
+    clips: bool
+    pad: int | None
+
+
+AnnotationPlan = BoxesPlan | PointsPlan
+"""An output that is made of a sample's annotation, and not by the engine."""
