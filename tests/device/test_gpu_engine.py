@@ -5,6 +5,7 @@ import gc
 import importlib
 import io
 import re
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -968,6 +969,32 @@ def test_a_decoder_is_made_anew_to_give_memory_back_if_it_has_been_used(engine, 
     assert made() == 2
     decoder.fault = None
     assert engine.run_batch(baseline(3)).fallbacks == 0
+
+
+def test_cudas_own_pool_keeps_what_is_freed_until_a_trim(gpu):
+    """nvImageCodec's buffers come from there."""
+    import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
+
+    fake_cupy.OWN_POOL.clear()
+    with on_gpu() as engine:
+        assert {gpu.cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold: 1 << 30} == fake_cupy.OWN_POOL
+        engine.trim()
+        assert fake_cupy.OWN_POOL["trimmed"] == 0
+
+
+def test_a_gpu_without_a_pool_of_cudas_does_without(gpu, monkeypatch):
+    monkeypatch.setattr(gpu.cupy.cuda.runtime, "poolless", True)
+    with on_gpu() as engine:
+        assert engine.run_batch(baseline(1)).errors == [None]
+        engine.trim()
+
+
+def test_plugins_for_other_formats_are_not_missed_on_stderr():
+    code = "import pixprep.decoders.nvimagecodec, os; os.write(2, b'still there')"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert said.endswith("still there")
+    assert not re.search("nvjpeg2k|nvtiff", said, re.IGNORECASE)
+    assert "nvjpeg library" in said or "ERROR" not in said  # what matters is said
 
 
 def test_no_decoder_goes_while_its_images_are_worked_on(gpu):

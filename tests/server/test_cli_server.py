@@ -23,6 +23,7 @@ import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.repository import build
 from pixprep.serve import client
+from pixprep.serve.connection import Triton
 from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
@@ -171,7 +172,7 @@ def test_labels_reach_send_wherever_they_come_from(several, pixprep, protocol, m
 
 @pytest.mark.parametrize(("model", "layout"), [("alone", "FORMAT_NCHW"), ("last", "FORMAT_NHWC")])
 def test_the_classifiers_input_says_its_layout_to_tritons_image_client(several, model, layout):
-    with client.Triton(target(several)[-1], protocol="http") as triton:
+    with Triton(target(several)[-1], protocol="http") as triton:
         (entry,) = triton.config(f"{model}_classifier")["input"]
     assert (entry["format"], entry["dims"]) == (layout, [3, 8, 8] if layout == "FORMAT_NCHW" else [8, 8, 3])
 

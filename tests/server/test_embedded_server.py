@@ -53,8 +53,8 @@ from pathlib import Path
 from pixprep.serve.server import Server
 server = Server(Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0, log_file=Path(sys.argv[2]))
 server.start()
-print(server.pid, server._prefix, server._folder.name, flush=True)
-server.wait()
+print(server.pid, server._prefix, server._processes.folder, flush=True)
+server.poll(within_s=600)
 """
 
 
@@ -131,7 +131,7 @@ def test_a_killed_tritons_shared_memory_is_removed_and_its_log_kept(repository, 
     server = Server(repository, **PORTS)
     server.start()
     os.kill(server.pid, signal.SIGKILL)
-    assert server.wait() == -signal.SIGKILL
+    assert server.poll(within_s=20) == -signal.SIGKILL
     prefix = server._prefix
     assert list(SHARED_MEMORY.glob(f"{prefix}*"))
     server.stop()

@@ -24,7 +24,7 @@ import pixprep as pp
 from browser import Browser, chromium
 from pixprep.cli.parser import main
 from pixprep.repository.trial import shares
-from pixprep.serve.ports import listeners
+from pixprep.serve.addresses import listeners
 from pixprep.show.pictures import panels, photo_of
 from pixprep.show.preview import preview
 from serving import CLASSIFIER, CLASSIFIER_CONFIG, ENSEMBLE_CONFIG, PIPELINE, Serve, is_alive, wait_until, write_model

@@ -16,7 +16,7 @@ import tritonclient.http
 import pixprep as pp
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import client, perf
-from pixprep.serve.ports import check_ports
+from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import environment as environment_of
 from pixprep.serve.wheel import find_wheel

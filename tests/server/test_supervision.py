@@ -19,7 +19,8 @@ from pixprep.cli.parser import main
 from pixprep.repository import check
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
-from pixprep.serve.supervisor import PROBE_S, SILENCES, Waits, look_after, waits_of_model, waits_of_triton
+from pixprep.serve.supervisor import PROBE_S, SILENCES, look_after
+from pixprep.serve.waits import Waits, waits_of_model, waits_of_triton
 from serving import (
     GOOD,
     LARGE,
@@ -423,10 +424,11 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         wait_until(lambda: clients.counts["right"] > rights + 20)
         ended.set()
         assert clients.counts["right"] == clients.sent, clients.notes
+        edit(classifier, "places = set()", "places = set()  # edited")
         edit(pipeline, "0.485", "0.585")
-        new = serve.wait_for(
-            rf"^pixprep: model preprocess is ({hashed}) from now on, as on disk; it was {first['preprocess']}$"
-        )
+        deployed = rf"is ({hashed}) from now on, as on disk; it was"
+        serve.wait_for(f"^pixprep: model classifier {deployed} {first['classifier']}$")
+        new = serve.wait_for(f"^pixprep: model preprocess {deployed} {first['preprocess']}$")
         other = pp.Pipeline.load(pipeline)
         with pp.Engine(other) as engine:
             (expected,) = engine.run([PHOTO])

@@ -670,6 +670,22 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
 
 
+@pytest.mark.parametrize("no_check", [[], ["--no-check"]])
+def test_serve_refuses_a_repository_without_a_model_checked_or_not(pixprep, folder, no_check):
+    (folder / "none" / ".git").mkdir(parents=True)
+    refusal = f"pixprep: {folder / 'none'}: holds no model: write one with pixprep build\n"
+    assert pixprep("serve", "--model-repository", "none", *no_check) == (1, "", refusal)
+
+
+def test_serve_refuses_to_allow_an_operator_that_no_installed_package_has(pixprep, folder):
+    assert pixprep("serve", "--model-repository", str(folder), "--allow-operators", "acme.nope") == (
+        1,
+        "",
+        "pixprep: --allow-operators acme.nope: no installed package has this operator: install its package beside "
+        "pixprep, or name one of these: none\n",
+    )
+
+
 def test_check_with_a_photo_says_what_becomes_of_it(pixprep, models):
     values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
     fine = "no problem found\n"

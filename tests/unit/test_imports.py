@@ -102,15 +102,16 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot
-serve.client serve.control serve.wheel
+serve serve.addresses serve.cuda_pool serve.failure serve.request serve.snapshot serve.waits
+serve.connection serve.control serve.wheel
+serve.client
 serve.stubs
 serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
 serve.page serve.page.answer serve.page.process
-serve.page.server
+serve.page.handler
 serve.page.__main__
 cli.files
 cli.pipelines cli.runs cli.servers
@@ -160,7 +161,7 @@ HOMES = {
         "verify.report",
         "verify.stages",
     },
-    "nvidia": {"decoders.nvimagecodec", "devices.gpu", "verify.originals"},
+    "nvidia": {"decoders.nvimagecodec", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
@@ -187,7 +188,7 @@ HOMES = {
         "repository.onnx_classifier",
         "triton.model",
     },
-    "tritonclient": {"repository.check", "serve.client", "serve.control"},
+    "tritonclient": {"repository.check", "serve.connection", "serve.control"},
 }
 
 

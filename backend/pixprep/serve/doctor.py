@@ -17,7 +17,7 @@ from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels import native
-from pixprep.serve import cuda_pool, perf, ports
+from pixprep.serve import addresses, cuda_pool, perf
 from pixprep.serve import wheel as wheels
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
@@ -146,7 +146,7 @@ def open_files(most: int) -> Check:
 
 def port(name: str, number: int) -> Check:
     """A port that ``serve`` takes unless told; taken is no fault, for it may be ``serve`` that has it."""
-    look = partial(ports.check_ports, "127.0.0.1", {name: number})
+    look = partial(addresses.check_ports, "127.0.0.1", {name: number})
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 
 

@@ -331,10 +331,24 @@ def _installed(name: str) -> Operator:
     return made
 
 
-def _entries(name: str) -> Sequence[Any]:
+def check_installed(names: Sequence[str]) -> None:
+    """Refuse names that no installed package has.
+
+    Raises:
+        SetupError: names the first, and those that there are.
+    """
+    for name in names:
+        if not _entries(name):
+            known = ", ".join(sorted({entry.name for entry in _entries(None)})) or "none"
+            remedy = f"install its package beside pixprep, or name one of these: {known}"
+            raise SetupError(f"--allow-operators {name}: no installed package has this operator: {remedy}")
+
+
+def _entries(name: str | None) -> Sequence[Any]:
+    """The installed operators of this name, or all."""
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
 
-    return tuple(entry_points(group=GROUP, name=name))
+    return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]
 
 
 def _fields(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:

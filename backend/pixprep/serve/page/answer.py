@@ -20,7 +20,7 @@ from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
-from pixprep.serve.client import Spent, Triton
+from pixprep.serve.connection import Spent, Triton
 from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of

@@ -33,7 +33,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve.client import RequestError
+from pixprep.serve.connection import RequestError
 from pixprep.serve.page.answer import Photos
 
 CONNECTIONS = 8
