@@ -46,9 +46,11 @@ from pixprep.ops.geometry import Crop as crop
 from pixprep.ops.geometry import Resize as resize
 from pixprep.ops.levels import Normalize as normalize
 from pixprep.ops.outputs import Boxes as boxes
+from pixprep.ops.outputs import ImageSize as image_size
 from pixprep.ops.outputs import OpticalFlow as optical_flow
 from pixprep.ops.outputs import OriginalSize as original_size
 from pixprep.ops.outputs import Points as points
+from pixprep.ops.outputs import ScaleFactor as scale_factor
 from pixprep.ops.outputs import Tensor as tensor
 from pixprep.ops.outputs import Transform as transform
 from pixprep.ops.policies import RandAugment as rand_augment

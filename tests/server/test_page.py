@@ -221,10 +221,12 @@ def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, 
     height, width = drawn[0].pixels.shape[:2]
     edges = np.array(drawn[0].frame) / ([height, width] * 2)
     assert tensor["panels"][0]["frame"] == pytest.approx([*edges[:2], *(edges[2:] - edges[:2])])
+    whole = shown.of_photo(shown.tensor)
+    assert (tensor["low"], tensor["high"]) == (whole.min(), whole.max())
     for index, channel in enumerate(tensor["channels"]):
         values = shown.of_photo(shown.tensor)[:, :, index]
         assert (channel["min"], channel["max"]) == (values.min(), values.max())
-        assert sum(channel["counts"]) == values.size
+        assert channel["counts"] == np.histogram(values.astype(float), 64, (whole.min(), whole.max()))[0].tolist()
 
 
 def test_a_refused_photo_is_refused_in_the_models_words(page):
@@ -429,15 +431,42 @@ def test_a_folder_gives_a_grid_that_the_keyboard_walks_through(browser):
 
 
 def test_photos_are_chosen_by_the_keyboard_too(browser):
-    for wanted in ("model", "files", "folder"):
+    for wanted in ("model", "files", "folder", "sample"):
         browser.press("Tab")
         assert browser.run("document.activeElement.id") == wanted
-    assert browser.run("getComputedStyle(document.querySelector('#folder').parentElement).outlineStyle") == "solid"
+        if wanted == "folder":
+            shown = browser.run("getComputedStyle(document.querySelector('#folder').parentElement).outlineStyle")
+            assert shown == "solid"
     browser.choose("#files", FLOWER, CHINA)
     browser.wait("document.querySelector('#status').innerText === '2 of 2 photos'")
     browser.choose("#files", CHINA)
     is_done(browser)
     assert browser.text("#name") == "china.jpg"
+
+
+def test_a_sample_photo_is_there_to_begin_with(browser):
+    browser.run("document.querySelector('#sample').click()")
+    is_done(browser)
+    assert browser.text("#name") == "flower.jpg"
+    assert browser.text("#size").startswith("640 wide, 427 high, ")
+    assert "daisy" in browser.text("#outputs")
+
+
+def test_boxes_lie_over_the_photo_where_they_were_found(browser):
+    browser.drop(FLOWER)
+    is_done(browser)
+    said = '[{"class": 7, "score": 0.5, "box": [0.25, 0.5, 0.5, 0.25]}]'
+    browser.run(f"document.querySelector('#outputs').prepend(found({said}))")
+    assert browser.text("#outputs .output").split() == ["1", "box", "class", "7", "50", "%"]
+    place = "(box => [box.left, box.top, box.width, box.height])"
+    of = place + "(document.querySelector('.shot {}').getBoundingClientRect())"
+    left, top, width, height = browser.run(of.format("img"))
+    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the photo, and nothing beside it
+    expected = [left + width / 4, top + height / 2, width / 2, height / 4]
+    assert browser.run(of.format("i")) == pytest.approx(expected, abs=1)
+    browser.drop(CHINA)
+    is_done(browser)
+    assert browser.run("document.querySelectorAll('.shot i').length") == 0
 
 
 def test_another_model_is_asked_for_the_same_photo(browser):

@@ -288,6 +288,19 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, argume
     assert sorted(folder.rglob("*")) == before
 
 
+def mistakes_in_files():
+    """Those of a newcomer, beside test_pipeline.py's: a file, or its ops, and below it what is said of it."""
+    lines = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").splitlines()
+    return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+
+
+@pytest.mark.parametrize("written", mistakes_in_files())
+def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder, written):
+    is_whole = "format" in written
+    (folder / "mine.json").write_text(written if is_whole else f'{{"format": "pixprep/1", "ops": [{written}]}}')
+    assert pixprep("check", "mine.json") == (1, f"mine.json: {mistakes_in_files()[written]}\n", "")
+
+
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("command", ["send", "bench"])
 def test_nothing_that_listens_is_said_with_the_address(pixprep, command, protocol):

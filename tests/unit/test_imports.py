@@ -110,7 +110,8 @@ serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
-serve.page serve.page.answer serve.page.process
+serve.page serve.page.detections serve.page.process
+serve.page.answer
 serve.page.handler
 serve.page.__main__
 cli.files

@@ -5,12 +5,14 @@ import pickle
 import threading
 from typing import Literal, Optional
 
+import cv2
 import numpy as np
 import pytest
 
 import pixprep as pp
 from images import jpeg, scene
 from pixprep.errors import REASONS
+from pixprep.ops import op_name
 from pixprep.show.preview import preview
 from pixprep.show.words import explain, op_words
 from pixprep.steps.operators import find
@@ -255,6 +257,70 @@ def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
         verify(PIPELINE, generate=False)
 
 
+# operators that make an image of another size
+
+
+CORNERS = np.array([[10, 5], [30, 8], [28, 27], [12, 25]], np.float32)
+
+
+@pp.operator("acme.unwarp", version=1, shape=(24, 16))
+def unwarp(pixels, *, side: int = 0):
+    """The image between four corners, as if seen from above."""
+    to = np.array([[0, 0], [16, 0], [16, 24], [0, 24]], np.float32)
+    matrix = cv2.getPerspectiveTransform(CORNERS + np.float32(side), to)
+    return cv2.warpPerspective(pixels, matrix, (16, 24)).reshape(24, 16, -1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_an_operator_may_make_an_image_of_another_size(threads, color):
+    channels = 1 if color == "gray" else 3
+    photos = [scene(*size)[:, :, :channels] for size in ((30, 40), (61, 33), (48, 48))]
+    first = [pp.pixels(color=color)]
+    ops = [unwarp(side=2), pp.flip(), pp.center_crop(14), pp.brightness(1.2), pp.tensor(dtype="uint8", layout="hwc")]
+    results = run(*ops, images=photos, first=first, threads=threads)
+    for photo, result in zip(photos, results, strict=True):
+        by_hand = unwarp.function(photo, side=2)[:, ::-1][5:19, 1:15]
+        assert np.array_equal(result, pp.apply([pp.brightness(1.2)], np.ascontiguousarray(by_hand)))
+        assert np.array_equal(pp.apply(ops[:-1], photo), result)
+
+
+def test_what_such_an_operator_makes_is_the_size_of_the_tensor():
+    ops = [pp.decode(), pp.image_size(name="before"), unwarp(), pp.image_size(), pp.normalize(), pp.tensor()]
+    pipeline = pp.Pipeline(ops)
+    assert pipeline.outputs["tensor"].spec.shape == (3, 24, 16)
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([jpeg(PHOTO)])
+    assert [batch[name].tolist() for name in ("before", "image_size")] == [[[30, 40]], [[24, 16]]]
+    assert "call the operator acme.unwarp 1, side 0, which makes 24 x 16 pixels" in explain(pipeline)
+    shown = preview(pp.Pipeline([pp.decode(), unwarp(), pp.flip(), pp.tensor(dtype="uint8")]), jpeg(PHOTO)).tensors[0]
+    assert shown.margin == 0
+    assert shown.of_photo(shown.tensor).shape == (24, 16, 3)
+
+
+def test_another_size_than_it_declares_fails_its_image():
+    (error,) = run(
+        pp.operator("acme.odd", version=1, shape=(9, 9))(lambda pixels: pixels[:8, :8])(), pp.tensor(dtype="uint8")
+    )
+    assert str(error) == "[OPERATOR] acme.odd 1 gave uint8 (8, 8, 3), not ndarray of uint8 (9, 9, 3)"
+
+
+@pytest.mark.parametrize("after", [pp.transform(), pp.scale_factor(), pp.boxes(), pp.points()], ids=op_name)
+def test_nothing_behind_it_says_where_a_pixel_came_from(after):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
+    assert str(caught.value) == (
+        f'ops[3] "{op_name(after)}": {"in training: " * (op_name(after) in ("boxes", "points"))}nobody knows where a '
+        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: put this before it"
+    )
+    assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
+
+
+def test_a_box_of_a_client_comes_before_it():
+    with pytest.raises(pp.PipelineError, match="boxes are in pixels of the photo"):
+        pp.Pipeline([pp.decode(), unwarp(), pp.crop(box="face"), pp.tensor()])
+
+
 # mistakes of operators
 
 
@@ -468,7 +534,8 @@ def test_a_signature_that_no_file_could_fill_is_refused(function, message):
         ({"version": True}, "version is a whole number"),
         ({"version": 1, "place": "image"}, 'place is "levels" or "tensor"'),
         ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
-        ({"version": 1, "shape": (3,)}, "shape and dtype are for operators on tensors"),
+        ({"version": 1, "shape": (3,)}, r'of "levels" shape is \(height, width\), and the dtype uint8'),
+        ({"version": 1, "dtype": "float32"}, "and the dtype uint8"),
         ({"version": 1, "place": "tensor", "shape": (0, 3)}, "shape is a tuple of lengths"),
         ({"version": 1, "place": "tensor", "dtype": "float64"}, "dtype is one of float32, float16, uint8, int32"),
     ],

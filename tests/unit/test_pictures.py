@@ -91,7 +91,7 @@ def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips)
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
     assert panel.frame == (top, left, bottom, right)
-    assert panel.words == ["The model sees rows 27 to 400, columns 134 to 508: the frame."]
+    assert panel.words == ["The model sees rows 27 to 399, columns 134 to 507: the frame."]
     whole = result(pp.resize(height=342, width=512), LEVELS)
     assert np.array_equal(panel.pixels[top:bottom, left:right], whole[top:bottom, left:right])
     outside = np.ones(whole.shape[:2], bool)
@@ -131,7 +131,7 @@ def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applie
     panel = panels_of(SQUARE, pp.tensor(), encoded=encoded, apply_exif_orientation=is_applied)[0]
     assert np.array_equal(panel.pixels, larger(np.asarray(image), 512 // 40))
     applied = "applied" if is_applied else "ignored"
-    assert panel.line == f"{image.height} x {image.width}, RGB, EXIF orientation {applied}"
+    assert panel.line == f"{image.width} wide, {image.height} high, RGB, EXIF orientation {applied}"
     assert panel.words == ["The model sees all of it."]
 
 

@@ -337,7 +337,7 @@ WANTS = 'the pipeline gives float32, the model\'s "input" wants'
     ("dtype", "shape", "message"),
     [
         ("FLOAT16", ("n", 3, 224, 224), f"{WANTS} float16: set tensor dtype to float16"),
-        ("INT64", ("n", 3, 224, 224), f"{WANTS} INT64: export the model with float32"),
+        ("INT64", ("n", 3, 224, 224), f"{WANTS} int64: export the model with float32"),
         ("COMPLEX64", ("n", 3, 224, 224), f"{WANTS} no tensor: export the model with float32"),
         ("FLOAT", (3, 224, 224), f'input "input" has no batch dimension: {EXPORT}'),
         ("FLOAT", None, f'input "input" has no batch dimension: {EXPORT}'),

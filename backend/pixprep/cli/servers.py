@@ -20,10 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pixprep.cli.files import PHOTOS, numbers_of, say_skipped
+from pixprep.cli.files import numbers_of, say_skipped
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
-from pixprep.files import expand, named, write
+from pixprep.files import PHOTOS, expand, named, write
 from pixprep.steps import operators
 
 if TYPE_CHECKING:

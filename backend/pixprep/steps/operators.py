@@ -48,7 +48,7 @@ class Operator:
         name, version: as files name it.
         function: of an array, and of fields by their names.
         place: what it takes: the ``levels`` of the resized image, or a finished ``tensor``.
-        shape, dtype: of its result, if it takes a tensor; None: as what it took.
+        shape, dtype: of its result; None: as what it took. Of levels the shape is height and width.
         arrays: the libraries whose arrays it takes.
         fields: the type of its fields, by the function's signature.
         generator: the parameter that gets a generator of random numbers; None: there is none.
@@ -145,7 +145,16 @@ class Extern:
 
     def __str__(self) -> str:
         said = "".join(f", {name} {value}" for name, value in self.fields)
-        return f"call the operator {self.operator}{said}"
+        makes = f", which makes {self.size[0]} x {self.size[1]} pixels" if self.size else ""
+        return f"call the operator {self.operator}{said}{makes}"
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The (height, width) that one of levels makes of any image; None: it keeps the size."""
+        if self.operator.place == "tensor" or self.operator.shape is None:
+            return None
+        height, width = self.operator.shape
+        return height, width
 
     def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
         """``{"seed": 81985529216486895}``: two words of the image's numbers."""
@@ -224,9 +233,10 @@ def operator(
         name: as files name it: parts with dots between, such as ``acme.denoise``.
         version: 1 or more; a file asks for one, and gets no other.
         place: what it takes. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or gray; it
-            gives the same shape. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives ``shape`` of
-            ``dtype``.
-        shape: of its result, where it takes a tensor; default: that of what it takes.
+            gives the same shape, or that of ``shape``. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives
+            ``shape`` of ``dtype``.
+        shape: of its result; default: that of what it takes. Of levels (height, width): the operator looks where it
+            likes, as an unwarping or an alignment does, and nothing behind it says where a pixel came from.
         dtype: of its result, where it takes a tensor; default: that of what it takes.
         arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU one of NumPy alone gets a copy on the
             host; on the CPU one of CuPy alone is refused.
@@ -241,13 +251,13 @@ def operator(
         raise TypeError(f"{name}: version is a whole number, 1 to {MAX_VERSION}, not {version!r}")
     if place not in get_args(Place) or not libraries or not {*libraries} <= {*get_args(Arrays)}:
         raise TypeError(f'{name}: place is "levels" or "tensor", and arrays "numpy", "cupy" or both')
-    if place == "levels" and (shape is not None or dtype is not None):
-        raise TypeError(f"{name}: shape and dtype are for operators on tensors; levels keep theirs")
     if dtype is not None and dtype not in get_args(DType):
         raise TypeError(f"{name}: dtype is one of {', '.join(get_args(DType))}, not {dtype!r}")
     sides = None if shape is None else tuple(shape)
     if sides is not None and (not sides or not all(isinstance(side, int) and side > 0 for side in sides)):
         raise TypeError(f"{name}: shape is a tuple of lengths, each at least 1, not {shape!r}")
+    if place == "levels" and (dtype is not None or len(sides or (1, 1)) != 2):
+        raise TypeError(f'{name}: of "levels" shape is (height, width), and the dtype uint8')
 
     def made(function: Callable[..., Any]) -> Operator:
         fields, generator = _fields(name, function)
