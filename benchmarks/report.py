@@ -70,11 +70,9 @@ def _paragraphs(result: Result) -> Iterator[str]:
         if cells := contender_cells(result, filter_name, threads):
             yield f"## {filter_name.capitalize()}, {words}"
             yield speeds(cells)
-    for threads, words in THREADS.items():
-        cells = [cell for cell in result["cells"] if cell["workload"] not in SIZES and cell["threads"] == threads]
-        if cells:
-            yield f"## Other photos, {words}"
-            yield from (speeds(cells[at : at + 3]) for at in range(0, len(cells), 3))
+    if cells := [cell for cell in result["cells"] if cell["workload"] not in SIZES]:
+        yield "## Other photos"
+        yield others(cells)
     if cells := contender_cells(result, "bilinear", 1):
         yield "## Cost and pixels"
         yield fill(
@@ -172,6 +170,15 @@ def speeds(cells: Sequence[Result]) -> str:
     contenders = [cell["contenders"] for cell in cells]
     rows = [[text, *(_speed(found, name) for found in contenders)] for name, text in _present(contenders)]
     return table(["images/s (x DALI)", *(cell["workload"] for cell in cells)], rows)
+
+
+def others(cells: Sequence[Result]) -> str:
+    """The same, a workload a row, of the contenders that the README shows."""
+    rows = [
+        [f"{cell['workload']}, {THREADS[cell['threads']]}", *(_speed(cell["contenders"], name) for name in README)]
+        for cell in cells
+    ]
+    return table(["images/s (x DALI)", *(WHAT[name] for name in README)], rows)
 
 
 def _present(found: Sequence[Result]) -> list[tuple[str, str]]:

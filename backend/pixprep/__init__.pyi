@@ -9,6 +9,7 @@ from pixprep.boxes import points_to_original as points_to_original
 from pixprep.boxes import points_to_tensor as points_to_tensor
 from pixprep.data import read as read
 from pixprep.data.loader import Loader as Loader
+from pixprep.data.mixing import Mix as Mix
 from pixprep.decoders import Limits as Limits
 from pixprep.engine import Engine as Engine
 from pixprep.errors import DataError as DataError

@@ -75,6 +75,8 @@ class Batch:
         values = self.outputs[name][rows]
         if not isinstance(values, list):
             return values
+        if len(values) == 1:
+            return values[0][None]
         spec = self.plans[name].spec
         shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
         if any(hasattr(value, "get") for value in values):  # CuPy's

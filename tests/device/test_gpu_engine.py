@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -568,21 +569,18 @@ def test_pixels_that_become_ready_on_the_lanes_stream_are_not_waited_for(gpu, ga
 def test_memory_may_be_given_back_while_a_batch_runs(engine):
     """By the watchdog's thread: the images that a lane works on live until it has done with them."""
     images = [jpeg(50, 70, seed) for seed in range(64)]
-    whole, is_over = engine.run_batch(images), threading.Event()
+    whole = engine.run_batch(images)
 
     def trim():
-        count = 0
-        while not is_over.wait(0.0005):
+        for _ in range(20):
+            time.sleep(0.0005)
             engine.trim()
-            count += 1
-        return count
 
     with ThreadPoolExecutor(1) as pool:
         trimmed = pool.submit(trim)
-        for _ in range(10):
+        while not trimmed.done():
             same(engine.run_batch(images), whole)
-        is_over.set()
-        assert trimmed.result() > 20
+        trimmed.result()
 
 
 def test_the_kernels_wait_for_what_the_caller_has_queued(engine, gpu):
@@ -1185,8 +1183,9 @@ CHANGED = {
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("most", [None, 60_000], ids=["at once", "in parts"])
-@pytest.mark.parametrize("name", CHANGED)
+@pytest.mark.parametrize(
+    ("name", "most"), [*((name, None) for name in CHANGED), *((name, 60_000) for name in [*CHANGED][:3])]
+)
 def test_changed_levels_are_the_cpus(name, most, monkeypatch):
     decode, ops = CHANGED[name]
     pipeline = pp.Pipeline([pp.decode(**decode), *ops])

@@ -22,6 +22,7 @@ from PIL import Image
 
 import pixprep as pp
 from browser import Browser, chromium
+from images import NO_IMAGE
 from pixprep.cli.parser import main
 from pixprep.repository.trial import shares
 from pixprep.serve.addresses import listeners
@@ -36,7 +37,7 @@ FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "si
 PAGE = ("--page", "--page-port", "0")
 TIMEOUT_S = 60
 BOXES = [pp.decode(), pp.letterbox(height=64, width=64), pp.original_size(), pp.transform(), pp.tensor(dtype="uint8")]
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 
 class Page:
@@ -78,13 +79,12 @@ def repository(demo_repository, tmp_path_factory):
     write_model(folder, "unlabelled", config, {".gitkeep": ""})
     write_model(folder, "sums", CLASSIFIER_CONFIG, {"model.py": CLASSIFIER})
     write_model(folder, "imagenet", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
-    write_model(folder, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
+    lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
+    write_model(folder, "boxes", lenient, {"pipeline.json": pp.Pipeline(BOXES).to_json()})
     parameters = {"on_error": "zero", "max_pixels": "300000", "max_image_bytes": "150000"}
     line = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
     written = "".join(line.format(key, value) for key, value in parameters.items())
     write_model(folder, "strict", f'backend: "pixprep"\n{written}', {"pipeline.json": PIPELINE.to_json()})
-    lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
-    write_model(folder, "lenient", lenient, {"pipeline.json": PIPELINE.to_json()})
     broken = CLASSIFIER.replace("return sums(", "return float('inf') * sums(", 1)
     write_model(folder, "broken", CLASSIFIER_CONFIG, {"model.py": broken})
     write_model(folder, "infinite", config.replace('"sums"', '"broken"'), {".gitkeep": ""})
@@ -128,7 +128,7 @@ def tensor_of(pipeline, photo):
 def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
     status, said = page.ask("/models")
     assert status == 200
-    names = ["ensemble", "infinite", "unlabelled", "boxes", "dali", "imagenet", "lenient", "preprocess", "strict"]
+    names = ["ensemble", "infinite", "unlabelled", "boxes", "dali", "imagenet", "preprocess", "strict"]
     assert said["models"] == [
         {"name": name, "limit_bytes": 150_000 if name == "strict" else pp.Limits().max_image_bytes} for name in names
     ]
@@ -247,8 +247,8 @@ def test_a_model_that_forgives_says_why(page):
 
 def test_a_damaged_photo_is_shown_where_the_model_forgives_damage(page):
     damaged = CHINA.read_bytes()[:100_000]
-    assert page.photo("lenient", damaged)["outputs"]
-    assert page.stages("lenient", damaged)["width"] == 640
+    assert page.photo("boxes", damaged)["outputs"]
+    assert page.stages("boxes", damaged)["width"] == 640
     for path in ("/photo", "/stages"):
         status, said = page.ask(f"{path}?model=imagenet", damaged)
         assert (status, "[TRUNCATED]" in said["error"]) == (400, True)
@@ -371,7 +371,7 @@ def browser(window, page):
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
-    window.wait("document.querySelector('#model').options.length === 9")
+    window.wait("document.querySelector('#model').options.length === 8")
     yield window
     assert window.complaints == []
 

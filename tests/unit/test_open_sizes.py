@@ -251,6 +251,16 @@ def test_what_is_padded_has_its_value_and_the_rest_is_as_without(layout: Any, mi
         assert (whole == -7.5).all()
 
 
+def test_each_box_of_a_photo_gives_a_tensor_of_its_own_size() -> None:
+    ops = [pp.decode(), pp.crop(box="boxes"), pp.resize(height=16, max_size=96), pp.tensor(min_width=24)]
+    boxes = [[(0, 0, 60, 20), (5, 5, 15, 15), (900, 0, 950, 9)], [(0, 0, 90, 9)]]
+    with Engine(pp.Pipeline(ops)) as engine:
+        batch = engine.run_batch([PHOTOS[0], PHOTOS[3]], inputs={"boxes": boxes})
+    assert [tensor.shape for tensor in batch["tensor"]] == [(3, 16, 48), (3, 16, 24), (3, 16, 24), (3, 16, 96)]
+    assert [error is None for error in batch.errors] == [True, True, False, True]
+    assert batch.padded("tensor", batch.rows[0]).shape == (3, 3, 16, 48)
+
+
 # The limits on memory
 
 
@@ -299,6 +309,8 @@ def test_a_loader_has_lists_of_images_and_what_else_takes_no_list_gets_padded_on
         assert value(batch, "tensor").shape == (4, 3, 160, 160)
         assert value(batch, "label").tolist() == [0, 1, 2, 3]
         np.testing.assert_array_equal(loader.replay(0, 1)["tensor"][0], batch["tensor"][1])
+    with pytest.raises(pp.PipelineError, match=r'Mix: images of one size are mixed, and "tensor" is float32 \[3, -1'):
+        pp.Loader(samples, DETECTOR, batch_size=4, mix=pp.Mix(4, mixup=0.2))
     broken = [*samples[:2], {"image": b"junk", "label": 2}, samples[3]]
     with pp.Loader(broken, DETECTOR, batch_size=4, on_error="skip", max_errors=1.0) as loader:
         (batch,) = loader
@@ -324,6 +336,7 @@ def test_words_say_what_is_open_and_its_most() -> None:
     text = explain(RECOGNIZER)
     assert "resize to height 48, the aspect ratio kept, at most 3200" in text
     assert "float32 [3, 48, -1] chw, values -1..1, at most [3, 48, 3200]" in text
+    assert "padded with 0 below and on the right, and in a batch to its largest image" in text
     assert "the shorter side to 80, both by one scale, at most 133" in explain(DETECTOR)
 
 

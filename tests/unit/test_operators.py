@@ -617,3 +617,55 @@ def test_an_operator_on_levels_does_not_come_after_tensor_in_apply():
 def test_apply_takes_no_numbers_beside_arrays():
     with pytest.raises(pp.PipelineError, match="use an Engine"):
         pp.apply([pp.crop(box="boxes")], PHOTO)
+
+
+@pp.operator("acme.noise", version=1)
+def noise(pixels, *, most: int = 9, rng: np.random.Generator):
+    """Levels with something added."""
+    return (pixels // 2 + rng.integers(0, most, pixels.shape)).astype(np.uint8)
+
+
+NOISY = [pp.pixels(), pp.resize(height=8, width=8), noise(only="training"), noise(most=5, only="training")]
+TRAINED = pp.Pipeline([*NOISY, pp.tensor(dtype="uint8")]).for_training()
+
+
+def noisy_loader(**options):
+    source = [{"image": scene(30, 40, seed)} for seed in range(12)]
+    return pp.Loader(source, TRAINED, **{"batch_size": 4, "shuffle": True, "seed": 3} | options)
+
+
+def test_an_operator_draws_by_seed_epoch_sample_and_op():
+    with noisy_loader() as one, noisy_loader(threads=1, batch_size=3) as other:
+        found = [np.concatenate([batch["tensor"] for batch in each]) for each in (one, other)]
+        assert np.array_equal(*found)
+        batch = next(iter(one))
+        again = one.replay(1, batch["index"][2], batch["attempt"][2])
+        assert np.array_equal(again["tensor"][0], batch["tensor"][2])
+        seeds = [draws[key]["seed"] for draws in batch.draws for key in ("extern#0", "extern#1")]
+        assert len({*seeds}) == 8
+    with noisy_loader(seed=4) as ours:
+        assert not {draws["extern#0"]["seed"] for draws in next(iter(ours)).draws} & {*seeds}
+
+
+def test_what_was_drawn_comes_back_and_repeats_the_image():
+    plan = TRAINED.plan
+    with pp.Engine(TRAINED) as engine:
+        (numbers,) = plan.draw(seed=1, epoch=0, indices=[3])
+        first = engine.run_batch([PHOTO], places=[plan.placing(numbers)])
+        again = engine.run_batch([PHOTO], places=[plan.replaying(first.placed[0].draws)])
+    assert np.array_equal(first["tensor"], again["tensor"])
+    rng = [np.random.Generator(np.random.Philox(key=words["seed"])) for words in first.placed[0].draws.values()]
+    by_hand = (LEVELS // 2 + rng[0].integers(0, 9, LEVELS.shape)).astype(np.uint8)
+    by_hand = (by_hand // 2 + rng[1].integers(0, 5, LEVELS.shape)).astype(np.uint8)
+    assert np.array_equal(first["tensor"][0].transpose(1, 2, 0), by_hand)
+    assert not np.array_equal(pp.apply(noise(), LEVELS, seed=1), pp.apply(noise(), LEVELS, seed=2))
+
+
+def test_an_operator_that_draws_is_of_training_alone():
+    with pytest.raises(pp.PipelineError, match=r'ops\[2\].* draws numbers, which serving has none of: say "only": "tr'):
+        pp.Pipeline([*HEAD, noise(), pp.tensor()])
+    with pytest.raises(TypeError, match=r"^acme\.x: rng: an operator on tensors draws no numbers; one on levels does$"):
+
+        @pp.operator("acme.x", version=1, place="tensor")
+        def drawn(tensor, *, rng: np.random.Generator):  # noqa: ARG001
+            return tensor

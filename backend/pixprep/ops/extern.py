@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -49,8 +50,8 @@ class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
-        del image, key
+        del image
         call = operators.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
-        return before.do(call)
+        return before.do(replace(call, key=key) if call.operator.generator is not None else call)

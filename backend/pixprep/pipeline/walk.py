@@ -144,6 +144,9 @@ def walked(
         with at(index, op, where):
             for spec in node.inputs:
                 _add_input(spec, given)
+            call = node.lowered.levels[-1] if isinstance(op, Extern) and node.call is None else None
+            if isinstance(call, Call) and call.key and op.only != "training":
+                raise PipelineError('draws numbers, which serving has none of: say "only": "training"')
             if isinstance(op, OutputOp):
                 if isinstance(op, Tensor) and size_hint and None in (node.image.max_height, node.image.max_width):
                     raise PipelineError(size_hint)

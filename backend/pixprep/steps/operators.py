@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -51,6 +51,7 @@ class Operator:
         shape, dtype: of its result; None: as what it took. Of levels the shape is height and width.
         arrays: the libraries whose arrays it takes.
         fields: the type of its fields, by the function's signature.
+        generator: the parameter that gets a generator of random numbers; None: there is none.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Operator:
     dtype: DType | None
     arrays: tuple[Arrays, ...]
     fields: type[msgspec.Struct] = field(repr=False)
+    generator: str | None = field(default=None, repr=False)
 
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
@@ -131,10 +133,15 @@ class Extern:
     Attributes:
         operator: which.
         fields: their names and values.
+        key: names its numbers; empty: it draws nothing.
+        seed: of its generator, for one image.
     """
 
     operator: Operator
     fields: tuple[tuple[str, Any], ...]
+    key: str = ""
+    seed: int | None = None
+    blocks: ClassVar[int] = 1
 
     def __str__(self) -> str:
         said = "".join(f", {name} {value}" for name, value in self.fields)
@@ -148,6 +155,12 @@ class Extern:
             return None
         height, width = self.operator.shape
         return height, width
+
+    def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
+        """``{"seed": 81985529216486895}``: two words of the image's numbers."""
+        del height, width, boxes
+        high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
+        return {"seed": int(high) << 32 | int(low)}
 
     def result(self, spec: TensorSpec) -> TensorSpec:
         """The spec of what it makes of such a tensor."""
@@ -171,7 +184,10 @@ class Extern:
         operator = self.operator
         kind = type(array)
         try:
-            result = operator.function(array, **dict(self.fields))
+            fields = dict(self.fields)
+            if operator.generator is not None:
+                fields[operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
+            result = operator.function(array, **fields)
         except ImageError as error:  # it has something to say to who sent the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
@@ -208,9 +224,10 @@ def operator(
     array([145, 145, 145], dtype=uint8)
 
     The function takes an array that it may write to, and keyword arguments, the fields: ``bool``, ``int``, ``float``,
-    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time.
-    What it raises fails that image alone, as ImageError with the reason OPERATOR; of ``ImageError("OPERATOR", words)``
-    the client gets the words.
+    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time. A
+    keyword argument of the type ``np.random.Generator`` is no field: it gets a generator whose numbers are a pure
+    function of seed, epoch, sample and op. Such an operator is of training alone. What it raises fails that image
+    alone, as ImageError with the reason OPERATOR; of ``ImageError("OPERATOR", words)`` the client gets the words.
 
     Args:
         name: as files name it: parts with dots between, such as ``acme.denoise``.
@@ -243,7 +260,10 @@ def operator(
         raise TypeError(f'{name}: of "levels" shape is (height, width), and the dtype uint8')
 
     def made(function: Callable[..., Any]) -> Operator:
-        return Operator(name, version, function, place, sides, dtype, libraries, _fields(name, function))
+        fields, generator = _fields(name, function)
+        if generator is not None and place == "tensor":
+            raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator)
 
     return made
 
@@ -341,8 +361,8 @@ def _entries(name: str | None) -> Sequence[Any]:
     return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]
 
 
-def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
-    """The type of an operator's fields, by its function's signature."""
+def _fields(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
+    """The type of an operator's fields, by its function's signature, and the parameter that gets a generator."""
 
     def refuse(what: str) -> NoReturn:
         raise TypeError(f"{name}: {what}")
@@ -354,12 +374,16 @@ def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
         refuse("its function takes an array first")
     hints = get_type_hints(function)
     made: list[Any] = []
+    generator: str | None = None
     for each in parameters[1:]:
         if each.kind is not each.KEYWORD_ONLY:
             refuse(f"write * before {each.name}: fields are given by their names")
         if each.name in _KEPT:
             refuse(f"no field may be called {each.name}, which every op has")
         kind = hints.get(each.name)
+        if kind is np.random.Generator:
+            generator = each.name
+            continue
         if not _is_plain(kind):
             refuse(f"the field {each.name} has no type that a file can hold: bool, int, float, str, Literal, tuple")
         if each.default is each.empty:
@@ -370,7 +394,7 @@ def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
         except (msgspec.ValidationError, TypeError):
             refuse(f"the default of the field {each.name} is not of its type: {each.default!r}")
         made.append((each.name, kind, default))
-    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True)
+    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), generator
 
 
 def _is_plain(kind: Any) -> bool:
