@@ -206,16 +206,26 @@ def test_without_torchvision_rtdetr_is_resized_by_pillow():
     assert equal_count(without, rtdetr_of_pillow()) == len(PHOTOS)
 
 
-def test_paddleocr_detects_and_recognizes_what_rapidocr_does():
-    resize = paddlex("text_detection").DetResizeForTest(limit_side_len=736, limit_type="min")
+@pytest.mark.parametrize("limit", ["min", "max"])
+def test_paddleocr_detects_what_rapidocr_does_with_either_limit(limit):
+    side = {"min": 736, "max": 960}[limit]
+    resize = paddlex("text_detection").DetResizeForTest(limit_side_len=side, limit_type=limit)
     scale = np.float32(1 / 255)
 
-    def detector(encoded):
+    def theirs(encoded):
         resized = resize([bgr_of(encoded)])[0][0]
         return ((resized.astype(np.float32) * scale - 0.5) / np.float32(0.5)).transpose(2, 0, 1)
 
-    long = png(scene(61, 643))  # over 4000 in rapidocr
-    assert equal_count(RECIPES[DETECTOR], detector, [*PHOTOS, long]) == len(PHOTOS) + 1
+    longer = [
+        ('"size": 736', '"size": 960, "side": "longer"'),
+        (', "max_size": 4000', ""),
+        ('"shrink": false', '"enlarge": false'),
+    ]
+    pipeline = RECIPES[DETECTOR] if limit == "min" else changed(DETECTOR, *longer)
+    assert equal_count(pipeline, theirs, [*PHOTOS, LONG]) == len(PHOTOS) + 1
+
+
+def test_paddleocr_recognizes_what_rapidocr_does():
     recognizer = paddlex("text_recognition").OCRReisizeNormImg()
     wide = png(scene(20, 2000))  # over 3200 in rapidocr
     theirs = lambda encoded: recognizer([bgr_of(encoded)])[0]  # noqa: E731
