@@ -2,6 +2,7 @@
 
 from pixprep import presets as presets
 from pixprep.apply import apply as apply
+from pixprep.batch import Batch as Batch
 from pixprep.boxes import boxes_to_original as boxes_to_original
 from pixprep.boxes import boxes_to_tensor as boxes_to_tensor
 from pixprep.boxes import points_to_original as points_to_original
@@ -9,14 +10,12 @@ from pixprep.boxes import points_to_tensor as points_to_tensor
 from pixprep.data import read as read
 from pixprep.data.loader import Loader as Loader
 from pixprep.decoders import Limits as Limits
-from pixprep.batch import Batch as Batch
 from pixprep.engine import Engine as Engine
 from pixprep.errors import DataError as DataError
 from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
-from pixprep.pipeline.file import Origin as Origin
 from pixprep.ops import OPS as OPS
 from pixprep.ops.canvas import Flip as flip
 from pixprep.ops.canvas import Letterbox as letterbox
@@ -46,6 +45,8 @@ from pixprep.ops.geometry import Crop as crop
 from pixprep.ops.geometry import Resize as resize
 from pixprep.ops.levels import Normalize as normalize
 from pixprep.ops.outputs import Boxes as boxes
+from pixprep.ops.outputs import Mask as mask
+from pixprep.ops.outputs import Masks as masks
 from pixprep.ops.outputs import OpticalFlow as optical_flow
 from pixprep.ops.outputs import OriginalSize as original_size
 from pixprep.ops.outputs import Points as points
@@ -70,6 +71,7 @@ from pixprep.ops.warp import RandomAffine as random_affine
 from pixprep.ops.warp import RandomRotate as random_rotate
 from pixprep.ops.warp import Rotate as rotate
 from pixprep.pipeline import Pipeline as Pipeline
+from pixprep.pipeline.file import Origin as Origin
 from pixprep.spec import ImageSpec as ImageSpec
 from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.steps.operators import Operator as Operator

@@ -20,6 +20,7 @@ Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicu
 Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
+MaskDType = Literal["uint8", "int64"]
 Anchor = Literal["center", "top_left"]
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 Preset = Literal["ultrafast", "fast", "medium"]

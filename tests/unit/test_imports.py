@@ -33,7 +33,7 @@ plan.geometry_steps
 plan.folding
 plan.output_plans
 plan.plan
-boxes plan.lowered
+plan.lowered
 ops.op
 ops.*
 ops.canvas ops.policies ops.random_color
@@ -60,8 +60,8 @@ kernels.fixed kernels.filters kernels.flow
 kernels.filling kernels.resampling
 kernels.resample kernels.warp
 kernels.levels
-kernels.launch kernels.nvrtc
-decoders.cpu kernels.cpu kernels.gpu
+kernels.launch kernels.nvrtc masks
+boxes decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
