@@ -141,8 +141,6 @@ def test_an_op_cannot_be_changed():
         (pp.random_flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
         (pp.random_zoom_out(), WIDE, "? x ? rgb, uint8 0..255"),
         (pp.random_iou_crop(), WIDE, "? x ? rgb, uint8 0..255"),
-        (pp.boxes(), WIDE, "40 x 100 rgb, uint8 0..255"),
-        (pp.points(), WIDE, "40 x 100 rgb, uint8 0..255"),
         (pp.normalize(), WIDE, "40 x 100 rgb, real 0..1"),
         (pp.normalize(mean=0.5, std=0.5), WIDE, "40 x 100 rgb, real -1..1"),
         (pp.normalize(scale=-1), WIDE, "40 x 100 rgb, real -255..0"),
