@@ -49,6 +49,8 @@ def _labels(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]], 
         from pixprep.decoders.pillow import labels_of  # noqa: PLC0415  (Pillow, where a PNG comes)
 
         value = labels_of(value, check_size)
+    if isinstance(getattr(value, "shape", None), tuple):  # one that is made when it is asked for may be very large
+        check_size(value.shape[-2:])
     found = np.asarray(value)
     if found.dtype.kind not in "bui":
         what = "an array of whole numbers, the bytes of a PNG, or its pathlib.Path"

@@ -50,7 +50,7 @@ pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
-data.sources.checksum data.sources.storage
+data.sources.checksum data.sources.shapes data.sources.storage
 data.sources.*
 data.sources.voc
 data.read
@@ -148,6 +148,7 @@ HOMES = {
     "keras": {"data.frameworks.keras", "verify.origins"},
     "msgspec": {
         "data.sources.coco",
+        "data.sources.shapes",
         "data.sources.tar",
         "steps.operators",
         "ops.extern",
