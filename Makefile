@@ -134,7 +134,7 @@ train: .venv-training/.done .venv/.demo
 	    torch==2.13.0 torchvision==0.28.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
-	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" --editable ".[test]"
+	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" aiohttp s3fs "moto[s3,server]" --editable ".[test]"
 	touch $@
 
 # With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old
@@ -226,10 +226,12 @@ page: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/page_picture.py
 
 gpu: .venv-gpu/.done
-	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=benchmarks/results/gpu-tests.json \
+	PIXPREP_REQUIRE_GPU=1 PIXPREP_REQUIRE_SERVED=1 PIXPREP_GPU_RESULTS=build/gpu-tests.jsonl \
 	    .venv-gpu/bin/pytest -m gpu tests/gpu
-	.venv-gpu/bin/python benchmarks/gpu.py
-	.venv-gpu/bin/python benchmarks/served_gpu.py
+	for call in first served tools; do \
+	    OUT=benchmarks/results/gpu PIXPREP_HOUR=$(CURDIR)/build/hour .venv-gpu/bin/python tools/gpu_hour/hour.py $$call; \
+	done
+	.venv-gpu/bin/python tools/gpu_hour/gpu_page.py
 
 # An ordinary pip: PIP_NO_INDEX and PIP_FIND_LINKS serve a machine without a network.
 .venv-gpu/.done: pyproject.toml
@@ -244,8 +246,8 @@ gpu: .venv-gpu/.done
 gpu-installs: $(INSTALLS:%=.venv-installs/%/.done)
 	for each in $(INSTALLS); do \
 	    echo "$$each:" && PIXPREP_GPU_INSTALLS=1 tools/without_cuda.sh .venv-installs/$$each/bin/pytest -q -p no:cacheprovider \
-	        tests/package/test_gpu_installs.py tests/unit/test_gpu_contract.py tests/unit/test_nvdec_contract.py \
-	        tests/unit/test_nvrtc.py || exit 1; \
+	        -o faulthandler_timeout=1800 tests/package/test_gpu_installs.py tests/unit/test_gpu_contract.py \
+	        tests/unit/test_nvdec_contract.py tests/unit/test_nvrtc.py || exit 1; \
 	done
 
 .venv-installs/%/.done: pyproject.toml

@@ -5,7 +5,8 @@
 
 The engine and the Triton backend are real: ``TritonPythonModel.execute``, one photo a request. What would run on a GPU
 is played: nvImageCodec's decoder, CuPy's uploads and the kernels return at once. nvImageCodec's reader of headers is
-real. So what is left is the interpreter's time, and no GPU is needed. Triton's own part of a request is not in it.
+real. So what is left is the interpreter's time, and no GPU is needed. Triton's own part of a request is not in it. Nor
+are real arrays and images in the cells: ``objects_us`` has them, measured beside them where CuPy imports.
 
 The CPU time of the process counts, which other people on the machine disturb little. From it are taken the machine
 code that lets other threads run, and what the stand-ins took. The rest, which one thread at a time can spend, is what
@@ -63,6 +64,7 @@ PARTS = {
     "stand-ins": ("host.py", "fake_cupy.py"),
 }
 """By the innermost function of ours that runs; the first that fits."""
+ENVIRONMENTS = (".venv-gpu", *(f".venv-installs/cuda{each}" for each in ("13", "12", "13-server", "12-server")))
 PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
 
@@ -254,6 +256,49 @@ def model(folder: Path, decoder: str) -> Any:
     return made
 
 
+def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
+    """Microseconds an image of nvImageCodec's image and CuPy's array, real ones, asked for what an engine asks them.
+
+    No driver is there: the image lies on the host and gives another dict than a device's would; the current stream,
+    which an engine compares, is not asked.
+    """
+    import cupy  # noqa: PLC0415  (in an environment of its own)
+    from nvidia import nvimgcodec  # noqa: PLC0415
+
+    kinds = [nvimgcodec.Backend(nvimgcodec.CPU_ONLY)]
+    decoder = nvimgcodec.Decoder(device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY, backends=kinds)
+    (image,) = decoder.decode([nvimgcodec.CodeStream(photo)])
+    memory = np.empty(image.shape, np.uint8)
+    address = memory.ctypes.data
+
+    def of_nvimagecodec() -> object:
+        said = image.__array_interface__
+        return tuple(image.shape[:2]), image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_DEVICE, said["strides"]
+
+    def of_cupy() -> object:
+        owned = cupy.cuda.UnownedMemory(address, memory.nbytes, image, 0)
+        array = cupy.ndarray(memory.shape, np.uint8, cupy.cuda.MemoryPointer(owned, 0), memory.strides)
+        return array.data.ptr, array.shape[0], array.shape[1], array.strides[0]
+
+    found = {}
+    for name, ask in {"nvImageCodec": of_nvimagecodec, "CuPy": of_cupy}.items():
+        start = process_time()
+        for _ in range(repeats):
+            ask()
+        found[name] = round(1e6 * (process_time() - start) / repeats, 2)
+    return found
+
+
+def real_objects() -> dict[str, Any]:
+    """``objects`` of the first environment that has CuPy, or why none was asked."""
+    python, reason = measure.find("cupy, nvidia.nvimgcodec", ENVIRONMENTS)
+    if python is None:
+        return {"absent": reason}
+    code = "import json, host; print(json.dumps(host.objects(host.photos(1)[0])))"
+    done = subprocess.run([python, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    return {"environment": python.parents[1].name, **json.loads(done.stdout)}
+
+
 class Machine:
     """Measures the kernels in C: other threads run during them."""
 
@@ -386,6 +431,7 @@ def main() -> None:
         "rounds": arguments.rounds,
         "seconds": arguments.seconds,
         "load_average": round(os.getloadavg()[0], 2),
+        "objects_us": real_objects(),
         "cells": [],
     }
     options = ["--decoder", arguments.decoder, "--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]

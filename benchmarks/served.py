@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import measure
 from pixels import difference, reference
@@ -25,19 +25,17 @@ from tritonclient import grpc
 import pixprep as pp
 from pixprep import repository
 from pixprep.serve import perf
-from pixprep.serve.client import Triton
+from pixprep.serve.connection import Triton
 from pixprep.serve.server import Server
 from pixprep.serve.stubs import stubs
 from pixprep.triton.pool import IMAGES_IN_FLIGHT
 
-Classifier = Literal["onnxruntime", "onnxruntime-gpu"]
 PEERS = ("torchvision", "dali")
 OWN = ("preprocess", "ensemble")
-CONCURRENCY = {"cpu": (1, 4, 16), "gpu": (1, 16, 64)}  # a GPU's pool is made for 512 images
+CONCURRENCY = (1, 4, 16)
 SHARES = (0.5, 0.8)  # of the closed loop's rate: what Poisson arrivals offer
 BATCH = 8
-CLASSIFIERS: dict[str, Classifier] = {"cpu": "onnxruntime", "gpu": "onnxruntime-gpu"}
-MEAN_LEVELS = {"cpu": 1.0, "gpu": 3.0}  # nvJPEG's pixels are not libjpeg-turbo's
+MEAN_LEVELS = 1.0
 LONGEST_S = 20  # of a load whose requests take longer than a window of perf_analyzer
 CONFIG = """backend: "python"
 max_batch_size: 64
@@ -53,7 +51,7 @@ parameters {{ key: "LIBRARIES" value {{ string_value: "{libraries}" }} }}
 
 
 def measure_all(
-    images: Sequence[bytes], interpreters: dict[str, Path], *, seconds: float, full: bool, device: str = "cpu"
+    images: Sequence[bytes], interpreters: dict[str, Path], *, seconds: float, full: bool
 ) -> dict[str, Any]:
     """Every load on every model.
 
@@ -62,23 +60,22 @@ def measure_all(
         interpreters: by contender, whose libraries its model uses.
         seconds: of the engine's rounds; a load lasts four times as long.
         full: single images and Poisson arrivals too.
-        device: of the engine beside it; Triton puts its models on every GPU by itself.
     """
     rows: list[dict[str, Any]] = []
     engine: list[tuple[list[float], float]] = []
     peers = {name: interpreters[name] for name in PEERS if name in interpreters}
     length = max(2.0, 4 * seconds)
-    with serve(peers, CLASSIFIERS[device]) as server:
+    with serve(peers) as server:
         models = [*OWN, *(f"peer_{name}" for name in peers)]
         for model in models:
             put(server, model, BATCH, images, seconds=length, concurrency=[2])  # warm
             if model != "ensemble":  # its tensor stays inside
-                check(server, model, images[:2], MEAN_LEVELS[device])
+                check(server, model, images[:2], MEAN_LEVELS)
         for batch in (1, BATCH) if full else (BATCH,):
-            engine.append(engine_round(images, seconds, device=device))
+            engine.append(engine_round(images, seconds))
             for model in models:
-                levels = CONCURRENCY[device]
-                if model == "ensemble" and device == "cpu" and batch > 1:
+                levels = CONCURRENCY
+                if model == "ensemble" and batch > 1:
                     levels = levels[:2]  # its classifier takes seconds for 128 images
                 for shared in (False,) if model == "ensemble" else (False, True):  # 4 KB of logits
                     kind = {"seconds": length, "shared_memory": shared}
@@ -89,7 +86,7 @@ def measure_all(
                     rate = closed[-1]["images_per_s"] / batch
                     rates = [round(share * rate, 1) for share in SHARES]
                     rows += put_load(server, model, batch, images, rate=rates, seconds=length)
-        engine.append(engine_round(images, seconds, device=device))
+        engine.append(engine_round(images, seconds))
     return {
         "engine": measure.summary([times for times, _ in engine], BATCH),
         "engine_cpu_ms_per_image": round(1e3 * sum(cpu_s for _, cpu_s in engine) / len(engine), 3),
@@ -122,12 +119,12 @@ def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[s
 
 
 @contextmanager
-def serve(interpreters: dict[str, Path], classifier: Classifier = "onnxruntime") -> Iterator[Server]:
+def serve(interpreters: dict[str, Path]) -> Iterator[Server]:
     """Triton with all models, and with the CUDA pool that ``pixprep serve`` makes."""
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="pixprep-benchmark-") as name:
         models = Path(name) / "models"
-        repository.build(models, pipeline=pp.presets.imagenet(), classifier=classifier)
+        repository.build(models, pipeline=pp.presets.imagenet())
         for peer, python in interpreters.items():
             folder = models / f"peer_{peer}" / "1"
             folder.mkdir(parents=True)
@@ -152,11 +149,9 @@ def check(server: Server, model: str, images: Sequence[bytes], mean_levels: floa
         raise pp.PixprepError(f"{model}: not timed: its pixels are {found['mean']:g} levels off on average")
 
 
-def engine_round(
-    images: Sequence[bytes], seconds: float, *, device: str, batch: int = BATCH
-) -> tuple[list[float], float]:
+def engine_round(images: Sequence[bytes], seconds: float, *, batch: int = BATCH) -> tuple[list[float], float]:
     """The engine alone in this process, with batches of one size: seconds of each; of a core, an image."""
-    with pp.Engine(pp.presets.imagenet(), device=device) as engine:
+    with pp.Engine(pp.presets.imagenet()) as engine:
         endless = measure.batches(images, batch)
         engine.run_batch(next(endless))
         before = time.process_time()

@@ -28,12 +28,15 @@ Size = tuple[int, int]
 
 SIZES: dict[str, Size] = {"500x375": (375, 500), "1920x1080": (1080, 1920), "4032x3024": (3024, 4032)}
 QUALITY = 90
+COUNT = 256
 GRAIN = 6  # levels either way
 TILE = 640  # of a mosaic, at most: about the size of the photos that it is made of
 MIXED, EQUAL = "300 sizes", "300 of one size"
 WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4"}
 PHOTOS = tuple(f"skimage/data/{name}" for name in ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg"))
 IMAGENET = "foolbox/data/imagenet_"  # 20 photos of ImageNet's validation set
+CARRIED = ROOT / "build" / "gpu_hour" / "photos"
+"""See tools/gpu_hour."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,13 @@ WORKLOADS = {
 def real_photos(cache: Path = ROOT / "build" / "benchmarks") -> list[Path]:
     """Real photos: the two of this repository, and those inside two wheels where a registry gives them.
 
+    On a machine without a network they are those that were carried there.
+
     Args:
         cache: where the wheels are, or come to.
     """
+    if carried := sorted(CARRIED.glob("*")):
+        return carried
     found = sorted((ROOT / "client_examples" / "images").glob("*.jpg"))
     cache.mkdir(parents=True, exist_ok=True)
     for name, version in WHEELS.items():
@@ -119,6 +126,13 @@ def make(workload: Workload, photos: Sequence[Path], *, seed: int = 0) -> tuple[
         "made_of": len(photos),
         "sha256": hashlib.sha256(b"".join(encoded)).hexdigest(),
     }
+
+
+def photos(name: str, count: int | None = None) -> list[bytes]:
+    """Photos of a workload of that name; default: 256, or as many as it has sizes."""
+    sizes = WORKLOADS[name].sizes
+    made, _ = make(Workload(name, sizes, count or max(len(sizes), COUNT), 1), real_photos())
+    return made
 
 
 def _size(workload: Workload, index: int) -> Size:

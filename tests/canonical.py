@@ -104,6 +104,8 @@ def smallest():
         {"op": "normalize"},
         {"op": "tensor"},
         {"op": "original_size"},
+        {"op": "image_size"},
+        {"op": "scale_factor"},
         {"op": "optical_flow"},
         {"op": "transform"},
         {"op": "boxes"},

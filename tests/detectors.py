@@ -5,6 +5,7 @@ import re
 import numpy as np
 import onnx
 import onnx.parser
+from onnx import TensorProto, helper
 
 RED, BLUE, GRAY = (230, 20, 20), (20, 20, 230), (120, 120, 120)
 NAMES = ["red box", "blue box"]
@@ -118,4 +119,30 @@ def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
         model.metadata_props.add(key=key, value=value)
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, path)
+    return path
+
+
+def save_echo(path, inputs):
+    """A model that gives back what it takes: ``boxes``, the means of its image's channels, and its other numbers.
+
+    Args:
+        path: of the ONNX file; its folder is made.
+        inputs: the type and the shape of each, by name.
+    """
+    nodes, parts, width = [], [], 0
+    for name, (_, shape) in inputs.items():
+        nodes.append(helper.make_node("Cast", [name], [f"{name}_real"], to=TensorProto.FLOAT))
+        parts.append(f"{name}_real")
+        if len(shape) == 4:
+            parts[-1] = f"{name}_mean"
+            nodes.append(helper.make_node("ReduceMean", [f"{name}_real"], parts[-1:], axes=[2, 3], keepdims=0))
+        width += shape[1]
+    nodes.append(helper.make_node("Concat", parts, ["boxes"], axis=1))
+    takes = [
+        helper.make_tensor_value_info(name, getattr(TensorProto, kind), dims) for name, (kind, dims) in inputs.items()
+    ]
+    gives = [helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ["n", width])]
+    graph = helper.make_graph(nodes, "echo", takes, gives)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
     return path

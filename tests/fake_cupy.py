@@ -197,7 +197,22 @@ def synchronize():
     COPIED.clear()
 
 
+OWN_POOL = {}  # CUDA's own: by attribute what was set, and what it was trimmed to
+
+
+def own_pool(device):
+    if RUNTIME.poolless:
+        raise CUDARuntimeError("cudaErrorNotSupported")
+    assert device == Device.id
+    return id(OWN_POOL)
+
+
 RUNTIME = SimpleNamespace(
+    poolless=False,  # as some virtual GPUs are
+    cudaMemPoolAttrReleaseThreshold=4,
+    deviceGetDefaultMemPool=own_pool,
+    memPoolSetAttribute=lambda pool, attr, value: OWN_POOL.update({attr: value}),  # noqa: ARG005
+    memPoolTrimTo=lambda pool, size: OWN_POOL.update(trimmed=size),  # noqa: ARG005
     broken=None,  # what every call that waits for the device raises, as after an illegal address
     CUDARuntimeError=CUDARuntimeError,
     deviceSynchronize=synchronize,
@@ -258,6 +273,7 @@ def modules(folder):
         Stream=Stream,
         Event=Event,
         get_current_stream=Stream.current,
+        set_allocator=lambda allocator: None,  # noqa: ARG005
         alloc_pinned_memory=lambda n_bytes: bytearray(b"\x63" * n_bytes),  # 99
         get_elapsed_time=lambda begin, end: 1e3 * (end.time - begin.time),
     )

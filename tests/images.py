@@ -249,6 +249,8 @@ def expected_pixels(encoded, *, gray=False, upright=True):
         return np.atleast_3d(np.asarray(image.convert("L" if gray else "RGB")))
 
 
+GONE = "cannot be read: No such file or directory"
+NO_IMAGE = "not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
 JUNK = {
     "no bytes": b"",
     "one byte": b"\xff",

@@ -9,9 +9,21 @@ from itertools import pairwise
 
 import numpy as np
 
+import pixprep as pp
 from broken_data import small_jpeg
 
 CLASSES = ("china", "flower")
+
+
+def refusals(source):
+    """The words of each sample that cannot be had, by its number."""
+    found = {}
+    for index in range(len(source)):
+        try:
+            source[index]
+        except pp.ImageError as error:
+            found[index] = str(error)
+    return found
 
 
 @cache

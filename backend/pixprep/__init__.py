@@ -37,16 +37,27 @@ globals().update(OPS)
 load = Pipeline.load
 
 
-LATE = {"read": "pixprep.data.read", "Loader": "pixprep.data.loader.Loader"}
+LATE = {"read": "pixprep.data.read", "Loader": "pixprep.data.loader.Loader", "Mix": "pixprep.data.mixing.Mix"}
 """The data side, which is imported when it is asked for: who serves needs none of it, and it takes 30 ms."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in LATE:
-        raise AttributeError(f"module 'pixprep' has no attribute {name!r}")
+        raise AttributeError(f"module 'pixprep' has no attribute {name!r}{_suggestion(name)}")
     module, _, attribute = LATE[name].rpartition(".")
     globals()[name] = import_module(LATE[name]) if name == "read" else getattr(import_module(module), attribute)
     return globals()[name]
+
+
+def _suggestion(name: str) -> str:
+    """Name of ours that is nearest to one of another library, such as ``RandomHorizontalFlip``."""
+    if name.startswith("_"):
+        return ""
+    from difflib import get_close_matches
+
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    near = get_close_matches(snake, [*OPS, *__all__], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def __dir__() -> list[str]:
@@ -61,6 +72,7 @@ __all__ = [
     "ImageSpec",
     "Limits",
     "Loader",
+    "Mix",
     "Operator",
     "Origin",
     "Pipeline",

@@ -9,6 +9,7 @@ from pixprep.boxes import points_to_original as points_to_original
 from pixprep.boxes import points_to_tensor as points_to_tensor
 from pixprep.data import read as read
 from pixprep.data.loader import Loader as Loader
+from pixprep.data.mixing import Mix as Mix
 from pixprep.decoders import Limits as Limits
 from pixprep.engine import Engine as Engine
 from pixprep.errors import DataError as DataError
@@ -45,11 +46,13 @@ from pixprep.ops.geometry import Crop as crop
 from pixprep.ops.geometry import Resize as resize
 from pixprep.ops.levels import Normalize as normalize
 from pixprep.ops.outputs import Boxes as boxes
+from pixprep.ops.outputs import ImageSize as image_size
 from pixprep.ops.outputs import Mask as mask
 from pixprep.ops.outputs import Masks as masks
 from pixprep.ops.outputs import OpticalFlow as optical_flow
 from pixprep.ops.outputs import OriginalSize as original_size
 from pixprep.ops.outputs import Points as points
+from pixprep.ops.outputs import ScaleFactor as scale_factor
 from pixprep.ops.outputs import Tensor as tensor
 from pixprep.ops.outputs import Transform as transform
 from pixprep.ops.policies import RandAugment as rand_augment

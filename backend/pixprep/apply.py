@@ -28,7 +28,7 @@ from pixprep.ops import (
 )
 from pixprep.pipeline import extern, file
 from pixprep.pipeline.walk import at, nodes
-from pixprep.plan.output_plans import TransformPlan
+from pixprep.plan.output_plans import NumbersPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import Color, ImageSpec
 from pixprep.steps import levels
@@ -186,7 +186,7 @@ def _applied(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: A
     plan = Plan(
         is_gray=first.color == "gray",
         takes=first.order,
-        outputs={"place": TransformPlan(spec=Transform().infer(image), geometry=lowered.geometry)},
+        outputs={"place": NumbersPlan(spec=Transform().infer(image), kind="transform", geometry=lowered.geometry)},
     )
     (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
     placement = _placed(plan, numbers, boxes, *pixels.shape[:2])

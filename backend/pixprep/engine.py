@@ -33,7 +33,7 @@ from pixprep.kernels import Array
 from pixprep.pipeline import Pipeline
 from pixprep.plan.inputs import Given, check_given
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.output_plans import FlowPlan, SizePlan, TensorPlan, TransformPlan
+from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 from pixprep.show.warnings import odd_ranges
 from pixprep.spec import Preset
@@ -308,13 +308,10 @@ class Engine:
         """One output of the images of a chunk, by their rows; and the rows of those that an operator failed on."""
         output = self.plan.outputs[name]
         match output:
-            case SizePlan():
+            case NumbersPlan():
                 for index, image in images.items():
-                    array[index] = image.placed.height, image.placed.width
-            case TransformPlan():
-                for index, image in images.items():
-                    scale_x, _, offset_x, _, scale_y, offset_y = image.placed.placements[name].matrix
-                    array[index] = scale_y, scale_x, offset_y, offset_x
+                    placed = image.placed
+                    array[index] = output.numbers(placed.height, placed.width, placed.placements.get(name))
             case TensorPlan() if self.plan.clip is None:
                 placements = [image.placed.placements[name] for image in images.values()]
                 pixels = [image.pixels for image in images.values()]

@@ -25,6 +25,10 @@ LOCK = ".pixprep.lock"
 UNFINISHED = ".pixprep-*.tmp"
 """The names of files that are being written, or were by a process that was killed."""
 
+_PACKAGED = Path(__file__).parent / "photos"
+PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "client_examples" / "images"
+"""Two photos: in the wheel, or else in the checkout."""
+
 
 def expand(paths: Sequence[Path]) -> list[Path]:
     """The files meant: a file itself; of a folder its image files by suffix, sorted, without its subfolders.

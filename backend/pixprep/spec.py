@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 Color = Literal["rgb", "bgr", "gray"]
-DType = Literal["float32", "float16", "uint8", "int32"]
+DType = Literal["float32", "float16", "uint8", "int32", "int64"]
 Layout = Literal["chw", "hwc", "tchw", "thwc", "cthw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
@@ -21,6 +21,9 @@ Rounding = Literal["down", "half_even", "half_away"]
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
+SizeDType = Literal["int32", "int64", "float32"]
+SizeOrder = Literal["hw", "wh"]
+ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 Preset = Literal["ultrafast", "fast", "medium"]
@@ -31,7 +34,7 @@ Reals = float | tuple[float, ...]
 Fill = Levels | str
 """A colour, or the name of the input that says it."""
 
-BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4}
+BYTES_PER_VALUE: dict[DType, int] = {"float32": 4, "float16": 2, "uint8": 1, "int32": 4, "int64": 8}
 
 
 def as_tuple(value: Reals) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from attacks.repositories import patience
 from pixprep import read
-from records import tar_bytes
+from records import refusals, tar_bytes
 
 PAIR = [("a.jpg", b"image"), ("a.cls", b"1")]
 GOOD = tar_bytes(PAIR)[:2048]
@@ -73,19 +73,9 @@ FILES = {
     "pax: a sparse bomb": GOOD + pax(GNU__sparse__size="9" * 18) + header() + padded(b"image") + END,
     "a path with a NUL": GOOD + pax(path="../\0b.jpg") + header() + padded(b"image") + END,
     "a control sequence": GOOD + pax(path="\x1b[31m/b.jpg") + header() + padded(b"image") + END,
-    "20,000 headers for nothing": GOOD + pax(a="b") * 20_000 + END,
-    "20,000 links": GOOD + header(kind=b"2") * 20_000 + END,
+    "5,000 headers for nothing": GOOD + pax(a="b") * 5_000 + END,
+    "5,000 links": GOOD + header(kind=b"2") * 5_000 + END,
 }
-
-
-def refusals(source):
-    errors = []
-    for index in range(len(source)):
-        try:
-            source[index]
-        except pp.ImageError as error:
-            errors.append(str(error))
-    return errors
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -94,12 +84,12 @@ def test_a_tar_that_lies_costs_what_it_lies_about(tmp_path, name):
     tracemalloc.start()
     with patience(20):
         source = read.tar(tmp_path / "t.tar")
-        errors = refusals(source)
+        errors = refusals(source).values()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert source[0]["image"] == b"image"
     assert all(text.startswith("[") and len(text) < 9000 for text in errors)
-    assert errors or name in ("20,000 headers for nothing", "a path with a NUL")
+    assert errors or name in ("5,000 headers for nothing", "a path with a NUL")
     assert peak < 32 << 20
 
 
@@ -113,7 +103,7 @@ def test_links_have_no_data_whatever_they_say(tmp_path):
     assert len(read.tar(tmp_path / "t.tar")) == 3  # the same members as tarfile sees
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=4), st.integers(1, 6144))
 def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, size):
     data = bytearray(tar_bytes([*PAIR, ("b.jpg", b"image"), ("b.cls", b"2")]))
@@ -126,4 +116,4 @@ def test_any_change_leaves_samples_or_named_errors(tmp_path_factory, changes, si
     except pp.DataError as error:
         assert str(path) in str(error)  # noqa: PT017  (or else there is a source)
         return
-    assert all(text.startswith("[") for text in refusals(source))
+    assert all(text.startswith("[") for text in refusals(source).values())

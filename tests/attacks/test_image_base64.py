@@ -26,6 +26,7 @@ TEXTS = {
     "JSON": b'{"b64": "' + b"A" * LARGE,
     "brackets": b"[" * LARGE,
     "a data URL": b"data:" + b"A" * LARGE,
+    "a data URL of base64": b"data:image/png;base64," + b"A " * (LARGE // 2),
     "a form of lines": b"--a\r\n" * (LARGE // 5),
     "a form of dashes": b"-" * LARGE,
 }

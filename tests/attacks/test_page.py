@@ -15,8 +15,8 @@ from http.client import HTTPConnection
 import pytest
 
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.serve.client import RequestError
-from pixprep.serve.page.server import CONNECTIONS, HURRY_S, PageServer
+from pixprep.serve.connection import RequestError
+from pixprep.serve.page.handler import CONNECTIONS, HURRY_S, PageServer
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 LIMIT = 1000

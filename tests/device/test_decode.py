@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from compare import EQUAL, assert_close
 from decoding import PLAN, decode
-from images import JUNK, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
+from images import JUNK, NO_IMAGE, expected_pixels, jpeg, jpegs, noise, others, photo, png, read, save, scene, with_exif
 from pixprep.decoders import USUAL, Limits
 from pixprep.decoders.cpu import CpuDecoder
 from pixprep.decoders.header import read_jpeg_header, sniff
@@ -189,7 +189,7 @@ REFUSED = [
     (scans(110, b"\xff\xfe\0\4\xff\xd9"), {}, "TOO_MANY_SCANS", "a JPEG of over 100 scans"),  # a comment with an end
     # junk
     (JUNK["no bytes"], {}, "EMPTY", "no bytes"),
-    (JUNK["text"], {}, "UNKNOWN_FORMAT", "not a JPEG, PNG, WebP, BMP, TIFF or GIF file"),
+    (JUNK["text"], {}, "UNKNOWN_FORMAT", NO_IMAGE),
     (JUNK["jpeg magic only"], {}, "TRUNCATED", "the JPEG ends after 3 bytes, inside its header"),
     (JUNK["jpeg markers only"], {}, "CORRUPT", "the JPEG ends before its first scan"),
     (JUNK["jpeg and zeros"], {}, "TRUNCATED", "the JPEG ends after 4,099 bytes, inside its header"),

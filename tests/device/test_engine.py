@@ -71,11 +71,7 @@ def test_a_broken_image_fails_only_itself(engine):
     results = engine.run(encoded)
     for index in (0, 2, 4, 6):
         assert_close(results[index], engine.run([encoded[index]])[0], EQUAL)
-    assert [str(results[index]) for index in (1, 3, 5)] == [
-        "[TRUNCATED] the JPEG ends after 50,000 bytes, before its last row",
-        "[EMPTY] no bytes",
-        "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file",
-    ]
+    assert [results[index].reason for index in (1, 3, 5)] == ["TRUNCATED", "EMPTY", "UNKNOWN_FORMAT"]
 
 
 def test_an_image_that_could_not_be_read_keeps_its_error_and_its_place(engine):

@@ -159,6 +159,7 @@ def test_a_bad_box_fails_only_itself_and_is_named():
     assert batch.errors[13] is None
 
 
+FOUR = '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was'
 UNUSABLE = [
     ([], '[EMPTY] no row of "boxes", so that there is no tensor'),
     (np.zeros((0, 4)), '[EMPTY] no row of "boxes", so that there is no tensor'),
@@ -166,12 +167,12 @@ UNUSABLE = [
         np.zeros((1_000_000, 4), np.float32),
         '[BAD_INPUT] 1,000,000 rows of "boxes"; the limit is 64 (parameter max_boxes)',
     ),
-    ([[1, 2, 3]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was int64 [1, 3]'),
-    ([[[1, 2, 3, 4]]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was int64 [1, 1, 4]'),
-    ([[1, 2, 3, 4], [5]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was something else'),
-    ([["a", "b", "c", "d"]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was <U1 [1, 4]'),
-    (None, '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was something else'),
-    ([[1j, 2, 3, 4]], '[BAD_INPUT] "boxes" is float32 [n, 4] (left, top, right, bottom); given was complex128 [1, 4]'),
+    ([[1, 2, 3]], f"{FOUR} int64 [1, 3]"),
+    ([[[1, 2, 3, 4]]], f"{FOUR} int64 [1, 1, 4]"),
+    ([[1, 2, 3, 4], [5]], f"{FOUR} something else"),
+    ([["a", "b", "c", "d"]], f"{FOUR} <U1 [1, 4]"),
+    (None, f"{FOUR} something else"),
+    ([[1j, 2, 3, 4]], f"{FOUR} complex128 [1, 4]"),
     ([[1e300, 2, 3, 4]], '[BAD_INPUT] "boxes" 1 of 1: inf, 2, 3, 4 has a number that is not finite'),
 ]
 

@@ -149,8 +149,7 @@ def test_the_installed_pillow_resizes_in_the_order_of_its_profile():
         assert_close(by_pillow(pixels, (40, 90), "bicubic", other), found, EQUAL)
 
 
-@pytest.mark.parametrize("like", get_args(Like))
-@pytest.mark.parametrize("anchor", ["center", "top_left"])
+@pytest.mark.parametrize(("like", "anchor"), [*((like, "center") for like in get_args(Like)), ("pillow", "top_left")])
 def test_a_margin_before_the_resize_is_resampled_like_any_pixel(like, anchor):
     """The canvas is given as an image, and nothing of a pipeline without ``pad`` knows that it was one."""
     fill = (12, 250, 99)

@@ -1,7 +1,7 @@
 """What every GPU test needs: a GPU, CuPy and nvImageCodec.
 
 Without them a loud skip, or a failure where PIXPREP_REQUIRE_GPU=1 promised them. The numbers that a test measures go to
-the file that PIXPREP_GPU_RESULTS names, as JSON, after each of them.
+the file that PIXPREP_GPU_RESULTS names, a line of JSON for each, as do the outcomes; PIXPREP_GPU_STEP is in each line.
 
 With PIXPREP_FAKE_GPU=FOLDER the GPU is played by the CPU (tests/fake_cupy.py), to see that the tests themselves run.
 """
@@ -60,19 +60,23 @@ def gpu(cupy):  # noqa: ARG001  (first it must be there)
     return importlib.import_module("pixprep.devices.gpu")
 
 
+def write(**row):
+    """A line of the results file; nothing is asserted of it here."""
+    if path := os.environ.get("PIXPREP_GPU_RESULTS"):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": os.environ.get("PIXPREP_GPU_STEP", "")} | row) + "\n")
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" or not report.passed:
+        why = "" if report.passed else str(report.longrepr)[-600:]
+        write(test=report.nodeid, outcome=report.outcome, seconds=round(report.duration, 2), why=why)
+
+
 @pytest.fixture(scope="session")
 def record():
-    """``record(section, **numbers)``: kept in the results file, for people; nothing is asserted of it here."""
-    path = os.environ.get("PIXPREP_GPU_RESULTS")
-    sections = {}
-
-    def record(section, **numbers):
-        sections.setdefault(section, []).append(numbers)
-        if path:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(json.dumps(sections, indent=1) + "\n", encoding="utf-8")
-
-    return record
+    """``record(section, **numbers)``, for people."""
+    return lambda section, **numbers: write(recorded=section, **numbers)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ pass, and of the others it is recorded.
 import importlib
 import os
 import struct
+import time
 from functools import cache
 
 import numpy as np
@@ -18,6 +19,7 @@ from clips import clip
 pytest.importorskip("av")
 pytestmark = pytest.mark.gpu
 NAMES = ("h264.mp4", "h264-open.mkv", "h265.mp4", "vp9.webm", "av1.mp4")
+SECONDS, CLIP = 2, {"count": 120, "height": 720, "width": 1280}  # of what is measured
 SIZE = (160, 192)  # NVDEC wants 144 of H.265, and 128 of VP9 and AV1
 PIPELINE = pp.Pipeline(
     [pp.decode_video(frames=16), pp.resize(height=112, width=112), pp.tensor(layout="tchw", dtype="uint8")]
@@ -82,6 +84,22 @@ def test_a_turned_clip_is_turned(engine):
 def test_a_bad_clip_fails_alone(engine):
     batch = engine.run_batch([made("h264.mp4"), made("h264.mp4")[:2000], made("h264.mp4")])
     assert [each is not None for each in batch.errors] == [False, True, False]
+
+
+@pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4", "vp9.webm", "av1.mp4"])
+def test_rates_beside_the_cpu(nvc, record, name):
+    """Recorded: nothing else is asserted. A decoder is made for each clip."""
+    encoded, rates = [clip(name, **CLIP)] * 8, {}
+    start = time.perf_counter()
+    nvc.CreateDecoder(gpuid=0, codec=nvc.cudaVideoCodec.H264, cudastream=0, usedevicememory=True)
+    made_s = time.perf_counter() - start
+    for device in ("cpu", "gpu"):
+        with pp.Engine(PIPELINE, device=device) as engine:
+            fallbacks, count, start = engine.run_batch(encoded).fallbacks, 0, time.perf_counter()
+            while (taken := time.perf_counter() - start) < SECONDS:
+                count += len(engine.run_batch(encoded).errors)
+        rates[f"{device}_clips_per_s"] = round(count / taken, 2)
+    record("clips/s", clip=name, fallbacks=fallbacks, ms_to_make_a_decoder=round(1e3 * made_s, 1), **rates)
 
 
 def test_decoders_give_their_memory_back(engine, free_bytes):

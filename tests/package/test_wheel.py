@@ -16,6 +16,7 @@ PACKAGE = ROOT / "backend" / "pixprep"
 DRIVER = ROOT / "tests" / "shim" / "drive_kernels.c"
 PHOTO = ROOT / "client_examples" / "images" / "china.jpg"
 
+COMPILES = pytest.mark.slow(reason="a dozen seconds of a compiler; make test builds and runs one wheel")
 JOB = """
 import sys, pixprep as pp
 from pixprep.kernels import native
@@ -66,12 +67,23 @@ def test_the_wheel_is_for_one_platform_and_every_python(wheel):
     assert libraries(wheel) == LEVELS
 
 
-def test_the_source_distribution_compiles_with_another_compiler(tmp_path):
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("sdist"), "--sdist")
+
+
+def test_the_source_distribution_holds_all_that_compiles_and_nothing_compiled(sources):
+    with tarfile.open(sources) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    code = [path.relative_to(ROOT).as_posix() for path in (PACKAGE / "kernels").glob("*.[ch]")]
+    assert {"hatch_build.py", "pyproject.toml", *code} <= names
+    assert not [name for name in names if name.endswith(".so")]
+
+
+@COMPILES
+def test_the_source_distribution_compiles_with_another_compiler(sources, tmp_path):
     if shutil.which("gcc") is None:
         pytest.skip("NO GCC: apt-get install gcc")
-    sources = built(tmp_path / "sdist", "--sdist")
-    with tarfile.open(sources) as archive:
-        assert not [name for name in archive.getnames() if name.endswith(".so")]
     (tmp_path / "source").mkdir()
     subprocess.run(["tar", "-xf", sources, "-C", tmp_path / "source"], check=True)  # Debian's 3.11.2 has no filter
     (source,) = (tmp_path / "source").iterdir()
@@ -82,6 +94,7 @@ def test_the_source_distribution_compiles_with_another_compiler(tmp_path):
     assert driven([], "x86_64", tmp_path / "unpacked", tmp_path) == driven([], "x86_64", PACKAGE.parent, tmp_path)
 
 
+@COMPILES
 def test_the_library_for_aarch64_makes_the_same(tmp_path):
     made = built(tmp_path / "dist", "--wheel", PIXPREP_ARCHITECTURE="aarch64")
     assert made.name == "pixprep-0.1.0-py3-none-manylinux_2_17_aarch64.whl"

@@ -13,9 +13,9 @@ from policy_cases import FROZEN, digest, frozen_draws
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared with")
 
-from PIL import Image  # noqa: E402
-from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms import InterpolationMode, v2  # noqa: E402
+
+from torchvision_images import as_array, as_theirs  # noqa: E402
 
 THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide}
 LIKES = ["pillow", "torchvision"]
@@ -73,18 +73,6 @@ def photos():
         np.ascontiguousarray(flower[60:104, 80:124]),
         noise(20, 31),
     ]
-
-
-def as_theirs(pixels, like):
-    """An image of torchvision's: of Pillow, or a tensor."""
-    if like == "pillow":
-        return Image.fromarray(pixels)
-    return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
-
-
-def as_array(image):
-    """uint8 (height, width, 3)."""
-    return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
 
 
 def expected_of(pixels, steps, op):

@@ -5,6 +5,9 @@ DALI adds up its float32 values in the order of its vector instructions, so that
 """
 
 import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -18,12 +21,12 @@ from pixprep.importers.dali import from_dali
 
 pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared with frozen outputs only")
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "freeze_dali_pipelines.py"
+SCRIPT = Path(__file__).with_name("freeze_dali.py")
 FROZEN = Path(__file__).parent / "frozen" / "dali"
 WHY = 'the order of float32 sums: 5 of 2.1 million values of "classic" were a level off, and 0 or 1 of the others'
 LEVELS = Tolerance(1, 0.999, WHY)
 NORMALIZED = Tolerance(0.04, 0.999, WHY)  # a level, or less, after the scales of these pipelines
-NAMES = ["classic", "mirrored", "cover", "gray", "cropped", "corner", "two_outputs"]
+NAMES = ["classic", "mirrored", "cover", "gray", "cropped", "corner", "padded", "turned", "two_outputs"]
 LARGE = [(301, 402), (375, 500), (513, 403), (427, 641), (350, 601), (1080, 1620)]
 SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
 
@@ -31,7 +34,7 @@ SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
 @pytest.fixture(scope="module")
 def dali():
     """The script that made the frozen pipelines."""
-    spec = importlib.util.spec_from_file_location("freeze_dali_pipelines", SCRIPT)
+    spec = importlib.util.spec_from_file_location("freeze_dali", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -72,6 +75,14 @@ def test_an_imported_pipeline_gives_what_dali_gives(dali, name):
 def test_a_frozen_pipeline_is_what_the_script_writes(dali, name):
     ours = dali.without_traces(dali.make(dali.PIPELINES[name]).serialize())
     assert from_dali(ours).ops == from_dali(FROZEN / f"{name}.dali").ops
+
+
+def test_the_model_of_the_docs_is_the_frozen_one(tmp_path):
+    page = (SCRIPT.parents[1] / "docs" / "dali.md").read_text(encoding="utf-8")
+    (tmp_path / "dali.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    line = re.search(r'python -c "(.*?)"', page)[1]
+    subprocess.run([sys.executable, "-c", line], cwd=tmp_path, check=True)
+    assert from_dali(tmp_path / "model.dali").ops == from_dali(FROZEN / "classic_gpu.dali").ops
 
 
 @pytest.mark.parametrize("is_antialiased", [True, False])

@@ -13,10 +13,11 @@ from pixprep.draws import philox, windows
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
 
-from PIL import Image  # noqa: E402
 from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+from torchvision_images import as_array, as_theirs  # noqa: E402
 
 DRAWS = 500
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
@@ -186,18 +187,6 @@ def test_another_iou_window_would_be_seen():
 # ------------------------------------------------------------------------------------------- pixels of given draws
 
 
-def theirs(pixels, like):
-    """An image of torchvision's: of Pillow, or a tensor."""
-    if like == "pillow":
-        return Image.fromarray(pixels)
-    return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
-
-
-def as_array(image):
-    """uint8 (height, width, 3)."""
-    return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
-
-
 def window(words):
     return {name: words[name] for name in ("top", "left", "height", "width")}
 
@@ -326,7 +315,7 @@ def differing(case, like, change=lambda words: words):
     """How many values differ, of how many; ``change`` is done to the words that torchvision gets."""
     wrong = of = 0
     for photo, words, ours in made(case, like):
-        expected = as_array(case.expected(theirs(photo, like), change(dict(words))))
+        expected = as_array(case.expected(as_theirs(photo, like), change(dict(words))))
         wrong += np.count_nonzero(expected != ours) if expected.shape == ours.shape else ours.size
         of += ours.size
     return wrong, of

@@ -15,10 +15,11 @@ from pixprep.kernels.levels import done
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")
 
-from PIL import Image  # noqa: E402
 from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
+
+from torchvision_images import as_array, as_theirs  # noqa: E402
 
 DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))
@@ -37,18 +38,6 @@ def noise(height, width):
 
 
 PHOTOS = [make(*size) for size in SIZES for make in (scene, noise)]
-
-
-def theirs(pixels, like):
-    """An image of torchvision's: of Pillow, or a tensor."""
-    if like == "pillow":
-        return Image.fromarray(pixels)
-    return tv_tensors.Image(torch.from_numpy(pixels).permute(2, 0, 1).contiguous())
-
-
-def as_array(image):
-    """uint8 (height, width, 3)."""
-    return np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
 
 
 def made(ops, draws=DRAWS):
@@ -71,7 +60,7 @@ def differing(ops, like, expected, draws=DRAWS):
     """(differing values, by how much at most, of how many)."""
     wrong = of = most = 0
     for photo, words, ours in made([with_like(op, like) for op in ops], draws):
-        result = as_array(expected(theirs(photo, like), words))
+        result = as_array(expected(as_theirs(photo, like), words))
         assert result.shape == ours.shape
         difference = np.abs(result.astype(int) - ours)
         wrong, of = wrong + np.count_nonzero(difference), of + ours.size
@@ -209,7 +198,7 @@ def test_a_wrong_rotation_would_be_seen(name, wrongly, like, how):
 @pytest.mark.parametrize("how", FILTERS)
 def test_pillow_and_tensors_differ(how):
     def expected(image, words):
-        tensor = theirs(np.array(image), "torchvision")
+        tensor = as_theirs(np.array(image), "torchvision")
         return F.rotate(tensor, words["random_rotate#0"]["angle"], interpolation=how, fill=[0, 0, 0])
 
     wrong, most, of = differing([pp.random_rotate((20, 70), filter=how)], "pillow", expected, 60)
@@ -388,7 +377,7 @@ def test_an_erased_tensor_is_torchvisions(value):
     draws = plan.draw(seed=1, epoch=0, indices=range(60))
     with pp.Engine(pipeline) as engine:
         batch = engine.run_batch([png(photo)] * 60, places=[plan.placing(each) for each in draws])
-    whole = F.normalize(F.to_dtype(theirs(photo, "torchvision"), torch.float32, scale=True), MEAN, STD)
+    whole = F.normalize(F.to_dtype(as_theirs(photo, "torchvision"), torch.float32, scale=True), MEAN, STD)
     erased = 0
     for row in range(60):
         expected = whole

@@ -43,6 +43,13 @@ COLOURS = [pp.gamma(gamma=1.8), pp.contrast(factor=1.2), pp.hue(factor=-0.1), pp
 COLOURED = pp.Pipeline(
     [pp.decode(), pp.resize(64), pp.center_crop(64), *COLOURS, pp.tensor(dtype="uint8", layout="hwc")]
 )
+ODD = pp.Pipeline(
+    [
+        *(pp.decode(), pp.resize(224), pp.center_crop(256)),
+        *(pp.normalize(mean=(123.7, 116.3, 103.5), std=58.0), pp.tensor()),
+    ]
+)
+MEANT = 'parameters { key: "odd_range" value { string_value: "meant" } }\n'
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
 STILLS = {
@@ -71,11 +78,12 @@ def repository(tmp_path_factory):
     write_model(repository, "ragged", DETECTOR, RAGGED)
     write_model(repository, "trained.pixprep", TRAINED)
     write_model(repository, "coloured.pixprep", COLOURED)
-    formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
-    write_model(repository, "stills", PIPELINE, f'backend: "pixprep"\n{formats}')
     write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
-    write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}')
+    formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
+    write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}{formats}')
     shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
+    write_model(repository, "odd.pixprep", ODD)
+    write_model(repository, "meant", ODD, f'backend: "pixprep"\n{MEANT}')
     return repository
 
 
@@ -121,14 +129,14 @@ def post(server, model, body):
         {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())["error"]
 
 
 def get(server, path):
-    with urllib.request.urlopen(f"http://{address(server.http_url)}{path}", timeout=20) as response:
+    with urllib.request.urlopen(f"http://{address(server.http_url)}{path}", timeout=120) as response:
         return json.load(response)
 
 
@@ -198,7 +206,7 @@ def test_avif_and_heic_come_where_the_parameter_names_them(triton):
     images = [*STILLS.values(), PHOTOS[0].read_bytes()]
     with pp.Engine(PIPELINE, limits=pp.Limits(formats=FORMATS)) as engine:
         expected = np.stack(engine.run(images))
-    assert np.array_equal(ask(triton, "stills", images).as_numpy("tensor"), expected)
+    assert np.array_equal(ask(triton, "plain", images).as_numpy("tensor"), expected)
     for name, encoded in STILLS.items():
         with pytest.raises(
             InferenceServerException, match=rf"an? {name.split()[0].upper()}; only jpeg, png, webp, bmp"
@@ -214,11 +222,7 @@ def test_on_error_zero_keeps_the_good_images(triton):
     for name in ("original_size", "transform", "tensor"):
         assert np.array_equal(answer.as_numpy(name), expected.outputs[name]), name
     assert not answer.as_numpy("tensor")[1].any()
-    assert answer.as_numpy("status").tolist() == [
-        [b""],
-        [b"[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"],
-        [b""],
-    ]
+    assert [text.partition(b" ")[0] for (text,) in answer.as_numpy("status")] == [b"", b"[UNKNOWN_FORMAT]", b""]
 
 
 def test_only_what_is_asked_for_comes_back(triton):
@@ -282,22 +286,13 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
         assert post(server, "pre", PHOTOS[1].read_bytes())[1].endswith(tensor.tobytes())
 
 
-def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(tmp_path):
+def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(server):
     """Made by hand, and started by Triton alone: `check` and `build` would have said so."""
-    levels = pp.normalize(mean=(123.7, 116.3, 103.5), std=58.0)
-    odd = pp.Pipeline([pp.decode(), pp.resize(224), pp.center_crop(256), levels, pp.tensor()])
-    meant = 'backend: "pixprep"\nparameters { key: "odd_range" value { string_value: "meant" } }\n'
-    write_model(tmp_path / "models", "odd.pixprep", odd)
-    write_model(tmp_path / "models", "meant", odd, meant)
-    write_model(tmp_path / "models", "usual.pixprep", PIPELINE)
-    log = tmp_path / "log"
-    with Server(tmp_path / "models", http_port=0, grpc_port=0, metrics_port=0, log_file=log):
-        pass
     margins = (
         'ops[2] "center_crop": of a photo of 480 x 640 pixels, "tensor" shows 224 x 256 in black margins up to '
         "256 x 256: resize to more, or crop less"
     )
-    lines = re.findall(r'^W\d{4} .*\] (".*")$', log.read_text(), re.MULTILINE)
+    lines = re.findall(r'^W\d{4} .*\] (".*")$', server.log_file.read_text(), re.MULTILINE)
     said = [text for text in map(json.loads, lines) if "ops[" in text]
     assert sorted(said) == [
         f"meant: {margins}",

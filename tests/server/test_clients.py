@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -228,7 +229,7 @@ OURS_SAID = {
     "a data: URL": (
         kserve(f"data:image/jpeg;base64,{TEXT}"),
         {},
-        f"the text of a data: URL; {REQUEST}; or send what follows its comma, with the model's parameter accept_base64",
+        f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",
     ),
     "JSON as an image": (
         json.dumps({"b64": TEXT}),
@@ -274,6 +275,15 @@ def test_a_put_is_not_allowed_as_the_page_says(server, method):
     assert "| `curl -T photo.jpg`, which is a PUT | `Method Not Allowed` |" in DOC
 
 
+def test_kserves_older_protocol_is_not_there_as_the_page_says(server):
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    with closing(connection):
+        connection.request("POST", "/v1/models/preprocess:predict", '{"instances": []}')
+        answer = connection.getresponse()
+        assert (answer.status, answer.reason) == (404, "Not Found")
+    assert "| `POST /v1/models/MODEL:predict`, KServe's older protocol | `Not Found`" in DOC
+
+
 # Base64
 
 
@@ -281,7 +291,7 @@ def test_a_model_that_accepts_base64_gives_the_same_tensor_for_every_way_of_it(s
     """Also of the bytes themselves, and over an ensemble."""
     encoded = PHOTO.read_bytes()
     ways = [TEXT, base64.encodebytes(encoded).decode(), base64.urlsafe_b64encode(encoded).decode().rstrip("=")]
-    for way in ways:
+    for way in (*ways, f"data:image/jpeg;base64,{TEXT}"):
         status, content = post(server, kserve(way), model="json_preprocess")
         assert status == 200
         (output,) = json.loads(content)["outputs"]

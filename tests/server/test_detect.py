@@ -13,6 +13,7 @@ import pixprep as pp
 from images import png, save
 from pixprep.cli.parser import main
 from pixprep.serve import client
+from pixprep.serve.page.answer import Photos
 from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
@@ -55,6 +56,19 @@ def server(folder):
     build("crop", pp.Pipeline(crop), detectors.save(folder / "c" / "model.onnx", size=(384, 352)), "--name", "crop")
     bgr = detectors.save(folder / "d" / "model.onnx", channels="bgr")
     build("square", pp.Pipeline(square), bgr, "--name", "square")
+    echo = [pp.decode(), pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"), pp.resize(64)]
+    echo += [pp.image_size(name="im_shape", dtype="float32"), pp.scale_factor(), pp.center_crop(64), pp.normalize()]
+    sizes = {"orig_target_sizes": ("INT64", ["n", 2])} | dict.fromkeys(
+        ("im_shape", "scale_factor"), ("FLOAT", ["n", 2])
+    )
+    takes = {"image": ("FLOAT", ["n", 3, 64, 64]), **sizes}
+    build(
+        "sizes",
+        pp.Pipeline([*echo, pp.tensor()]),
+        detectors.save_echo(folder / "e" / "model.onnx", takes),
+        "--name",
+        "sizes",
+    )
     plain = folder / "models" / "plain"
     (plain / "1").mkdir(parents=True)
     pp.presets.imagenet().save(plain / "1" / "pipeline.json")
@@ -155,6 +169,30 @@ def test_what_goes_wrong_is_said_in_one_line(server, tmp_path, photo, model, mes
     assert done.stderr.startswith(f"detect.py: {message}")
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "detected.png").exists()
+
+
+def test_a_detector_gets_the_numbers_that_it_takes_beside_the_image(server, folder):
+    photo = folder / "even.png"
+    photo.write_bytes(png(np.full((96, 128, 3), 102, np.uint8)))
+    (answer,) = client.send([photo], url=server.http_url.removeprefix("http://"), model="sizes", protocol="http")
+    expected = [0.4, 0.4, 0.4, 128, 96, 64, 85, 64 / 96, 85 / 128]
+    np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
+
+
+def test_the_page_draws_the_boxes_that_were_found(server, folder):
+    red, blue = (130, 90, 290, 330), (380, 180, 510, 410)
+    given = {"folder": folder / "models", "http_url": server.http_url, "grpc_url": server.grpc_url}
+    photos = Photos(["ensemble", "stretch", "plain"], **given)
+    encoded = png(detectors.photo(480, 640, red, blue))
+    for model in ("ensemble", "stretch"):
+        boxes = photos.answer(model, encoded, name="photo.png")["boxes"]
+        assert sorted(box["class"] for box in boxes) == [0, 1]
+        for box in boxes:
+            left, top, right, bottom = blue if box["class"] else red
+            expected = [left / 640, top / 480, (right - left) / 640, (bottom - top) / 480]
+            assert box["box"] == pytest.approx(expected, abs=2 / 480)
+            assert box["score"] == pytest.approx(210 / 255, abs=0.02)
+    assert photos.answer("plain", encoded, name="photo.png")["boxes"] is None
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -35,7 +35,6 @@ def test_every_request_gets_one_answer_a_right_one_or_a_clear_error(serve, oracl
     assert row.right > 0
     if not CASES[number].takes_the_model:
         assert row.errors == 0, row.remark
-    assert row.recovery_s < 5
 
 
 def test_every_row_of_the_table_is_done_or_says_why_not():

@@ -137,7 +137,7 @@ def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(
 
 
 def test_the_configuration_follows_from_the_pipeline(server):
-    with urllib.request.urlopen(f"{server.http_url}/v2/models/crops.pixprep/config", timeout=20) as response:
+    with urllib.request.urlopen(f"{server.http_url}/v2/models/crops.pixprep/config", timeout=120) as response:
         config = json.load(response)
     assert config["max_batch_size"] == 0
     assert [(i["name"], i["data_type"], i["dims"]) for i in config["input"]] == [
@@ -239,7 +239,7 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
     headers = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}
     request = urllib.request.Request(f"{server.http_url}/v2/models/crops.pixprep/infer", photo(), headers)
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=20)
+        urllib.request.urlopen(request, timeout=120)
     assert "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs" in caught.value.read().decode()
 
 

@@ -22,9 +22,10 @@ from PIL import Image
 
 import pixprep as pp
 from browser import Browser, chromium
+from images import NO_IMAGE
 from pixprep.cli.parser import main
 from pixprep.repository.trial import shares
-from pixprep.serve.ports import listeners
+from pixprep.serve.addresses import listeners
 from pixprep.show.pictures import panels, photo_of
 from pixprep.show.preview import preview
 from serving import CLASSIFIER, CLASSIFIER_CONFIG, ENSEMBLE_CONFIG, PIPELINE, Serve, is_alive, wait_until, write_model
@@ -36,7 +37,7 @@ FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "si
 PAGE = ("--page", "--page-port", "0")
 TIMEOUT_S = 60
 BOXES = [pp.decode(), pp.letterbox(height=64, width=64), pp.original_size(), pp.transform(), pp.tensor(dtype="uint8")]
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 
 class Page:
@@ -78,13 +79,12 @@ def repository(demo_repository, tmp_path_factory):
     write_model(folder, "unlabelled", config, {".gitkeep": ""})
     write_model(folder, "sums", CLASSIFIER_CONFIG, {"model.py": CLASSIFIER})
     write_model(folder, "imagenet", 'backend: "pixprep"\n', {"pipeline.json": PIPELINE.to_json()})
-    write_model(folder, "boxes", 'backend: "pixprep"\n', {"pipeline.json": pp.Pipeline(BOXES).to_json()})
+    lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
+    write_model(folder, "boxes", lenient, {"pipeline.json": pp.Pipeline(BOXES).to_json()})
     parameters = {"on_error": "zero", "max_pixels": "300000", "max_image_bytes": "150000"}
     line = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}\n'
     written = "".join(line.format(key, value) for key, value in parameters.items())
     write_model(folder, "strict", f'backend: "pixprep"\n{written}', {"pipeline.json": PIPELINE.to_json()})
-    lenient = 'backend: "pixprep"\nparameters { key: "damage" value { string_value: "lenient" } }\n'
-    write_model(folder, "lenient", lenient, {"pipeline.json": PIPELINE.to_json()})
     broken = CLASSIFIER.replace("return sums(", "return float('inf') * sums(", 1)
     write_model(folder, "broken", CLASSIFIER_CONFIG, {"model.py": broken})
     write_model(folder, "infinite", config.replace('"sums"', '"broken"'), {".gitkeep": ""})
@@ -128,7 +128,7 @@ def tensor_of(pipeline, photo):
 def test_the_models_are_those_that_take_a_photo_and_ensembles_come_first(page):
     status, said = page.ask("/models")
     assert status == 200
-    names = ["ensemble", "infinite", "unlabelled", "boxes", "dali", "imagenet", "lenient", "preprocess", "strict"]
+    names = ["ensemble", "infinite", "unlabelled", "boxes", "dali", "imagenet", "preprocess", "strict"]
     assert said["models"] == [
         {"name": name, "limit_bytes": 150_000 if name == "strict" else pp.Limits().max_image_bytes} for name in names
     ]
@@ -221,10 +221,12 @@ def test_the_stages_are_what_explain_draws_of_the_pipeline_that_is_served(page, 
     height, width = drawn[0].pixels.shape[:2]
     edges = np.array(drawn[0].frame) / ([height, width] * 2)
     assert tensor["panels"][0]["frame"] == pytest.approx([*edges[:2], *(edges[2:] - edges[:2])])
+    whole = shown.of_photo(shown.tensor)
+    assert (tensor["low"], tensor["high"]) == (whole.min(), whole.max())
     for index, channel in enumerate(tensor["channels"]):
         values = shown.of_photo(shown.tensor)[:, :, index]
         assert (channel["min"], channel["max"]) == (values.min(), values.max())
-        assert sum(channel["counts"]) == values.size
+        assert channel["counts"] == np.histogram(values.astype(float), 64, (whole.min(), whole.max()))[0].tolist()
 
 
 def test_a_refused_photo_is_refused_in_the_models_words(page):
@@ -245,8 +247,8 @@ def test_a_model_that_forgives_says_why(page):
 
 def test_a_damaged_photo_is_shown_where_the_model_forgives_damage(page):
     damaged = CHINA.read_bytes()[:100_000]
-    assert page.photo("lenient", damaged)["outputs"]
-    assert page.stages("lenient", damaged)["width"] == 640
+    assert page.photo("boxes", damaged)["outputs"]
+    assert page.stages("boxes", damaged)["width"] == 640
     for path in ("/photo", "/stages"):
         status, said = page.ask(f"{path}?model=imagenet", damaged)
         assert (status, "[TRUNCATED]" in said["error"]) == (400, True)
@@ -369,7 +371,7 @@ def browser(window, page):
     window.complaints.clear()
     window.requests.clear()
     window.open(page.url)
-    window.wait("document.querySelector('#model').options.length === 9")
+    window.wait("document.querySelector('#model').options.length === 8")
     yield window
     assert window.complaints == []
 
@@ -429,15 +431,42 @@ def test_a_folder_gives_a_grid_that_the_keyboard_walks_through(browser):
 
 
 def test_photos_are_chosen_by_the_keyboard_too(browser):
-    for wanted in ("model", "files", "folder"):
+    for wanted in ("model", "files", "folder", "sample"):
         browser.press("Tab")
         assert browser.run("document.activeElement.id") == wanted
-    assert browser.run("getComputedStyle(document.querySelector('#folder').parentElement).outlineStyle") == "solid"
+        if wanted == "folder":
+            shown = browser.run("getComputedStyle(document.querySelector('#folder').parentElement).outlineStyle")
+            assert shown == "solid"
     browser.choose("#files", FLOWER, CHINA)
     browser.wait("document.querySelector('#status').innerText === '2 of 2 photos'")
     browser.choose("#files", CHINA)
     is_done(browser)
     assert browser.text("#name") == "china.jpg"
+
+
+def test_a_sample_photo_is_there_to_begin_with(browser):
+    browser.run("document.querySelector('#sample').click()")
+    is_done(browser)
+    assert browser.text("#name") == "flower.jpg"
+    assert browser.text("#size").startswith("640 wide, 427 high, ")
+    assert "daisy" in browser.text("#outputs")
+
+
+def test_boxes_lie_over_the_photo_where_they_were_found(browser):
+    browser.drop(FLOWER)
+    is_done(browser)
+    said = '[{"class": 7, "score": 0.5, "box": [0.25, 0.5, 0.5, 0.25]}]'
+    browser.run(f"document.querySelector('#outputs').prepend(found({said}))")
+    assert browser.text("#outputs .output").split() == ["1", "box", "class", "7", "50", "%"]
+    place = "(box => [box.left, box.top, box.width, box.height])"
+    of = place + "(document.querySelector('.shot {}').getBoundingClientRect())"
+    left, top, width, height = browser.run(of.format("img"))
+    assert width / height == pytest.approx(640 / 427, rel=0.01)  # the photo, and nothing beside it
+    expected = [left + width / 4, top + height / 2, width / 2, height / 4]
+    assert browser.run(of.format("i")) == pytest.approx(expected, abs=1)
+    browser.drop(CHINA)
+    is_done(browser)
+    assert browser.run("document.querySelectorAll('.shot i').length") == 0
 
 
 def test_another_model_is_asked_for_the_same_photo(browser):

@@ -14,9 +14,10 @@ import pytest
 import tritonclient.http
 
 import pixprep as pp
+from images import NO_IMAGE
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import client, perf
-from pixprep.serve.ports import check_ports
+from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import environment as environment_of
 from pixprep.serve.wheel import find_wheel
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.server
 
 EXAMPLES = Path(__file__).parents[2] / "client_examples"
 PHOTOS = sorted((EXAMPLES / "images").rglob("*.jpg"))
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 
 SHARED_MEMORY = Path("/dev/shm")
 UINT8_CONFIG = """
@@ -100,8 +101,6 @@ def test_perf_analyzer_sends_the_uint8_of_other_backends_clients(odd_server):
     ("protocol", "model", "options"),
     [
         ("http", "preprocess", {"batch": 8}),
-        ("grpc", "ensemble", {"batch": 8}),
-        ("http", "ensemble", {"batch": 1, "rate": [20]}),
         ("grpc", "ensemble", {"batch": 1, "rate": [20]}),
         ("grpc", "preprocess", {"batch": 2, "shared_memory": True}),
         ("http", "ensemble", {"batch": 2, "shared_memory": True}),

@@ -30,7 +30,7 @@ from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
 from pixprep.errors import SetupError
-from pixprep.serve.client import Triton
+from pixprep.serve.connection import Triton
 from pixprep.serve.server import Server
 from pixprep.serve.stubs import stubs
 from proxies import DEPLOY, ENVOY, HAPROXY, KINDS, proxy_of

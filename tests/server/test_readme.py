@@ -128,4 +128,4 @@ def test_the_built_repository_serves_the_clients(run):
             assert run(no_image)[1] == BLOCKS[REFUSAL][1].strip()
         finally:
             server.send_signal(signal.SIGTERM)
-            server.wait(timeout=30)
+            server.wait(timeout=120)

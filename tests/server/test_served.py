@@ -6,7 +6,10 @@ import ensemble
 from pixprep.triton import pool
 from serving import GOOD, PIPELINE, Clients, Oracle, write_repository
 
-pytestmark = pytest.mark.server
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.slow(reason="it rehearses tests/gpu/test_served.py; test_faults.py judges the product's answers"),
+]
 
 
 @pytest.fixture(scope="module")

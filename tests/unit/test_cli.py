@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from PIL import Image, features
 
 import pixprep as pp
-from images import photo, stills
+from images import GONE, NO_IMAGE, photo, stills
 from pixprep.cli.parser import main
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
@@ -37,7 +37,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from pixprep.cli import main
 sys.exit(main())
 """
-NOT_AN_IMAGE = "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"
+NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] {NO_IMAGE}"
 PREVIEW = """\
 preview of china.jpg, which pixprep brings along:
   "tensor": -2.101 to 2.64; mean red 0.4238, green 0.5034, blue 0.6541
@@ -197,12 +197,12 @@ def test_wrong_usage_exits_2_and_says_which_argument_is_wrong(pixprep, folder, a
 
 MISTAKES = {
     "check gone": "gone: no such file or folder",
-    "explain gone.json": "gone.json: cannot be read: No such file or directory",
+    "explain gone.json": f"gone.json: {GONE}",
     "explain empty": "empty: is a folder: name the pipeline file in it",
     "explain pipeline.json --image empty": "empty: is a folder: name a photo in it",
     "explain photo.png": "photo.png: is no pipeline file, which is JSON text: byte 0 is not UTF-8",
     "explain broken.jpg": "broken.jpg: not JSON: line 1 column 1: expecting value",
-    "explain pipeline.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
+    "explain pipeline.json --image gone.jpg": f"gone.jpg: {GONE}",
     "explain pipeline.json --image broken.jpg": f"broken.jpg: {NOT_AN_IMAGE}",
     "explain pipeline.json --image broken.jpg --output stages.png": f"broken.jpg: {NOT_AN_IMAGE}",
     "explain pipeline.json --output stages.jpg": "stages.jpg: the picture is a PNG file: name it .png",
@@ -216,14 +216,15 @@ MISTAKES = {
     "verify pipeline.json --images photo.png --output photo.png": (
         "photo.png: is one of the photos: name another file"
     ),
-    "check pipeline.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
-    "build --preset clip --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
-    "import keras:resnet50 new.json --image gone.jpg": "gone.jpg: cannot be read: No such file or directory",
-    "run gone.json flower.jpg --output tensors": "gone.json: cannot be read: No such file or directory",
+    "verify gone.json": f"gone.json: {GONE}",
+    "check pipeline.json --image gone.jpg": f"gone.jpg: {GONE}",
+    "build --preset clip --image gone.jpg": f"gone.jpg: {GONE}",
+    "import keras:resnet50 new.json --image gone.jpg": f"gone.jpg: {GONE}",
+    "run gone.json flower.jpg --output tensors": f"gone.json: {GONE}",
     "run pipeline.json flower.jpg gone.jpg --output tensors": "gone.jpg: no such file or folder",
     "run pipeline.json flower.jpg --output china.jpg": "china.jpg: is a file: --output takes a folder",
     "run pipeline.json flower.jpg --output china.jpg/x": "china.jpg/x: cannot be written: Not a directory",
-    "build --pipeline gone.json": "gone.json: cannot be read: No such file or directory",
+    "build --pipeline gone.json": f"gone.json: {GONE}",
     "build --preset clip --plan flower.jpg": "a plan runs in TensorRT only: --classifier tensorrt",
     "build --preset clip --onnx gone.onnx": "gone.onnx: no such file",
     "build --preset clip --onnx empty": "empty: is a folder: name the file in it",
@@ -286,6 +287,19 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_1(pixprep, folder, argume
     before = sorted(folder.rglob("*"))
     assert pixprep(*arguments.split()) == (1, "", f"pixprep: {MISTAKES[arguments]}\n")
     assert sorted(folder.rglob("*")) == before
+
+
+def mistakes_in_files():
+    """Those of a newcomer, beside test_pipeline.py's: a file, or its ops, and below it what is said of it."""
+    lines = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").splitlines()
+    return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+
+
+@pytest.mark.parametrize("written", mistakes_in_files())
+def test_a_mistake_in_a_pipeline_file_is_one_line_with_its_place(pixprep, folder, written):
+    is_whole = "format" in written
+    (folder / "mine.json").write_text(written if is_whole else f'{{"format": "pixprep/1", "ops": [{written}]}}')
+    assert pixprep("check", "mine.json") == (1, f"mine.json: {mistakes_in_files()[written]}\n", "")
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -370,17 +384,14 @@ def test_verify_draws_the_worst_image_beside_a_library_that_does_otherwise(folde
     (folder / "others" / "cv2.py").write_text(WRONG_CV2)
     pp.Pipeline([pp.decode(), pp.resize(height=5, width=5, like="opencv"), pp.tensor()]).save("like.json")
     path = os.pathsep.join([str(folder / "others"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    arguments = ("verify", "like.json", "--images", "flower.jpg", "--output", "worst.png")
-    for as_json in (False, True):
-        verify = start(*arguments, *["--json"] * as_json, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
-        out, err = verify.communicate(timeout=120)
-        assert (verify.returncode, err) == (1, "worst.png: the picture of the worst image\n")
-        summary = json.loads(out)["summary"] if as_json else out.splitlines()[-1]
-        assert summary.startswith('NOT exact: resize of "tensor": ')
-        assert not as_json or "pair" not in json.loads(out)["rows"][1]
-        with Image.open("worst.png") as picture:
-            assert (picture.format, picture.width) == ("PNG", WIDTH)
-        Path("worst.png").unlink()
+    arguments = ("verify", "like.json", "--images", "flower.jpg", "--output", "worst.png", "--json")
+    verify = start(*arguments, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+    out, err = verify.communicate()
+    assert (verify.returncode, err) == (1, "worst.png: the picture of the worst image\n")
+    assert json.loads(out)["summary"].startswith('NOT exact: resize of "tensor": ')
+    assert "pair" not in json.loads(out)["rows"][1]
+    with Image.open("worst.png") as picture:
+        assert (picture.format, picture.width) == ("PNG", WIDTH)
 
 
 def test_verify_says_that_nothing_differs_and_draws_nothing(pixprep, folder):
@@ -670,6 +681,22 @@ def test_check_prints_each_problem_of_a_spoiled_repository_and_serve_refuses_it(
     assert pixprep("serve", "--model-repository", "models") == (1, "", "\n".join([refusal, *problems, ""]))
 
 
+@pytest.mark.parametrize("no_check", [[], ["--no-check"]])
+def test_serve_refuses_a_repository_without_a_model_checked_or_not(pixprep, folder, no_check):
+    (folder / "none" / ".git").mkdir(parents=True)
+    refusal = f"pixprep: {folder / 'none'}: holds no model: write one with pixprep build\n"
+    assert pixprep("serve", "--model-repository", "none", *no_check) == (1, "", refusal)
+
+
+def test_serve_refuses_to_allow_an_operator_that_no_installed_package_has(pixprep, folder):
+    assert pixprep("serve", "--model-repository", str(folder), "--allow-operators", "acme.nope") == (
+        1,
+        "",
+        "pixprep: --allow-operators acme.nope: no installed package has this operator: install its package beside "
+        "pixprep, or name one of these: none\n",
+    )
+
+
 def test_check_with_a_photo_says_what_becomes_of_it(pixprep, models):
     values = '"tensor": -2.118 to 2.146; mean red -0.4546, green -0.5618, blue -0.8209\n'
     fine = "no problem found\n"
@@ -743,7 +770,7 @@ def test_doctor_names_a_trap_with_its_remedy_and_exits_1(tmp_path):
     (tmp_path / "numpy-2.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     doctor = start("doctor", "--json", env={**os.environ, "PYTHONPATH": path})
-    out, err = doctor.communicate(timeout=30)
+    out, err = doctor.communicate()
     assert (doctor.returncode, err) == (1, "")
     assert {
         "name": "numpy",
@@ -764,7 +791,7 @@ def test_a_full_disk_under_stdout_is_one_line_and_a_reader_that_goes_away_none(f
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with os.fdopen(writer, "w") as gone, Path("/dev/full").open("w") as disk:
         explain = start("explain", folder / "pipeline.json", stdout=disk if full else gone, env=environment)
-        _, err = explain.communicate(timeout=30)
+        _, err = explain.communicate()
     assert (explain.returncode, err) == (1, words)
 
 
@@ -778,7 +805,7 @@ def test_ctrl_c_ends_a_command_with_one_line(folder):
             os.close(
                 writer
             )  # a signal on the way from open to read interrupts neither, and is heeded when the read ends
-            out, err = run.communicate(timeout=30)
+            out, err = run.communicate()
         finally:
             run.kill()
     assert (run.returncode, out, err) == (1, "", "pixprep: interrupted\n")

@@ -139,9 +139,3 @@ def test_a_pipeline_that_keeps_its_claim_is_certified(pixprep):
     code, out, _ = pixprep("verify", "p.json", "--json")
     assert code == 0
     assert json.loads(out)["is_exact"] is True
-
-
-def test_a_pipeline_that_is_not_there_is_refused(pixprep):
-    code, out, err = pixprep("verify", "missing.json")
-    assert (code, out) == (1, "")
-    assert err == "pixprep: missing.json: cannot be read: No such file or directory\n"

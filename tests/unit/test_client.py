@@ -4,12 +4,13 @@ import pytest
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import client, request
+from pixprep.serve.connection import Triton
 
 
 @pytest.mark.parametrize("url", ["https://triton:8000", "triton", "triton:8000/v2", ":8000"])
 def test_an_address_of_another_form_is_refused(url):
     with pytest.raises(SetupError) as caught:
-        client.Triton(url, protocol="http")
+        Triton(url, protocol="http")
     assert str(caught.value) == f"{url}: write HOST:PORT, such as localhost:8000 (plain, without TLS)"
 
 
@@ -27,7 +28,7 @@ def test_an_address_of_another_form_is_refused(url):
     ],
 )
 def test_a_batch_that_one_request_cannot_carry_is_refused(batch, datatype, message):
-    model_input = client.ModelInput(name="image", datatype=datatype, max_batch_size=8)
+    model_input = request.ModelInput(name="image", datatype=datatype, max_batch_size=8)
     with pytest.raises(PixprepError) as caught:
         client.check_batch(batch, "m", model_input)
     assert str(caught.value) == message

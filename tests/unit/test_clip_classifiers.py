@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from PIL import Image
 
 import pixprep as pp
@@ -30,21 +31,22 @@ def pipeline(layout="tchw", *, frames=FRAMES, size=SIDE, dtype="float32"):
     return pp.Pipeline([pp.decode_video(frames=frames), *ops])
 
 
-def value(name, shape, type_=TensorProto.FLOAT):
-    return helper.make_tensor_value_info(name, type_, shape)
-
-
 def save(path, shape, *, weights=None):
     """A network with the output ``scores`` (5): of its input flattened."""
     n_values = int(np.prod([side if isinstance(side, int) else SIDE for side in shape[1:]]))
     weights = RNG.normal(size=(n_values, 5)).astype(np.float32) if weights is None else weights
-    nodes = [
-        helper.make_node("Flatten", ["input"], ["flat"]),
-        helper.make_node("MatMul", ["flat", "weights"], ["scores"]),
-    ]
-    tensors = [numpy_helper.from_array(weights, "weights")]
-    graph = helper.make_graph(nodes, "small", [value("input", shape)], [value("scores", ["batch", 5])], tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    text = f"""<ir_version: 8, opset_import: ["": 18]>
+    small (float[{", ".join(map(str, shape))}] input) => (float[batch, 5] scores) {{
+        flat = Flatten (input)
+        scores = MatMul (flat, weights)
+    }}"""
+    return parsed(path, text, weights=weights)
+
+
+def parsed(path, text, **constants):
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in constants.items())
+    onnx.save(model, path)
     return path
 
 
@@ -153,17 +155,15 @@ def test_the_docs_lines_make_a_classifier_of_clips_of_one_of_images(tmp_path, op
     (lines,) = (
         block for block in re.findall(r"^```python\n(.*?)^```", doc, re.MULTILINE | re.DOTALL) if "onnx" in block
     )
-    nodes = [
-        helper.make_node("GlobalAveragePool", ["input"], ["pool"]),
-        helper.make_node("Flatten", ["pool"], ["flat"]),
-        helper.make_node("MatMul", ["flat", "shape"], ["linear"]),
-        helper.make_node("Relu", ["linear"], ["logits"]),  # of a mean it is not the mean
-    ]
-    tensors = [numpy_helper.from_array(RNG.normal(size=(3, 1000)).astype(np.float32), "shape")]
-    inputs, outputs = [value("input", ["batch", 3, 224, 224])], [value("logits", ["batch", 1000])]
-    graph = helper.make_graph(nodes, "small", inputs, outputs, tensors)
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    small (float[batch, 3, 224, 224] input) => (float[batch, 1000] logits) {{
+        pool = GlobalAveragePool (input)
+        flat = Flatten (pool)
+        linear = MatMul (flat, shape)
+        logits = Relu (linear)
+    }}"""  # the Relu of a mean is not the mean
     (images := tmp_path / "model_repository" / "classifier" / "1" / "model.onnx").parent.mkdir(parents=True)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), images)
+    parsed(images, text, shape=RNG.normal(size=(3, 1000)).astype(np.float32))
     subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, check=True)
     onnx.checker.check_model(tmp_path / "clips.onnx", full_check=True)
     clips = RNG.normal(size=(2, 16, 3, 224, 224)).astype(np.float32)

@@ -1,5 +1,7 @@
 """config.pbtxt beside a pipeline: what is derived, what is refused, and in which words."""
 
+import os
+
 import pytest
 
 import pixprep as pp
@@ -197,9 +199,10 @@ def test_zero_turns_off_what_may_be_off(name):
     assert getattr(model_config.options({"parameters": {name: {"string_value": "0"}}}).limits, name) == 0
 
 
-def test_instances_share_the_cores(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    assert model_config.options({"instance_group": [{"count": 4}]}).threads == 2
+def test_instances_share_the_cores():
+    cores = len(os.sched_getaffinity(0))
+    for count in (1, 2, 4, 1000):
+        assert model_config.options({"instance_group": [{"count": count}]}).threads == max(1, cores // count)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import pixprep as pp
 from broken_data import make
-from images import with_exif
+from images import GONE, with_exif
 from pixprep.cli.parser import main
 from records import (
     coco_annotations,
@@ -112,7 +112,7 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, o
     ("words", "text"),
     [
         (["gone"], "gone: no such file or folder"),
-        (["gone.csv"], "gone.csv: cannot be read: No such file or directory"),
+        (["gone.csv"], f"gone.csv: {GONE}"),
         (["gone-*.tar"], "gone-*.tar: no such file, and no file of such a name"),
         (["x.bin"], "x.bin: say what it is: coco:, files:, table:, tar:, tfrecord:, videos:, voc: before the path"),
         (["i.json"], "i.json: say where the images are: --option images=FOLDER"),

@@ -23,6 +23,14 @@ def test_every_trap_is_looked_for():
     }  # fmt: skip
 
 
+def test_a_training_environment_is_not_refused_for_what_serving_needs():
+    found = {check.name: check for check in doctor.checks(serves=False)}
+    assert found["embedded server"].ok is None
+    assert {"torch", "jax", "tensorflow", "av", "google-crc32c", "fsspec", "kernels", "gpu"} <= set(found)
+    assert not {"nvidia-pytriton", "tritonclient", "shared memory", "http port"} & set(found)
+    assert not [check for check in found.values() if check.ok is False]
+
+
 @pytest.mark.parametrize(("is_needed", "ok"), [(True, False), (False, None)])
 def test_a_missing_package_is_named_with_its_command(is_needed, ok):
     check = doctor.package("pixprep-no-such", "pip install it", is_needed=is_needed)

@@ -21,7 +21,7 @@ from pixprep.errors import SetupError  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 OURS = [ROOT / "backend" / "pixprep" / f"{name}.py" for name in ("kernels/gpu", "decoders/nvimagecodec", "devices/gpu")]
-SOURCES = [*OURS, ROOT / "benchmarks" / "gpu.py", *sorted((ROOT / "tests" / "gpu").glob("*.py"))]
+SOURCES = [*OURS, *(each for name in ("tools/gpu_hour", "tests/gpu") for each in sorted((ROOT / name).glob("*.py")))]
 MODULES = {"cupy": "cupy", "nvimgcodec": "nvimgcodec", "codec": "nvimgcodec"}
 """What the sources call them."""
 RETURNS = {

@@ -1,6 +1,10 @@
 """Serialized DALI pipelines, read without DALI: what is understood, what is refused, and what hostile bytes do."""
 
+import os
+import re
 import struct
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +20,8 @@ from pixprep.data import wire
 from pixprep.importers import import_pipeline
 from pixprep.importers.dali import MAX_BYTES, from_dali
 
-FROZEN = Path(__file__).parents[1] / "parity" / "frozen" / "dali"  # tools/freeze_dali_pipelines.py wrote it
+ROOT = Path(__file__).parents[2]
+FROZEN = ROOT / "tests" / "parity" / "frozen" / "dali"  # parity/freeze_dali.py wrote it
 EXPECTED = np.load(FROZEN / "expected.npz")
 RUN = sorted({name.split("/")[0] for name in EXPECTED})
 FLOAT, FLOAT16, UINT8, INT8 = 9, 8, 0, 4
@@ -257,9 +262,42 @@ def test_one_output_can_be_taken_though_another_is_not_understood():
     )
 
 
+def test_a_padding_a_turn_and_an_expression_are_ops():
+    ops, tensor = imported(RESIZE, ("Pad", {"axis_names": "HW", "shape": [60, 70]}), ("Rotate", {"angle": 270.0}))
+    assert ops[1:] == (pp.pad(60, 70, anchor="top_left"), pp.rotate(270.0, expand=True))
+    assert tensor.dtype == "uint8"
+    by = ("_ArithmeticGenericOp", {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [255.0]})
+    ops, tensor = imported(RESIZE, by)
+    assert ops[1:] == (pp.normalize(arithmetic="divide"),)
+    assert (tensor.dtype, tensor.layout) == ("float32", "hwc")
+
+
+def test_the_page_of_dali_backend_ends_in_a_model_with_the_same_input_and_output(tmp_path):
+    """But for the line that DALI runs: the parity tests compare what it writes with the frozen file."""
+    page = (ROOT / "docs" / "dali.md").read_text(encoding="utf-8")
+    model = tmp_path / "models" / "dali"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(re.search(r"```text\n(.*?)```", page, re.DOTALL)[1])
+    (model / "1" / "model.dali").write_bytes((FROZEN / "classic_gpu.dali").read_bytes())
+    lines = re.search(r"```\n(pixprep import .*?)```", page, re.DOTALL)[1]
+    done = subprocess.run(
+        ["/bin/sh", "-e", "-c", lines],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "models: no problem found")
+    pipeline = pp.load(model / "1" / "pipeline.json")
+    assert list(pipeline.outputs) == ["DALI_OUTPUT_0"]
+    assert pipeline.ops[:-1] == from_dali(FROZEN / "classic_gpu.dali").ops[:-1]
+
+
 # What is refused
 
 
+EXPRESSION = "_ArithmeticGenericOp"
 REFUSED = [
     ("Resize", {"resize_shorter": 256.0, "max_size": [640.0]}, '"max_size": [640.0] is not understood'),
     ("Resize", {"size": 9.0, "roi_start": [0.1, 0.2]}, '"roi_start": [0.10'),
@@ -297,6 +335,34 @@ REFUSED = [
     ("Normalize", {"mean": 3.0}, 'without "stddev" each image has its own, which is not understood'),
     ("Normalize", {"mean": 3.0, "stddev": 2.0, "batch": True}, '"batch": True is not understood'),
     ("Normalize", {"mean": 3.0, "stddev": 2.0, "shift": 1.0}, '"shift": 1.0 must be 0'),
+    ("Rotate", {"angle": 30.0}, '"angle": 30.0 is not understood: right angles are'),
+    ("Rotate", {"angle": 90.0, "keep_size": True}, '"angle": 90.0 is not understood with keep_size: right angles are'),
+    ("Rotate", {"angle": 90.0, "size": [9.0, 9.0]}, '"size": [9.0, 9.0] is not understood'),
+    ("Pad", {"axes": [0, 1]}, 'without "shape" it follows from the other images of a batch'),
+    ("Pad", {"axes": [2], "shape": [4]}, "a padding is understood of height and width in HWC"),
+    ("Pad", {"axes": [0, 1], "shape": [99, -1]}, '"shape": [99, -1] must be one side, or height and width'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "align": [32, 32]}, '"align": [32, 32] must be [1, 1]'),
+    ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 7.5}, '"fill_value": 7.5 must be a level, 0 to 255'),
+    (
+        EXPRESSION,
+        {"expression_desc": "sub($0:float32 &0)", "real_constants": [9.0]},
+        "\"expression_desc\": 'sub($0:float32 &0)' is not understood: an image with one number is, not taken",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "div(&0 $0:int32)", "integer_constants": [2]},
+        "\"expression_desc\": 'div(&0 $0:int32)' is not understood: an image",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "sub(&0 $0:int32)", "integer_constants": [2]},
+        "\"expression_desc\": 'sub(&0 $0:int32)' gives whole numbers",
+    ),
+    (
+        EXPRESSION,
+        {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [0.0]},
+        '"real_constants": [0.0] must not be 0',
+    ),
     ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
     ("PythonFunction", {"function_id": 1}, "is not understood; understood are decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),

@@ -123,7 +123,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
     assert read_file(path, most=3, is_whole=False)[:3] == b"123"
     assert refusal(read_file, path, most=5) == "a.bin: has 6 bytes; at most 5 are read"
     assert refusal(read_file, tmp_path, most=5, is_whole=False).startswith(f"{tmp_path.name}: cannot be read: ")
-    assert refusal(read_file, tmp_path / "b.bin", most=5) == "b.bin: cannot be read: No such file or directory"
+    assert refusal(read_file, tmp_path / "b.bin", most=5).startswith("b.bin: cannot be read: ")
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def nested(depth):
         ("vgg16", {"layers": "model"}, "layers: an application has none"),
         ("vgg16", {"layers": "here"}, "options: \"layers\": 'here' must be one of pipeline, model"),
         ("vgg16", {"size": (1, 2, 3)}, 'options: "size": (1, 2, 3) must be one side'),
-        ("gone.keras", {}, "gone.keras: cannot be read: No such file"),
+        ("gone.keras", {}, "gone.keras: cannot be read"),
         (sequential(resizing()), {"loader": "image_dataset"}, 'loader: "image_dataset" resizes, and so does'),
         (sequential(resizing()), {"size": 64}, "size: (64, 64) resizes, and so does the model's layer Resizing"),
         (sequential(resizing(), resizing()), {}, "the image is resized already"),

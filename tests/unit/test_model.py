@@ -180,10 +180,9 @@ def test_a_broken_image_fails_only_its_own_request(start):
     assert good.error is None
     assert other.error is None
     assert bad.error.code == "INVALID_ARG"
-    assert bad.error.message == (
-        "[UNKNOWN_FORMAT] image 2 of 3: not a JPEG, PNG, WebP, BMP, TIFF or GIF file; "
-        "[TRUNCATED] image 3 of 3: the JPEG ends after 60 bytes, inside its header"
-    )
+    two, three = bad.error.message.split("; ")
+    assert two.startswith("[UNKNOWN_FORMAT] image 2 of 3: ")
+    assert three.startswith("[TRUNCATED] image 3 of 3: ")
 
 
 def test_more_than_three_broken_images_are_counted_not_listed(start):
@@ -235,7 +234,8 @@ def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
 
 def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
     (refused,) = start(CROPS).execute([FakeRequest([b"junk"], numbers={"boxes": np.array(BOXES * 9, np.float32)})])
-    assert refused.error.message == ("[UNKNOWN_FORMAT] image 1 of 1: not a JPEG, PNG, WebP, BMP, TIFF or GIF file")
+    assert refused.error.message.startswith("[UNKNOWN_FORMAT] image 1 of 1: ")
+    assert ";" not in refused.error.message
 
 
 def test_on_error_zero_keeps_the_good_boxes(start):
@@ -275,7 +275,7 @@ def test_of_boxes_each_is_counted(start):
     model = start(CROPS)
     boxes = np.array([*BOXES, [40, 0, 50, 9]], np.float32)
     model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes})])
-    model._metrics.close()
+    model.finalize()
     by_name = {(m.family, m.labels.get("result")): m for m in FakeFamily.made}
     assert by_name["pixprep_images_total", "ok"].values == [2]
     assert by_name["pixprep_images_total", "DOES_NOT_FIT"].values == [1]
@@ -287,10 +287,9 @@ def test_on_error_zero_answers_with_zeros_and_says_why(start):
     (response,) = model.execute([FakeRequest([jpeg(), b"junk"], ("tensor", "status"))])
     assert response["tensor"][0].any()
     assert not response["tensor"][1].any()
-    assert response["status"].tolist() == [
-        [b""],
-        [b"[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"],
-    ]
+    (fine,), (refused,) = response["status"]
+    assert fine == b""
+    assert refused.startswith(b"[UNKNOWN_FORMAT] not")
 
 
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
@@ -413,7 +412,7 @@ def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
     assert response.error.message.startswith("[UNKNOWN_FORMAT] image 3 of 3")
     (response,) = model.execute([FakeRequest([jpeg(), jpeg()[:-2], jpeg()[:-3]])])
     assert len(response["tensor"]) == 3
-    model._metrics.close()
+    model.finalize()
     (recovered,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_recovered_total"]
     assert sum(recovered.values) == 3
 
@@ -421,7 +420,7 @@ def test_damaged_jpegs_that_are_decoded_all_the_same_are_counted(start):
 def test_everything_is_counted(start):
     model = start()
     model.execute([FakeRequest([jpeg(), b"junk"]), FakeRequest([jpeg()])])
-    model._metrics.close()
+    model.finalize()
     by_name = {(m.family, m.labels.get("result")): m for m in FakeFamily.made}
     assert by_name["pixprep_images_total", "ok"].values == [2]
     assert by_name["pixprep_images_total", "UNKNOWN_FORMAT"].values == [1]
@@ -440,7 +439,7 @@ def test_a_supervisors_probe_is_answered_and_neither_counted_nor_work(start, mon
     probe, forged = (FakeRequest([jpeg(level=level)], word=word) for level, word in ((9, "0123abcd"), (60, "0123")))
     for requests in ([probe], [forged, probe, FakeRequest([jpeg(), b"junk"])], [probe]):
         assert [response.error is None for response in model.execute(requests)] == [True, True, False][: len(requests)]
-    model._metrics.close()
+    model.finalize()
     by_name = {(m.family, m.labels.get("result")): m.values for m in FakeFamily.made}
     assert by_name["pixprep_images_total", "ok"] == [2]
     assert by_name["pixprep_images_total", "UNKNOWN_FORMAT"] == [1]
@@ -577,7 +576,7 @@ def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypat
             lambda *args, n=count, **options: replace(run_batch(*args, **options), fallbacks=n),
         )
         model.execute([FakeRequest([jpeg()])])
-    model._metrics.close()
+    model.finalize()
     (fallbacks,) = [metric for metric in FakeFamily.made if metric.family == "pixprep_fallback_cpu_total"]
     assert sum(fallbacks.values) == 5
 

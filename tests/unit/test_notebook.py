@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import jpeg, noise, photo, png
+from images import NO_IMAGE, jpeg, noise, photo, png
 from pixprep.show.html import ERRORS, THUMBNAILS
 from pixprep.verify import verify
 
@@ -100,7 +100,7 @@ def test_a_batch_is_its_outputs_its_first_tensors_as_pictures_and_its_errors(lay
         ["tensor", "uint8", str(shape), "0 to 255"],
         ["transform", "float32", "[3, 4]", f"{np.min(ends):.4g} to {np.max(ends):.4g}"],
         ["image", "error"],
-        ["1", "[UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file"],
+        ["1", f"[UNKNOWN_FORMAT] {NO_IMAGE}"],
     ]
     first, _ = pictures(html)
     assert np.array_equal(first, black_and_white)

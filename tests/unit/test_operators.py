@@ -5,12 +5,14 @@ import pickle
 import threading
 from typing import Literal, Optional
 
+import cv2
 import numpy as np
 import pytest
 
 import pixprep as pp
 from images import jpeg, scene
 from pixprep.errors import REASONS
+from pixprep.ops import op_name
 from pixprep.show.preview import preview
 from pixprep.show.words import explain, op_words
 from pixprep.steps.operators import find
@@ -255,6 +257,70 @@ def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():
         verify(PIPELINE, generate=False)
 
 
+# operators that make an image of another size
+
+
+CORNERS = np.array([[10, 5], [30, 8], [28, 27], [12, 25]], np.float32)
+
+
+@pp.operator("acme.unwarp", version=1, shape=(24, 16))
+def unwarp(pixels, *, side: int = 0):
+    """The image between four corners, as if seen from above."""
+    to = np.array([[0, 0], [16, 0], [16, 24], [0, 24]], np.float32)
+    matrix = cv2.getPerspectiveTransform(CORNERS + np.float32(side), to)
+    return cv2.warpPerspective(pixels, matrix, (16, 24)).reshape(24, 16, -1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_an_operator_may_make_an_image_of_another_size(threads, color):
+    channels = 1 if color == "gray" else 3
+    photos = [scene(*size)[:, :, :channels] for size in ((30, 40), (61, 33), (48, 48))]
+    first = [pp.pixels(color=color)]
+    ops = [unwarp(side=2), pp.flip(), pp.center_crop(14), pp.brightness(1.2), pp.tensor(dtype="uint8", layout="hwc")]
+    results = run(*ops, images=photos, first=first, threads=threads)
+    for photo, result in zip(photos, results, strict=True):
+        by_hand = unwarp.function(photo, side=2)[:, ::-1][5:19, 1:15]
+        assert np.array_equal(result, pp.apply([pp.brightness(1.2)], np.ascontiguousarray(by_hand)))
+        assert np.array_equal(pp.apply(ops[:-1], photo), result)
+
+
+def test_what_such_an_operator_makes_is_the_size_of_the_tensor():
+    ops = [pp.decode(), pp.image_size(name="before"), unwarp(), pp.image_size(), pp.normalize(), pp.tensor()]
+    pipeline = pp.Pipeline(ops)
+    assert pipeline.outputs["tensor"].spec.shape == (3, 24, 16)
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([jpeg(PHOTO)])
+    assert [batch[name].tolist() for name in ("before", "image_size")] == [[[30, 40]], [[24, 16]]]
+    assert "call the operator acme.unwarp 1, side 0, which makes 24 x 16 pixels" in explain(pipeline)
+    shown = preview(pp.Pipeline([pp.decode(), unwarp(), pp.flip(), pp.tensor(dtype="uint8")]), jpeg(PHOTO)).tensors[0]
+    assert shown.margin == 0
+    assert shown.of_photo(shown.tensor).shape == (24, 16, 3)
+
+
+def test_another_size_than_it_declares_fails_its_image():
+    (error,) = run(
+        pp.operator("acme.odd", version=1, shape=(9, 9))(lambda pixels: pixels[:8, :8])(), pp.tensor(dtype="uint8")
+    )
+    assert str(error) == "[OPERATOR] acme.odd 1 gave uint8 (8, 8, 3), not ndarray of uint8 (9, 9, 3)"
+
+
+@pytest.mark.parametrize("after", [pp.transform(), pp.scale_factor(), pp.boxes(), pp.points()], ids=op_name)
+def test_nothing_behind_it_says_where_a_pixel_came_from(after):
+    with pytest.raises(pp.PipelineError) as caught:
+        pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
+    assert str(caught.value) == (
+        f'ops[3] "{op_name(after)}": {"in training: " * (op_name(after) in ("boxes", "points"))}nobody knows where a '
+        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: put this before it"
+    )
+    assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
+
+
+def test_a_box_of_a_client_comes_before_it():
+    with pytest.raises(pp.PipelineError, match="boxes are in pixels of the photo"):
+        pp.Pipeline([pp.decode(), unwarp(), pp.crop(box="face"), pp.tensor()])
+
+
 # mistakes of operators
 
 
@@ -468,7 +534,8 @@ def test_a_signature_that_no_file_could_fill_is_refused(function, message):
         ({"version": True}, "version is a whole number"),
         ({"version": 1, "place": "image"}, 'place is "levels" or "tensor"'),
         ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
-        ({"version": 1, "shape": (3,)}, "shape and dtype are for operators on tensors"),
+        ({"version": 1, "shape": (3,)}, r'of "levels" shape is \(height, width\), and the dtype uint8'),
+        ({"version": 1, "dtype": "float32"}, "and the dtype uint8"),
         ({"version": 1, "place": "tensor", "shape": (0, 3)}, "shape is a tuple of lengths"),
         ({"version": 1, "place": "tensor", "dtype": "float64"}, "dtype is one of float32, float16, uint8, int32"),
     ],
@@ -550,3 +617,55 @@ def test_an_operator_on_levels_does_not_come_after_tensor_in_apply():
 def test_apply_takes_no_numbers_beside_arrays():
     with pytest.raises(pp.PipelineError, match="use an Engine"):
         pp.apply([pp.crop(box="boxes")], PHOTO)
+
+
+@pp.operator("acme.noise", version=1)
+def noise(pixels, *, most: int = 9, rng: np.random.Generator):
+    """Levels with something added."""
+    return (pixels // 2 + rng.integers(0, most, pixels.shape)).astype(np.uint8)
+
+
+NOISY = [pp.pixels(), pp.resize(height=8, width=8), noise(only="training"), noise(most=5, only="training")]
+TRAINED = pp.Pipeline([*NOISY, pp.tensor(dtype="uint8")]).for_training()
+
+
+def noisy_loader(**options):
+    source = [{"image": scene(30, 40, seed)} for seed in range(12)]
+    return pp.Loader(source, TRAINED, **{"batch_size": 4, "shuffle": True, "seed": 3} | options)
+
+
+def test_an_operator_draws_by_seed_epoch_sample_and_op():
+    with noisy_loader() as one, noisy_loader(threads=1, batch_size=3) as other:
+        found = [np.concatenate([batch["tensor"] for batch in each]) for each in (one, other)]
+        assert np.array_equal(*found)
+        batch = next(iter(one))
+        again = one.replay(1, batch["index"][2], batch["attempt"][2])
+        assert np.array_equal(again["tensor"][0], batch["tensor"][2])
+        seeds = [draws[key]["seed"] for draws in batch.draws for key in ("extern#0", "extern#1")]
+        assert len({*seeds}) == 8
+    with noisy_loader(seed=4) as ours:
+        assert not {draws["extern#0"]["seed"] for draws in next(iter(ours)).draws} & {*seeds}
+
+
+def test_what_was_drawn_comes_back_and_repeats_the_image():
+    plan = TRAINED.plan
+    with pp.Engine(TRAINED) as engine:
+        (numbers,) = plan.draw(seed=1, epoch=0, indices=[3])
+        first = engine.run_batch([PHOTO], places=[plan.placing(numbers)])
+        again = engine.run_batch([PHOTO], places=[plan.replaying(first.placed[0].draws)])
+    assert np.array_equal(first["tensor"], again["tensor"])
+    rng = [np.random.Generator(np.random.Philox(key=words["seed"])) for words in first.placed[0].draws.values()]
+    by_hand = (LEVELS // 2 + rng[0].integers(0, 9, LEVELS.shape)).astype(np.uint8)
+    by_hand = (by_hand // 2 + rng[1].integers(0, 5, LEVELS.shape)).astype(np.uint8)
+    assert np.array_equal(first["tensor"][0].transpose(1, 2, 0), by_hand)
+    assert not np.array_equal(pp.apply(noise(), LEVELS, seed=1), pp.apply(noise(), LEVELS, seed=2))
+
+
+def test_an_operator_that_draws_is_of_training_alone():
+    with pytest.raises(pp.PipelineError, match=r'ops\[2\].* draws numbers, which serving has none of: say "only": "tr'):
+        pp.Pipeline([*HEAD, noise(), pp.tensor()])
+    with pytest.raises(TypeError, match=r"^acme\.x: rng: an operator on tensors draws no numbers; one on levels does$"):
+
+        @pp.operator("acme.x", version=1, place="tensor")
+        def drawn(tensor, *, rng: np.random.Generator):  # noqa: ARG001
+            return tensor

@@ -96,7 +96,14 @@ MISTAKES = [
     (lambda: pp.normalize(scale=0), '"scale" must not be 0: every pixel would become the same value'),
     (lambda: pp.pad(4, "x"), "pad: width: expected a whole number, got a string"),
     (lambda: pp.resize("256"), "resize: size: expected a whole number, got a string"),
-    (lambda: pp.resize((224, 224)), "resize: size: expected a whole number, got a list"),
+    (
+        lambda: pp.resize((224, 192)),
+        "resize: size: expected a whole number, got a list: both sides are height=224, width=192",
+    ),
+    (
+        lambda: pp.Pipeline([pp.decode(), pp.resize(224, 192), pp.tensor()]),
+        'ops[1] "resize": side: expected a string, got a whole number: both sides are height=224, width=192',
+    ),
     (lambda: pp.normalize(std="x"), "normalize: std: expected a number or a list, got a string"),
 ]
 
@@ -211,3 +218,20 @@ def test_every_op_has_its_spec_and_its_lowering(cls):
     assert cls.lower is not kind.lower
     assert not issubclass(cls, ColorOp) or cls.step is not ColorOp.step
     assert not issubclass(cls, SteadyOp) or cls.twin is not SteadyOp.twin
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("random_horizontal_flip", "random_flip"),
+        ("RandomHorizontalFlip", "random_flip"),
+        ("RandomResizedCrop", "random_resized_crop"),
+        ("to_tensor", "tensor"),
+        ("normalise", "normalize"),
+        ("loader", "Loader"),
+    ],
+)
+def test_a_name_of_another_library_suggests_ours(name, near):
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; did you mean '{near}'\?$"):
+        getattr(pp, name)
+    assert not hasattr(pp, "__wrapped__")

@@ -11,7 +11,7 @@ import pytest
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import perf
-from pixprep.serve.client import ModelInput
+from pixprep.serve.request import ModelInput
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROW = perf.Measurement(

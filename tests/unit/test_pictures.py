@@ -91,7 +91,7 @@ def test_the_frame_is_where_the_model_looks_and_what_lies_outside_is_dark(flips)
     left, right = (round(column * 512 / 383) for column in (80, 304))
     panel = panels_of(*ops)[0]
     assert panel.frame == (top, left, bottom, right)
-    assert panel.words == ["The model sees rows 27 to 400, columns 134 to 508: the frame."]
+    assert panel.words == ["The model sees rows 27 to 399, columns 134 to 507: the frame."]
     whole = result(pp.resize(height=342, width=512), LEVELS)
     assert np.array_equal(panel.pixels[top:bottom, left:right], whole[top:bottom, left:right])
     outside = np.ones(whole.shape[:2], bool)
@@ -131,23 +131,20 @@ def test_a_photo_is_shown_turned_as_the_pipeline_turns_it(orientation, is_applie
     panel = panels_of(SQUARE, pp.tensor(), encoded=encoded, apply_exif_orientation=is_applied)[0]
     assert np.array_equal(panel.pixels, larger(np.asarray(image), 512 // 40))
     applied = "applied" if is_applied else "ignored"
-    assert panel.line == f"{image.height} x {image.width}, RGB, EXIF orientation {applied}"
+    assert panel.line == f"{image.width} wide, {image.height} high, RGB, EXIF orientation {applied}"
     assert panel.words == ["The model sees all of it."]
 
 
 @pytest.mark.parametrize(
-    "encoded",
+    ("encoded", "ops"),
     [
-        png(noise(1, 1)),
-        png(noise(7, 5)),
-        png(noise(1, 300)),
-        jpeg(noise(16000, 20)),
-        jpeg(np.tile(scene(250, 400), (20, 20, 1))),
+        (png(noise(1, 1)), [pp.letterbox(640, 640)]),
+        (png(noise(7, 5)), [pp.resize(height=5, width=2000)]),
+        (png(noise(1, 300)), [pp.letterbox(640, 640)]),
+        (jpeg(noise(16000, 20)), [pp.resize(height=1, width=1)]),
+        (jpeg(np.tile(scene(250, 400), (12, 12, 1))), [pp.letterbox(640, 640)]),
     ],
-    ids=["1x1", "7x5", "1x300", "16000x20", "5000x8000"],
-)
-@pytest.mark.parametrize(
-    "ops", [[pp.letterbox(640, 640)], [pp.resize(height=1, width=1)], [pp.resize(height=5, width=2000)]]
+    ids=["1x1", "7x5", "1x300", "16000x20", "3000x4800"],
 )
 def test_whatever_the_sizes_the_picture_has_one_width_and_is_small(encoded, ops):
     image = stages(pp.Pipeline([pp.decode(), *ops, pp.normalize(), pp.tensor()]), encoded)

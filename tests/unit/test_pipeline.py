@@ -13,6 +13,7 @@ SIZE_UNKNOWN = (
 )
 FIRST = "the first op, and no other, must be decode, or pixels where nothing is encoded"
 ONE_FILL = "its margin has another colour than an earlier one: use one fill"
+KEPT = "is kept for Triton: choose another; the one tensor goes to a model's input of any name"
 BEFORE_NORMALIZE = "must come before normalize: it works on the levels 0 to 255"
 
 MISTAKES = [
@@ -72,8 +73,8 @@ MISTAKES = [
         'ops[1] "center_crop": name: "a" is the name of ops[0] already'
     )),
     ([pp.decode(), CROP, pp.tensor(name="a/b")], 'ops[2] "tensor": name: ASCII letters, digits and _, not "a/b"'),
-    ([pp.decode(), CROP, pp.tensor(name="image")], 'ops[2] "tensor": name: "image" is kept for Triton'),
-    ([pp.decode(), CROP, pp.tensor(name="status")], 'ops[2] "tensor": name: "status" is kept for Triton'),
+    ([pp.decode(), CROP, pp.tensor(name="image")], f'ops[2] "tensor": name: "image" {KEPT}'),
+    ([pp.decode(), CROP, pp.tensor(name="status")], f'ops[2] "tensor": name: "status" {KEPT}'),
     ([pp.decode(), CROP, TENSOR, pp.tensor(dtype="float16")], (
         'ops[3] "tensor": there is an output "tensor" already: give this one another "name"'
     )),

@@ -175,7 +175,7 @@ def test_the_message_of_a_file_begins_with_its_name_and_no_folder(tmp_path):
 def test_a_file_that_is_not_there_is_refused_in_words(tmp_path):
     with pytest.raises(pp.PipelineError) as caught:
         pp.load(tmp_path / "missing.json")
-    assert str(caught.value) == "missing.json: cannot be read: No such file or directory"
+    assert str(caught.value).startswith("missing.json: cannot be read: ")
 
 
 def test_a_folder_is_no_pipeline_file_and_the_one_in_it_is_named(tmp_path):

@@ -32,7 +32,7 @@ def test_no_more_items_are_made_ahead_than_may_wait():
 
 
 def test_two_batches_are_read_ahead_of_the_one_that_is_given():
-    parts = iter([Part(np.array([index]), np.zeros(1, bool), index + 1) for index in range(8)])
+    parts = iter([Part(np.array([index]), np.zeros(1, bool), np.zeros(1, int), index + 1) for index in range(8)])
     reader = Reader([{"image": b"x", "name": str(index)} for index in range(8)], Limits(), Timeline())
     try:
         given = reader.ahead(parts)

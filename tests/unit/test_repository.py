@@ -337,7 +337,7 @@ WANTS = 'the pipeline gives float32, the model\'s "input" wants'
     ("dtype", "shape", "message"),
     [
         ("FLOAT16", ("n", 3, 224, 224), f"{WANTS} float16: set tensor dtype to float16"),
-        ("INT64", ("n", 3, 224, 224), f"{WANTS} INT64: export the model with float32"),
+        ("INT64", ("n", 3, 224, 224), f"{WANTS} int64: export the model with float32"),
         ("COMPLEX64", ("n", 3, 224, 224), f"{WANTS} no tensor: export the model with float32"),
         ("FLOAT", (3, 224, 224), f'input "input" has no batch dimension: {EXPORT}'),
         ("FLOAT", None, f'input "input" has no batch dimension: {EXPORT}'),
@@ -1005,7 +1005,8 @@ def test_a_pipeline_file_is_checked_alone(tmp_path):
             '$.format: "pixprep/9" is not known to this version, which reads "pixprep/1": upgrade pixprep',
         )
     ]
-    assert check_pipeline(tmp_path / "no.json") == [Problem("no.json", "cannot be read: No such file or directory")]
+    (problem,) = check_pipeline(tmp_path / "no.json")
+    assert (problem.where, problem.what[:14]) == ("no.json", "cannot be read")
 
 
 def test_an_onnx_file_is_read_with_little_memory(model):

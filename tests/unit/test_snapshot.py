@@ -110,16 +110,18 @@ def test_without_room_for_the_copy_it_says_where_and_what_helps(repository):
     )
 
 
-def test_a_copy_that_fails_or_is_ended_leaves_nothing(repository, folder):
+def test_a_copy_that_fails_or_is_ended_is_discarded_and_the_next_one_succeeds(repository, folder):
     snapshot = Snapshot(repository, folder)
     over = Event()
     over.set()
     with pytest.raises(InterruptedError):
         snapshot.stage("one", over)
+    snapshot.discard()
     locked = repository / "one" / "1" / "locked"
     locked.symlink_to("/proc/self/mem")  # it opens, and cannot be read
     with pytest.raises(OSError, match=f"Input/output error: '{locked}'"):
         snapshot.stage("one", Event())
+    snapshot.discard()
     assert [path.name for path in folder.parent.iterdir()] == ["models"]
     locked.unlink()
     assert snapshot.stage("one", Event()).hash == snapshot.hashes["one"]
@@ -131,12 +133,13 @@ def test_a_change_is_put_in_place_and_can_be_put_back(repository, folder):
     (repository / "one" / "1" / "model.py").write_text("a = 2\n")
     assert list(snapshot.changes()) == ["one"]
     assert tree(folder) == before
-    edition = snapshot.stage("one", Event())
+    new = snapshot.stage("one", Event())
     assert tree(folder) == before
-    other = snapshot.put(edition)
+    old = snapshot.swap(new)
     assert (folder / "one" / "1" / "model.py").read_text() == "a = 2\n"
-    assert (snapshot.hashes["one"], snapshot.changes()) == (edition.hash, {})
-    snapshot.discard(snapshot.put(other))
+    assert (snapshot.hashes["one"], snapshot.changes()) == (new.hash, {})
+    snapshot.swap(old)
+    snapshot.discard()
     assert tree(folder) == before
     assert snapshot.hashes["one"] == old_hash
     assert list(snapshot.changes()) == ["one"]

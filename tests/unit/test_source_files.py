@@ -9,6 +9,7 @@ import pixprep as pp
 from broken_data import WAYS, make
 from pixprep import read
 from pixprep.data.sources import read_image
+from records import refusals
 
 
 def write(folder, *names):
@@ -177,12 +178,7 @@ def test_a_line_of_a_table_that_makes_no_sense_costs_its_sample(tmp_path):
     source = read.table(tmp_path / "t.csv")
     assert source.classes == ("cat", "dog")
     assert len(source) == 7
-    errors = {}
-    for index in range(7):
-        try:
-            source[index]
-        except pp.ImageError as error:
-            errors[index] = str(error)
+    errors = refusals(source)
     assert errors == {
         2: "[BAD_RECORD] t.csv, line 5: 2 fields for 3 columns",
         3: f"[BAD_RECORD] t.csv, line 6: its file '../d.jpg' is not inside {tmp_path}",

@@ -8,17 +8,7 @@ import pytest
 import pixprep as pp
 from broken_data import small_jpeg
 from pixprep import read
-from records import tar_bytes, tar_members
-
-
-def refusals(source):
-    found = {}
-    for index in range(len(source)):
-        try:
-            source[index]
-        except pp.ImageError as error:
-            found[index] = str(error)
-    return found
+from records import refusals, tar_bytes, tar_members
 
 
 def write(path, *members, **options):

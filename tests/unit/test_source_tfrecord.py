@@ -13,7 +13,7 @@ import pytest
 import pixprep as pp
 from broken_data import small_jpeg
 from pixprep import read
-from records import example, flower, masked_crc, message, record, write_tfrecord
+from records import example, flower, masked_crc, message, record, refusals, write_tfrecord
 
 LABEL = {"label": "image/class/label"}
 
@@ -21,17 +21,6 @@ needs_crc = pytest.mark.skipif(
     find_spec("google_crc32c") is None,
     reason="google-crc32c is not installed: pip install 'pixprep[data]'",
 )
-
-
-def refusals(source):
-    """For each sample that cannot be had, its number and the words."""
-    found = {}
-    for index in range(len(source)):
-        try:
-            source[index]
-        except pp.ImageError as error:
-            found[index] = str(error)
-    return found
 
 
 def flipped(data, at):

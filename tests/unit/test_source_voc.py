@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from pixprep import read
-from records import voc_xml, write_voc
+from records import refusals, voc_xml, write_voc
 
 
 @pytest.fixture
@@ -55,13 +55,7 @@ def test_classes_are_those_that_are_given(folder):
 )
 def test_an_annotation_that_makes_no_sense_costs_its_image(folder, xml, text):
     (folder / "Annotations" / "2.xml").write_text(xml)
-    source = read.voc(folder)
-    found = {}
-    for index in range(6):
-        try:
-            source[index]
-        except pp.ImageError as error:
-            found[index] = str(error)
+    found = refusals(read.voc(folder))
     assert list(found) == [2]
     assert found[2].startswith(f"[BAD_RECORD] Annotations/2.xml: {text}")
 
@@ -70,7 +64,7 @@ def test_an_image_or_an_annotation_that_is_not_there_costs_itself(folder):
     source = read.voc(folder)
     (folder / "Annotations" / "1.xml").unlink()
     (folder / "JPEGImages" / "3.jpg").unlink()
-    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/1.xml: cannot be read: No such file"):
+    with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/1.xml: cannot be read"):
         source[1]
     source = read.voc(folder, "train")
     with pytest.raises(pp.ImageError, match=r"\[UNREADABLE\] Annotations/3.xml: there is no such image in JPEGImages"):
@@ -86,9 +80,9 @@ def test_a_photo_without_objects_has_no_boxes_and_one_without_a_size_has_none(fo
 
 
 def test_a_folder_that_is_none_is_one_error(folder, tmp_path):
-    with pytest.raises(pp.DataError, match="gone/JPEGImages: cannot be read: No such file"):
+    with pytest.raises(pp.DataError, match="gone/JPEGImages: cannot be read"):
         read.voc(tmp_path / "gone")
-    with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read: No such file"):
+    with pytest.raises(pp.DataError, match=r"Main/test.txt: cannot be read"):
         read.voc(folder, "test")
     (folder / "ImageSets" / "Main" / "none.txt").write_text("")
     with pytest.raises(pp.DataError, match="no image is annotated"):

@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from images import jpeg, noise, png
@@ -25,7 +25,7 @@ SAID = {
     ),
     "data URL": (
         b"data:image/jpeg;base64," + TEXT,
-        f"the text of a data: URL; {REQUEST}; or send what follows its comma, with the model's parameter accept_base64",
+        f"the text of a data: URL; {REQUEST}; or set the model's parameter accept_base64",
     ),
     **{
         f"JSON {number}": (text, f"JSON text; {REQUEST}; Triton's own JSON goes without that header")
@@ -93,6 +93,8 @@ def test_nothing_is_said_of_anything_else(name):
         "no padding": TEXT.rstrip(b"="),
         "url-safe, no padding": URL_SAFE.rstrip(b"="),
         "blanks around": b" \n" + TEXT + b"\n\n",
+        "a data URL": b"data:image/jpeg;base64," + TEXT,
+        "a data URL with a parameter": b"Data:image/svg+xml;charset=utf-8;BASE64," + URL_SAFE,
     }.values(),
 )
 def test_every_common_way_of_base64_is_read(text):
@@ -113,6 +115,9 @@ def test_every_common_way_of_base64_is_read(text):
         "a form feed": TEXT + b"\f",
         "letters beyond ASCII": TEXT + "é".encode(),
         "percent signs of a URL": TEXT.replace(b"/", b"%2F"),
+        "a data URL without base64": b"data:image/jpeg," + TEXT,
+        "a data URL of nothing": b"data:image/jpeg;base64,",
+        "two data URLs": b"data:image/jpeg;base64,data:image/jpeg;base64," + TEXT,
         "cut inside a group": TEXT.rstrip(b"=")[: 4 * 20 + 1],
     }.values(),
 )
@@ -135,6 +140,7 @@ def test_what_is_encoded_comes_back(data, encode):
     assert from_base64(encode(data)) == data
 
 
+@settings(max_examples=40)
 @given(st.binary() | st.text().map(str.encode) | st.from_regex(rb"[A-Za-z0-9+/=\s-]{32,}\Z"))
 def test_any_bytes_are_decoded_or_left_and_no_word_of_them_is_repeated(data):
     decoded = from_base64(data)

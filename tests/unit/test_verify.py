@@ -17,7 +17,7 @@ import PIL
 import pytest
 
 import pixprep as pp
-from images import checkerboard, jpeg, noise, photo, png, scene
+from images import NO_IMAGE, checkerboard, jpeg, noise, photo, png, scene
 from pixprep import ops
 from pixprep.profiles import PROFILES
 from pixprep.spec import Like
@@ -384,7 +384,7 @@ def test_an_image_that_the_pipeline_refuses_is_named_and_not_compared():
     assert [str(refusal) for refusal in certificate.refused] == [
         'row: pixprep\'s output "tensor" refuses it: [DOES_NOT_FIT] 1 x 50 pixels are too small for the window of '
         "30 x 30 at 0, 0; not compared",
-        "broken: pixprep refuses it: [UNKNOWN_FORMAT] not a JPEG, PNG, WebP, BMP, TIFF or GIF file; not compared",
+        f"broken: pixprep refuses it: [UNKNOWN_FORMAT] {NO_IMAGE}; not compared",
     ]
     assert [row.images for row in certificate.rows] == [4, 3, 3, 3]
     assert certificate.is_exact
@@ -508,7 +508,7 @@ def test_verify_takes_files_beside_the_generated_images(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
-    with pytest.raises(pp.PixprepError, match=r"none\.jpg: cannot be read: No such file"):
+    with pytest.raises(pp.PixprepError, match=r"none\.jpg: cannot be read: "):
         compare(pipeline(), [tmp_path / "none.jpg"])
 
 
@@ -555,7 +555,7 @@ def test_a_library_has_its_version_or_says_why_it_cannot_be_used(tmp_path, modul
 @pytest.mark.parametrize("module", [originals, origins, colours])
 def test_the_originals_share_no_pixel_code_with_pixprep(module):
     those = ("images", "libraries", "origins", "colours")
-    allowed = ("errors", "ops", "file", "profiles", "spec", *(f"verify.{name}" for name in those))
+    allowed = ("errors", "ops", "pipeline.file", "profiles", "spec", *(f"verify.{name}" for name in those))
     for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module.startswith("pixprep"):
             for alias in node.names:

@@ -13,10 +13,6 @@ from pixprep.errors import PixprepError
 from pixprep.files import expand, named, skipped, write
 from pixprep.pipeline import Pipeline
 
-_PACKAGED = Path(__file__).parents[1] / "photos"
-PHOTOS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "client_examples" / "images"
-"""Two photos: in the wheel, or else in the checkout."""
-
 
 def write_picture(output: Path, picture: Any) -> None:
     """Write a picture as PNG."""

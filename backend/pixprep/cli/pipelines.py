@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pixprep import presets
-from pixprep.cli.files import PHOTOS, check_picture, say_skipped, served_side, write_picture
+from pixprep.cli.files import check_picture, say_skipped, served_side, write_picture
 from pixprep.cli.output import Progress, called, say, say_text
 from pixprep.errors import ImageError, PixprepError, SetupError
-from pixprep.files import expand, named
+from pixprep.files import PHOTOS, expand, named
 from pixprep.pipeline import Pipeline
 from pixprep.show.warnings import black_margins
 from pixprep.show.words import explain

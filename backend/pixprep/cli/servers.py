@@ -20,10 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pixprep.cli.files import PHOTOS, numbers_of, say_skipped
+from pixprep.cli.files import numbers_of, say_skipped
 from pixprep.cli.output import Progress, called, log_to_stderr, print_answer, say, say_text
 from pixprep.errors import PixprepError, SetupError
-from pixprep.files import expand, named, write
+from pixprep.files import PHOTOS, expand, named, write
 from pixprep.steps import operators
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ def serve_models(
     from pixprep.serve.request import CLIP
     from pixprep.serve.server import Server
 
-    if allow_operators:  # Triton's processes have our environment
-        names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
-        os.environ[operators.VARIABLE] = " ".join(dict.fromkeys(names))
     as_json = log_format == "json"
     server = Server(model_repository, **options)
     shown = Page(page_port) if page else None
@@ -89,6 +86,10 @@ def serve_models(
     log_to_stderr(as_json=as_json)
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
+        operators.check_installed(allow_operators)
+        if allow_operators:  # Triton's processes have our environment
+            names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
+            os.environ[operators.VARIABLE] = " ".join(dict.fromkeys(names))
         _refuse_problems(model_repository, find_problems)
         with shown or nullcontext():
             supervisor.serve(server, on_ready=say_ready, watch=find_problems if watch else None)
@@ -112,9 +113,10 @@ def _example_inputs(model_input: ModelInput | None) -> list[str]:
 
 
 def _refuse_problems(model_repository: Path, find_problems: Callable[[Path], Sequence[object]]) -> None:
-    # what is no folder at all, the server refuses in its own words
-    problems = find_problems(model_repository) if model_repository.is_dir() else []
-    if problems:
+    from pixprep.serve.snapshot import models_in
+
+    # what is no folder at all, or holds no model, the server refuses in its own words
+    if model_repository.is_dir() and models_in(model_repository) and (problems := find_problems(model_repository)):
         raise PixprepError(f"{model_repository} would not load; --no-check serves it all the same", *map(str, problems))
 
 

@@ -7,6 +7,8 @@ from threading import Lock
 import numpy as np
 
 from pixprep.decoders import Decoded, Kept
+from pixprep.errors import PipelineError
+from pixprep.pipeline import Pipeline
 
 
 class PixelCache:
@@ -35,3 +37,28 @@ class PixelCache:
                 return
             self._left -= n_bytes
         self._kept[index] = Kept(np.array(image.pixels, order="C"))
+
+
+def pixel_cache(cache: str | None, most_bytes: int, device: str, pipeline: Pipeline) -> PixelCache | None:
+    """Make the cache that a Loader's arguments ask for.
+
+    Raises:
+        PipelineError: there is none such.
+    """
+    if cache is None:
+        return None
+    if cache != "pixels":
+        raise PipelineError(f'cache is "pixels" or None, not {cache!r}')
+    if device != "cpu":
+        raise PipelineError(f'cache="pixels" is for device="cpu", not for "{device}"')
+    if pipeline.plan.clip is not None:
+        raise PipelineError('cache="pixels" keeps images, and this pipeline takes clips: leave it out')
+    if pipeline.plan.takes:
+        raise PipelineError('cache="pixels" keeps what was decoded, and this pipeline takes pixels: leave it out')
+    if pipeline.plan.reduced:
+        raise PipelineError(
+            'cache="pixels" keeps whole images, and decode(reduced=True) makes smaller ones: leave one of them out'
+        )
+    if not isinstance(most_bytes, int) or most_bytes < 0:
+        raise PipelineError(f"cache_bytes is a number of bytes, such as 4 << 30, not {most_bytes!r}")
+    return PixelCache(most_bytes)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from math import ceil
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -17,13 +18,15 @@ from pixprep.batch import Batch
 from pixprep.boxes import annotated, check_size, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
+from pixprep.data.mixing import Mix
 from pixprep.data.order import Order, Part
-from pixprep.data.reading import AnySource, Reader, Sample
+from pixprep.data.reading import Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
+from pixprep.data.sources import AnySource
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Damage, Limits
 from pixprep.engine import Engine
-from pixprep.errors import DataError, ImageError, printable
+from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.plan import Place, Placed, Plan
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,8 @@ OnError = Literal["raise", "replace", "skip"]
 ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
 MOST_ATTEMPTS = 100
 """Replacements that are tried for one broken sample; with half of all samples broken, ten fail once in a thousand."""
+COPY = 128
+"""The first attempt of a sample that came in the epoch before; a third time begins at twice that, and so on."""
 _NAMED = 3
 
 
@@ -93,13 +98,42 @@ class Annotated:
         return placed
 
 
+def checked_on_error(on_error: OnError, world: int) -> OnError:
+    """Refuse what is no ``on_error``, or none for a shard.
+
+    Raises:
+        PipelineError: see above.
+    """
+    if on_error not in ON_ERRORS:
+        raise PipelineError(f"on_error is one of {', '.join(ON_ERRORS)}, not {on_error!r}")
+    if on_error == "skip" and world > 1:
+        raise PipelineError(
+            'on_error="skip" gives the shards batches of different sizes, and distributed training would hang or be '
+            'wrong: take on_error="replace"'
+        )
+    return on_error
+
+
+def most_errors(max_errors: float, order: Order) -> int:
+    """Most broken samples that an epoch of this shard may have: ``max_errors`` is a number, or a share of them.
+
+    Raises:
+        PipelineError: it is neither.
+    """
+    if isinstance(max_errors, float) and 0 <= max_errors <= 1:
+        return ceil(max_errors * order.length / order.shard[1])
+    if isinstance(max_errors, int) and not isinstance(max_errors, bool) and max_errors >= 0:
+        return max_errors
+    raise PipelineError(f"max_errors is a share from 0.0 to 1.0, or a whole number, not {max_errors!r}")
+
+
 @dataclass
 class _Rows:
     """The samples of a batch.
 
     Attributes:
         samples: each, read.
-        attempts: the how-many-th replacement each is; 0: it is none.
+        attempts: the how-many-th replacement each is, from the ``COPY`` on that it is a replacement of; 0: none.
         is_padding: as in ``Part``.
         annotated: what the plan makes of their annotations.
     """
@@ -120,6 +154,7 @@ class Maker:
         on_error, most_errors: what becomes of a broken sample, and how many an epoch may have.
         recycler: of the outputs; None: the device has its own.
         cache: of pixels.
+        mix: mixes the batches.
         timeline: gets what was done.
         blocks: memory for encoded files.
         broken: by their indices the samples that were left out or replaced.
@@ -135,6 +170,7 @@ class Maker:
     most_errors: int
     recycler: Recycler | None
     cache: PixelCache | None
+    mix: Mix | None = None
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
@@ -165,6 +201,8 @@ class Maker:
             with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
                 for part, samples in ahead:
                     made = self._made(epoch, part, samples, reader, met)
+                    if len(made) and self.mix is not None:
+                        made = self.mixed(made, (self.order.seed, epoch, part.end, self.order.shard[0]))
                     if len(made):
                         yield part.end, made
                     del made  # or this frame would keep it while the next one is made
@@ -187,6 +225,13 @@ class Maker:
             raise made.errors[0]
         return self._finished(made, rows)
 
+    def mixed(self, made: Batch, key: tuple[int, int, int, int]) -> Batch:
+        """The batch, mixed by the numbers of ``Mix.draw``."""
+        assert self.mix is not None
+        layout = self.engine.pipeline.outputs[self.mix.image].spec.layout or ""
+        shape = dict(zip(layout, made.outputs[self.mix.image].shape[1:], strict=True))
+        return self.mix(made, self.mix.draw(key, shape["h"], shape["w"]), layout)
+
     def rest(self) -> None:
         """Give memory back, until the next batch."""
         if self.recycler is not None:
@@ -195,7 +240,7 @@ class Maker:
         self.engine.trim()
 
     def _made(self, epoch: int, part: Part, samples: list[Sample], reader: Reader, met: dict[int, str]) -> Batch:
-        rows = _Rows(samples, [0] * len(samples), part.is_padding)
+        rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
             made = self._run(rows, epoch)
         broken = [row for row, error in enumerate(made.errors) if error is not None]
@@ -233,10 +278,12 @@ class Maker:
     def _replace(self, made: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
         """Put another sample into each row that has none."""
         wanted = {row: rows.samples[row] for row, error in enumerate(made.errors) if error is not None}
+        copies = {row: rows.attempts[row] for row in wanted}
         left = list(wanted)
         for attempt in range(1, MOST_ATTEMPTS + 1):
-            others = reader.samples([self.order.replacement(epoch, wanted[row].index, attempt) for row in left])
-            self._run_into(made, left, _Rows(others, [attempt] * len(left)), epoch, rows)
+            attempts = [copies[row] + attempt for row in left]
+            indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
+            self._run_into(made, left, _Rows(reader.samples(indices), attempts), epoch, rows)
             for row in left:
                 first = self.broken[wanted[row].index]
                 if made.errors[row] is None and first.epoch == epoch:
@@ -251,7 +298,7 @@ class Maker:
         whole = [row for row, error in enumerate(made.errors) if error is None]
         holes = [row for row, error in enumerate(made.errors) if error is not None and row < len(whole)]
         moved = whole[len(whole) - len(holes) :]
-        others = _Rows([rows.samples[row] for row in moved], [0] * len(moved))
+        others = _Rows([rows.samples[row] for row in moved], [rows.attempts[row] for row in moved])
         self._run_into(made, holes, others, epoch, rows)
         is_padding = rows.is_padding.copy()
         is_padding[holes] = is_padding[moved]

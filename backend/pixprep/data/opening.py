@@ -9,10 +9,14 @@ from typing import Any
 
 from pixprep.data import read
 from pixprep.data.sources import Source
+from pixprep.data.sources.storage import is_remote
 from pixprep.errors import DataError
 
+_GIVEN = ("concat", "rows", "subset")  # and not opened
 KINDS: dict[str, Callable[..., Source]] = {
-    **{name: getattr(read, name) for name in read.__all__ if name != "rows"},  # which are given, and not opened
+    **{
+        name: getattr(read, name) for name in read.__all__ if name not in ("concat", "rows", "subset")
+    },  # given, not opened
     "coco": lambda path, images, **options: read.coco(images, path, **options),
 }
 _SUFFIXES = {".csv": "table", ".tsv": "table", ".json": "coco", ".tar": "tar", ".tfrecord": "tfrecord"}
@@ -50,6 +54,8 @@ def _kind(text: str) -> str:
         return "tfrecord"
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
+    if is_remote(text):
+        return "files"
     if path.exists():
         raise DataError(f"{text}: say what it is: {', '.join(f'{kind}:' for kind in KINDS)} before the path")
     raise DataError(f"{text}: no such file or folder")

@@ -1,15 +1,19 @@
 """Samples of each batch of an epoch. Integers only: no file, no image, no thread.
 
-The order of an epoch is a pure function of (seed, epoch, number of samples). A *global batch* is what all shards take
-together in one step: ``batch_size * world`` samples that follow each other in the order. Each shard takes its part, so
-one size of the global batch gives the same batches on any number of shards.
+The order of an epoch is a pure function of (seed, epoch, number of samples), and of weights and shares where there are
+any. A *global batch* is what all shards take together in one step: ``batch_size * world`` samples that follow each
+other in the order. Each shard takes its part, so one size of the global batch gives the same batches on any number of
+shards.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,8 +31,9 @@ BLOCK = 256
 POOL = 16
 """Blocks among which samples are then shuffled: neighbours in the order are at most 4,096 samples of a file apart, or
 where two blocks begin."""
-_REPLACEMENTS = 1
-"""The last word of a replacement's counter; the order's own words have 0 there, however many samples there are."""
+_REPLACEMENTS, _PARTS = 1, 2
+"""The last words of the counters of a replacement, and of the samples of one of several parts; the order's own words
+have 0 there, however many samples there are."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,13 @@ class Part:
     Attributes:
         indices: of the samples in the source, int64 (batch_size,); fewer in the last batch, if ``last`` is ``short``.
         is_padding: bool, one for each: the sample only fills the batch up, and comes elsewhere in the epoch, too.
+        copies: int64, one for each: how often the sample came before in this epoch.
         end: the position in the epoch's order after the global batch.
     """
 
     indices: Indices
     is_padding: npt.NDArray[np.bool_]
+    copies: Indices
     end: int
 
 
@@ -60,6 +67,12 @@ class Order:
         last: what becomes of the samples that are left at the end of an epoch and fill no global batch. ``drop``: they
             are left out; with ``shuffle`` others are in the next epoch. ``short``: a smaller batch, whose parts differ
             by one sample at most. ``pad``: the batch is filled up with samples from the beginning of the order.
+        weights: (samples,), how likely each is to be drawn, with replacement; None: each comes once.
+        parts_of: how many samples each of several sources has that are one behind the other here.
+        shares: of the samples of an epoch, one for each part, which add up to 1. In a part no sample comes again
+            before all others of it have come, in whichever epoch.
+        repeats: how often each sample comes, one time right behind the other.
+        epoch_samples: in an epoch; default: ``samples``. The next epoch goes on where this one ends.
 
     Raises:
         PipelineError: names the argument, and what it may be.
@@ -71,6 +84,11 @@ class Order:
     seed: int = 0
     shard: tuple[int, int] = (0, 1)
     last: Last = "drop"
+    weights: npt.NDArray[np.float64] | None = None
+    parts_of: tuple[int, ...] = ()
+    shares: tuple[float, ...] | None = None
+    repeats: int = 1
+    epoch_samples: int | None = None
 
     def __post_init__(self) -> None:
         """See above."""
@@ -85,12 +103,28 @@ class Order:
         if self.last not in LASTS:
             raise PipelineError(f"last is one of {', '.join(LASTS)}, not {self.last!r}")
         _, world = checked_shard(self.shard)
-        if self.last == "drop" and self.samples < self.global_size:
+        self._check_sampler()
+        if self.last == "drop" and self.length < self.global_size:
+            what = "an epoch" if self.epoch_samples else "the source"
             raise PipelineError(
-                f"the source has {self.samples:,} samples, fewer than one batch: batch_size {self.batch_size} times "
+                f"{what} has {self.length:,} samples, fewer than one batch: batch_size {self.batch_size} times "
                 f'{world} shard{"s" * (world > 1)}: take a smaller batch_size, or last="short" or "pad"'
             )
-        self._check_short(self.samples)
+        self._check_short(self.length)
+
+    @property
+    def length(self) -> int:
+        """Samples of an epoch."""
+        return self.samples if self.epoch_samples is None else self.epoch_samples
+
+    @property
+    def sampler(self) -> str | None:
+        """Digest of what makes the samples of an epoch others than each once; None: nothing does."""
+        if not self._is_sampled:
+            return None
+        weights = b"" if self.weights is None else self.weights.tobytes()
+        rest = (self.parts_of, self.shares, self.repeats, self.length)
+        return sha256(weights + repr(rest).encode()).hexdigest()[:32]
 
     @property
     def global_size(self) -> int:
@@ -99,11 +133,50 @@ class Order:
 
     def batches(self, position: int = 0) -> int:
         """Number of batches of an epoch after a position: as many for every shard."""
-        left = self.samples - position
+        left = self.length - position
         return left // self.global_size if self.last == "drop" else -(-left // self.global_size)
 
     def order(self, epoch: int) -> Indices:
-        """The whole epoch: each index of the source once, int64 (samples,)."""
+        """The whole epoch, int64 (length,): each index of the source once, unless a sampler says otherwise."""
+        if not self._is_sampled:
+            return self._permuted(epoch)
+        count = -(-self.length // self.repeats)
+        if self.weights is not None:
+            sums = self.weights.cumsum()
+            uniform = (_words(self.seed, epoch, count) >> np.uint64(11)) * 2.0**-53
+            found = np.searchsorted(sums, uniform * sums[-1], side="right")
+            found = np.minimum(found, np.flatnonzero(self.weights)[-1])  # the product may be rounded up to the sum
+        elif self.shares is not None:
+            until = list(accumulate(self.shares, initial=0.0))
+            ends = [round(end / until[-1] * count) for end in until]
+            offsets = accumulate(self.parts_of, initial=0)
+            found = np.concatenate(
+                [
+                    offset + self._stretch(epoch, end - begin, samples, partial(self._lap, part))
+                    for part, (samples, offset, (begin, end)) in enumerate(
+                        zip(self.parts_of, offsets, pairwise(ends), strict=False)
+                    )
+                ]
+            )[_shuffled(_words(self.seed, epoch, count))]
+        else:
+            found = self._stretch(epoch, count, self.samples, self._permuted)
+        return np.repeat(found, self.repeats)[: self.length]
+
+    @staticmethod
+    def _stretch(epoch: int, count: int, samples: int, lap: Callable[[int], Indices]) -> Indices:
+        """An epoch's stretch of an endless row of laps, each of all samples."""
+        begin, end = epoch * count, (epoch + 1) * count
+        if begin == end:
+            return np.empty(0, np.int64)
+        first = begin // samples
+        laps = np.concatenate([lap(number) for number in range(first, -(-end // samples))])
+        return laps[begin - first * samples : end - first * samples]
+
+    def _lap(self, part: int, lap: int) -> Indices:
+        return _shuffled(_words(self.seed, lap, self.parts_of[part], part))
+
+    def _permuted(self, epoch: int) -> Indices:
+        """Each index of the source once."""
         if self.shuffle is False:
             return np.arange(self.samples)
         if self.shuffle is True:
@@ -129,14 +202,16 @@ class Order:
         Raises:
             PipelineError: the samples that are left would not give every shard one.
         """
-        self._check_short(self.samples - position)
+        self._check_short(self.length - position)
         order = self.order(epoch)
+        copies = _copies(order) if self._is_sampled else np.zeros(len(order), np.int64)
         rank, world = self.shard
         for begin in range(position, position + self.batches(position) * self.global_size, self.global_size):
-            end = min(begin + self.global_size, self.samples)
+            end = min(begin + self.global_size, self.length)
             size = self.global_size if self.last == "pad" else end - begin
             places = np.arange(begin + size * rank // world, begin + size * (rank + 1) // world)
-            yield Part(order[places % self.samples], places >= self.samples, end)
+            here = places % self.length
+            yield Part(order[here], places >= self.length, copies[here], end)
 
     def replacement(self, epoch: int, index: int, attempt: int) -> int:
         """The sample that stands in for a broken one: the same for every rank, and after every resume.
@@ -148,6 +223,35 @@ class Order:
         """
         counter = np.array([index, attempt, 0, _REPLACEMENTS], np.uint64)
         return int(np.random.Philox(counter=counter, key=_key(self.seed, epoch)).random_raw() % self.samples)
+
+    @property
+    def _is_sampled(self) -> bool:
+        rest = (self.weights, self.shares, self.epoch_samples)
+        return self.repeats != 1 or any(each is not None for each in rest)
+
+    def _check_sampler(self) -> None:
+        for name, value in (("repeats", self.repeats), ("epoch_samples", self.length)):
+            if not _is_integer(value, 1):
+                raise PipelineError(f"{name} is a whole number, 1 at least, not {value!r}")
+        for name, given in (("weights", self.weights), ("shares", self.shares)):
+            if given is not None and self.shuffle is not True:
+                raise PipelineError(f"{name} draw samples at random: take shuffle=True")
+        if self.weights is not None:
+            if self.shares is not None:
+                raise PipelineError("weights and shares both say how often a sample comes: leave one of them out")
+            if self.weights.shape != (self.samples,):
+                raise PipelineError(f"{self.weights.size:,} weights for {self.samples:,} samples")
+            if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.any()):
+                raise PipelineError("weights are finite numbers from 0, and not all of them 0")
+        if self.shares is not None and not (
+            len(self.shares) == len(self.parts_of)
+            and all(share >= 0 for share in self.shares)
+            and abs(sum(self.shares) - 1) < 1e-6
+        ):
+            raise PipelineError(
+                f"shares are numbers that add up to 1, one for each part of a pixprep.read.concat, which has "
+                f"{len(self.parts_of)} here, not {self.shares!r}"
+            )
 
     def _check_short(self, left: int) -> None:
         world, rest = self.shard[1], left % self.global_size
@@ -194,10 +298,22 @@ def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
     return np.array([seed, epoch], np.uint64)
 
 
-def _words(seed: int, epoch: int, count: int) -> npt.NDArray[np.uint64]:
+def _words(seed: int, epoch: int, count: int, part: int | None = None) -> npt.NDArray[np.uint64]:
     """Philox4x64-10's words, which NumPy guarantees to stay what they are; its ``permutation`` may change."""
-    words: npt.NDArray[np.uint64] = np.random.Philox(key=_key(seed, epoch)).random_raw(count)
+    counter = np.array([0, 0, 0, 0] if part is None else [0, 0, part, _PARTS], np.uint64)
+    words: npt.NDArray[np.uint64] = np.random.Philox(counter=counter, key=_key(seed, epoch)).random_raw(count)
     return words
+
+
+def _copies(order: Indices) -> Indices:
+    """How often each index of an order came before it there."""
+    sorting = np.argsort(order, kind="stable")
+    ordered = order[sorting]
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    places = np.arange(len(order))
+    copies = np.empty(len(order), np.int64)
+    copies[sorting] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return copies
 
 
 def _shuffled(words: npt.NDArray[np.uint64]) -> Indices:

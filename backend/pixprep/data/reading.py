@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pixprep.data.cache import PixelCache
 from pixprep.data.order import Part
 from pixprep.data.recycling import Blocks
-from pixprep.data.sources import read_image
+from pixprep.data.sources import AnySource, read_image
 from pixprep.data.timeline import Timeline
 from pixprep.decoders import Encoded, Kept, Limits, Pixels
 from pixprep.decoders.pixels import checked
@@ -24,20 +23,6 @@ _AHEAD = 2
 """Batches that are read before the engine takes the first of them."""
 _SLOW = 0.1
 """Reading is too slow if the engine waits for it for more than this share of the time: then more threads read."""
-
-
-class AnySource(Protocol):
-    """Source of a Loader: ``pp.read`` makes some, and a list of dicts is one. Several threads read it at once."""
-
-    def __len__(self) -> int:
-        """Number of samples."""
-
-    def __getitem__(self, index: int, /) -> Mapping[str, Any]:
-        """A sample: ``image`` is encoded bytes, the ``Path`` of a file, or pixels; whatever else comes with the batch.
-
-        Raises:
-            ImageError: this sample is broken.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +118,6 @@ def _encoded(image: Any) -> Encoded | None:
     except TypeError:
         return None
     return view.cast("B") if view.ndim == 1 and view.c_contiguous else None
-
-
-def fingerprint(source: AnySource) -> str:
-    """Fingerprint of a source: its own, or else the names and sizes of a list, or a count alone."""
-    if isinstance(found := getattr(source, "fingerprint", None), str):
-        return found
-    if not isinstance(source, list | tuple):
-        return f"{len(source)} samples"
-    digest = sha256()
-    for sample in source:
-        image = sample["image"]
-        digest.update(f"{sample.get('name')} {image if isinstance(image, Path) else _size(image)}\n".encode())
-    return digest.hexdigest()[:32]
-
-
-def _size(image: Any) -> object:
-    """Size of encoded bytes, or the shape of an array."""
-    return getattr(image, "shape", None) or (len(image) if hasattr(image, "__len__") else image.size)
 
 
 class Reader:

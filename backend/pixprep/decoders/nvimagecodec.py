@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from nvidia import nvimgcodec
 
 from pixprep.decoders import Codec, Limits
 from pixprep.decoders.cpu import CpuDecoder
@@ -26,6 +26,33 @@ from pixprep.decoders.samples import LARGEST_MEAN, Trait, sample_traits, samples
 from pixprep.decoders.structure import Structure
 from pixprep.errors import ImageError, SetupError
 from pixprep.plan.plan import Placed, Plan
+
+_OTHER_FORMATS = (b"nvjpeg2k", b"nvtiff", b"nvJPEG2000", b"nvTIFF")
+
+
+@contextmanager
+def _without_other_formats() -> Iterator[None]:
+    """Leave out of stderr that nvImageCodec's plugins for JPEG 2000 and TIFF find no library: six lines an import."""
+    try:
+        stderr = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            said.seek(0)
+            for line in said:
+                if not any(word in line for word in _OTHER_FORMATS):
+                    os.write(2, line)
+
+
+with _without_other_formats():
+    from nvidia import nvimgcodec as nvimgcodec  # noqa: PLC0414  (for devices.gpu, too)
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ _REQUEST = "send the file's bytes as they are: curl --data-binary @photo.jpg -H 
 _ACCEPT = "the model's parameter accept_base64"
 _HEAD = 1024  # bytes that are looked at
 _JSON = re.compile(rb"""\s*(?:\{\s*["}]|\[\s*[\[{"\d\]-])""")
-_DATA_URL = re.compile(rb"\s*data:[ -~]{0,200},", re.IGNORECASE)
+_DATA_URL = re.compile(rb"\s*data:[ -+\--~]{0,200},", re.IGNORECASE)
 _FORM = re.compile(rb"--[ -~]+\r?\n(?:[ -~]+\r?\n)*?content-disposition:", re.IGNORECASE)
 _URL = re.compile(rb"\s*(?:https?|ftp|file|s3|gs|hdfs)://[!-~]+\s*", re.IGNORECASE)
 _PATH = re.compile(
@@ -31,7 +31,7 @@ _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 def described(encoded: memoryview) -> str | None:
     """Kind of text in place of an image, and what to send instead; None for anything that is no such text."""
     if _DATA_URL.match(encoded, 0, _HEAD):
-        return f"the text of a data: URL; {_REQUEST}; or send what follows its comma, with {_ACCEPT}"
+        return f"the text of a data: URL; {_REQUEST}; or set {_ACCEPT}"
     if _JSON.match(encoded, 0, _HEAD):
         return f"JSON text; {_REQUEST}; Triton's own JSON goes without that header"
     if len(encoded) <= _HEAD and _URL.fullmatch(encoded):
@@ -67,8 +67,12 @@ def _longest(n_bytes: int) -> int:
 def from_base64(encoded: Encoded) -> bytes | None:
     """The bytes that base64 text stands for (RFC 4648); None for anything else, images among it.
 
-    The standard and the URL-safe alphabet, with line breaks or without, padded or not.
+    The standard and the URL-safe alphabet, with line breaks or without, padded or not; also in a data: URL.
     """
+    if head := _DATA_URL.match(encoded, 0, _HEAD):
+        if not head[0].lower().endswith(b";base64,"):
+            return None
+        encoded = memoryview(encoded)[head.end() :]
     if not _BASE64.match(encoded, 0, _HEAD):
         return None
     text = bytes(encoded).translate(_FROM_URL_SAFE, _BLANKS)

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, get_args
 from weakref import WeakSet
 
@@ -14,11 +14,10 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
-from nvidia import nvimgcodec
 
 from pixprep.decoders import Codec, Damage, Decoder, Limits
 from pixprep.decoders.gpu import GpuDecoder
-from pixprep.decoders.nvimagecodec import Memory
+from pixprep.decoders.nvimagecodec import Memory, nvimgcodec
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
 from pixprep.devices import clip_decoder
 from pixprep.errors import ImageError, SetupError
@@ -51,6 +50,9 @@ log = logging.getLogger(__name__)
 
 PIXEL_BYTES = 1 << 30
 """Pixels in device memory at once, in each lane: 30 photos of 12 megapixels, or 1,900 of 500 x 375."""
+FREED_BYTES = 1 << 30
+"""Freed memory that CUDA's own pool keeps until a trim. nvImageCodec takes its buffers from there; by default the pool
+gives what is free back to the driver at every wait, and a buffer that grows waits for the driver again."""
 
 _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
 """Sizes of images that kernels are checked with, the first two that the plan takes: a photo, one that Pillow 13 resizes
@@ -103,6 +105,8 @@ class Gpu:
         if index >= count:
             raise SetupError(f'device "gpu:{index}": this machine has {count}, numbered from 0')
         self._device = cupy.cuda.Device(index)
+        threshold = cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold
+        self._change_pool(lambda pool: cupy.cuda.runtime.memPoolSetAttribute(pool, threshold, FREED_BYTES))
         self._threads = threads
         self._local = threading.local()
         self._decoder: Decoder | None = None
@@ -224,6 +228,12 @@ class Gpu:
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
+        self._change_pool(lambda pool: cupy.cuda.runtime.memPoolTrimTo(pool, 0))
+
+    def _change_pool(self, change: Callable[[int], object]) -> None:
+        """Change CUDA's own pool of memory; a GPU that has none does without."""
+        with suppress(cupy.cuda.runtime.CUDARuntimeError), self._device:
+            change(cupy.cuda.runtime.deviceGetDefaultMemPool(self._device.id))
 
     def is_working(self) -> bool:
         """See ``Device``: a kernel that has read outside its memory, say, makes every later call of CUDA's fail."""

@@ -135,7 +135,7 @@ def _uniforms(
     """float64 (samples, blocks, 4), at least 0 and below 1.
 
     The key is (seed, epoch); the counter is the two halves of the sample's index, the op, and the attempt in the upper
-    and the block in the lower 16 bits.
+    and the block in the lower 16 bits. An attempt's higher bits are those of an index that no source reaches: 2**40.
     """
     assert all(begin + n <= _MOST_BLOCKS for _, begin, n in parts)
     even, odd = np.empty((2, 2, len(indices), sum(n for _, _, n in parts)), np.uint32)
@@ -144,6 +144,7 @@ def _uniforms(
     for op, begin, n in parts:
         even[1, :, at : at + n], odd[1, :, at : at + n] = op, np.arange(begin, begin + n)
         at += n
+    odd[0] |= (attempts >> np.uint64(16) << np.uint64(8)).astype(np.uint32)[:, None]
     odd[1] |= (attempts << np.uint64(16)).astype(np.uint32)[:, None]
     uniforms = np.empty((*even.shape[1:], 4))
     for place, words in enumerate(_rounds(even, odd, (seed, epoch))):

@@ -7,6 +7,7 @@ not say which version of DALI wrote it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,20 @@ from pixprep.data import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, place, read_file, reading
-from pixprep.ops import CenterCrop, Crop, Decode, Flip, Normalize, Op, Resize, Tensor, TensorDType, as_tuple
+from pixprep.ops import (
+    CenterCrop,
+    Crop,
+    Decode,
+    Flip,
+    Normalize,
+    Op,
+    Pad,
+    Resize,
+    Rotate,
+    Tensor,
+    TensorDType,
+    as_tuple,
+)
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import quoted
 from pixprep.spec import Color, Filter, Layout, Rounding
@@ -44,6 +58,7 @@ _FLOAT, _UINT8 = 9, 0
 _NO_YES = {0: False, 1: True}
 _ROUNDINGS: dict[str, Rounding] = {"round": "half_away", "truncate": "down"}
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
+_EXPRESSION = re.compile(r"(?P<name>fdiv|mul|add|sub)\((?:&0 \$0:(?P<type>float32|int32)|(?P<first>\$0:float32) &0)\)")
 _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 
 # What changes no pixel, of every operator and of decoders.
@@ -63,12 +78,14 @@ def from_dali(source: str | Path | bytes, *, output: str | None = None) -> Pipel
     """The pipeline that a serialized DALI pipeline amounts to.
 
     Understood are ``decoders.image`` and ``image_crop``, ``resize``, ``crop``, ``crop_mirror_normalize``, ``normalize``
-    by given numbers, ``flip``, ``transpose`` between HWC and CHW, ``cast`` and ``copy``. Where the encoded image comes
-    from does not matter. Each output becomes a ``tensor``: the only one ``tensor``, others under the names that the
+    by given numbers, ``flip``, ``rotate`` by right angles, ``pad`` to a given shape, ``transpose`` between HWC and CHW,
+    ``cast``, ``copy``, and arithmetic with one number (``images / 255.``). Where the encoded image comes from does not
+    matter. Each output becomes a ``tensor``: the only one ``tensor``, others under the names that the
     pipeline gave them, or ``tensor_0``, ``tensor_1``.
 
-    Two things differ. DALI refuses an image that is smaller than the window of a crop, and the whole batch with it;
-    ``center_crop`` after a resize fills up with zeros. And values are those of its CPU operators, which its GPU ones
+    Three things differ. DALI refuses an image that is smaller than the window of a crop, and the whole batch with it;
+    ``center_crop`` after a resize fills up with zeros. DALI leaves an image that is larger than the shape of ``pad`` as
+    it is; here it is refused. And values are those of its CPU operators, which its GPU ones
     were not compared with.
 
     Args:
@@ -406,6 +423,55 @@ def _flip(image: _Image, fields: Fields) -> _Image:
     return image.then(*[Flip("horizontal")] * is_horizontal, *[Flip("vertical")] * is_vertical)
 
 
+def _rotate(image: _Image, fields: Fields) -> _Image:
+    """``rotate`` by right angles, where DALI computes no pixel; others are interpolated in a way of its own."""
+    fields.ignore("fill_value", "interp_type")
+    angle, keeps_size = fields.number("angle"), fields.flag("keep_size")
+    if image.dtype != "uint8" or image.layout != "hwc":
+        raise PipelineError(f"a rotation of {image.dtype} values in {image.layout.upper()} is not understood")
+    if angle % 90 or (keeps_size and angle % 180):
+        fields.refuse("angle", f"is not understood{' with keep_size' * (not angle % 90)}: right angles are")
+    return image.then(*[Rotate(angle=angle % 360, expand=True)] * bool(angle % 360))
+
+
+def _pad(image: _Image, fields: Fields) -> _Image:
+    """``pad`` of height and width to a shape that is given; the image lies in the upper left corner."""
+    axes = fields.take("axes", None) or [image.layout.upper().find(axis) for axis in fields.text("axis_names", "HWC")]
+    if image.layout != "hwc" or axes != [0, 1] or image.is_normalized:
+        raise PipelineError("a padding is understood of height and width in HWC, before values are normalized")
+    if not fields.has("shape"):
+        raise PipelineError('without "shape" it follows from the other images of a batch, which is not understood')
+    fields.expect("align", [1, 1])
+    height, width = fields.pair("shape")
+    fill = fields.number("fill_value", 0.0)
+    if not (0 <= fill <= 255 and fill.is_integer()):
+        fields.refuse("fill_value", "must be a level, 0 to 255")
+    return image.then(Pad(height=height, width=width, fill=int(fill), anchor="top_left"))
+
+
+def _arithmetic(image: _Image, fields: Fields) -> _Image:
+    """An expression of an image and one number, such as ``images / 255.``, in float32."""
+    text = fields.text("expression_desc")
+    match = _EXPRESSION.fullmatch(text)
+    if match is None or (match["first"] and match["name"] not in ("mul", "add")):
+        fields.refuse("expression_desc", "is not understood: an image with one number is, not taken from the number")
+    name, kind = match["name"], "integer" if match["type"] == "int32" else "real"
+    if kind == "integer" and image.dtype == "uint8" and name != "fdiv":
+        fields.refuse("expression_desc", "gives whole numbers, which is not understood: write 127.0 for 127")
+    image.check_unrounded(fields, "expression_desc")
+    constant = fields.number(f"{kind}_constants")
+    value = constant if kind == "integer" else _short(constant)
+    if value == 0 and name in ("fdiv", "mul"):
+        fields.refuse(f"{kind}_constants", "must not be 0")
+    if name in ("fdiv", "mul"):
+        made = Normalize(
+            scale=value if name == "mul" else 1 / value, arithmetic="multiply" if name == "mul" else "divide"
+        )
+    else:
+        made = Normalize(mean=value if name == "sub" else -value, scale=1.0, arithmetic="divide")
+    return replace(image.then(made), dtype="float32")
+
+
 def _transpose(image: _Image, fields: Fields) -> _Image:
     perm, axes = fields.take("perm", [2, 1, 0]), dict(enumerate(image.layout.upper()))
     turned = "".join(axes.get(index, "?") for index in (perm if isinstance(perm, list) else [perm]))
@@ -427,9 +493,13 @@ _OPERATORS: dict[str, Callable[[_Image, Fields], _Image]] = {
     "CropMirrorNormalize": _crop_mirror_normalize,
     "Normalize": _normalize,
     "Flip": _flip,
+    "Pad": _pad,
+    "Rotate": _rotate,
     "Transpose": _transpose,
     "Cast": lambda image, fields: image.cast(fields, "dtype"),
     "Copy": lambda image, _: image,
+    "_ArithmeticGenericOp": _arithmetic,
+    "ArithmeticGenericOp": _arithmetic,
 }
 
 

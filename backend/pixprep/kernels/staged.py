@@ -91,10 +91,11 @@ class StagedKernel:
             size = levels.size_after(steps, *placed.canvas)
             kernel = self._part(part, size)
             if call is not None:
-                shape = (*size, len(self._plan.channels))
-                image = self._device.empty((1, *shape), "uint8")
+                channels = len(self._plan.channels)
+                image = self._device.empty((1, *size, channels), "uint8")
                 kernel.run([pixels], [placed], image, [0])
-                pixels = self._called(call, image[0], shape, "uint8")
+                size = call.size or size
+                pixels = self._called(call, image[0], (*size, channels), "uint8")
                 placement = Geometry((), None, ()).place(*size)
             elif self._plan.calls:
                 self._device.copy(self._changed(kernel, pixels, placed), out[0])

@@ -86,7 +86,8 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
 
     The geometry of Ultralytics' ``LetterBox``: sides are ``round(side * scale)`` with the smaller of the two scales;
     the margin above is ``round(d / 2 - 0.1)`` of the ``d`` rows that are free. Its filter is ``"like": "opencv"``; the
-    default is the antialiased one of ``resize``.
+    default is the antialiased one of ``resize``. YOLOX's ``preproc`` is ``"rounding": "down"``, ``"anchor":
+    "top_left"``, ``"like": "opencv"``, after ``decode`` to BGR.
 
     Args:
         height, width: of the canvas.
@@ -94,6 +95,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
         anchor: where the image lies: ``center`` or ``top_left``.
         enlarge: also scale small images up.
         filter, antialias, like: as in ``resize``.
+        rounding: of the two sides: ``half_even``, or ``down``.
     """
 
     height: int
@@ -104,6 +106,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
     filter: Filter = "bilinear"
     antialias: bool | None = None
     like: Like = "pillow"
+    rounding: Literal["half_even", "down"] = "half_even"
 
     def check(self) -> None:
         """See ``Op.check``."""
@@ -133,7 +136,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
             filter=self.filter,
             antialias=bool(self.antialias),
             like=self.like,
-            rounding="half_even",
+            rounding=self.rounding,
         )
         return before.resized(resize).then(_canvas(self), fill=self.fill)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -19,7 +20,8 @@ class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
 
     Whoever loads the file brings the operator, or allows one that is installed: see docs/own-operators.md. Without it
     the file is refused. The operator says which of two places it has. One of ``levels`` takes the image after its
-    geometry, uint8 (height, width, channels), and gives the same shape. One of ``tensor`` stands right behind
+    geometry, uint8 (height, width, channels), and gives the same shape, or the height and width that it declares; then
+    ``transform``, ``scale_factor``, ``boxes`` and ``points`` come before it. One of ``tensor`` stands right behind
     ``tensor``, or behind another one, and changes that output, to the shape and dtype that it declares.
 
     Args:
@@ -48,8 +50,8 @@ class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
-        del image, key
+        del image
         call = operators.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} takes a tensor: it stands right behind tensor")
-        return before.do(call)
+        return before.do(replace(call, key=key) if call.operator.generator is not None else call)

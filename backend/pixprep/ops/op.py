@@ -303,10 +303,21 @@ def _wrong_type(op: Op) -> str:
         msgspec.convert(msgspec.to_builtins(op, builtin_types=()), type(op))
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$.")
-        return f"{path.rstrip('`')}: {in_words(text)}"
+        path = path.rstrip("`")
+        return f"{path}: {in_words(text)}{both_sides(type(op), msgspec.structs.asdict(op), path)}"
     except (TypeError, OverflowError):  # no type that a file can hold
         pass
     return f"a value of the wrong type in {op!r}"
+
+
+def both_sides(cls: type[Op], fields: Mapping[str, Any], field: str) -> str:
+    """Remedy where both sides are written as other libraries have them: ``resize(224, 224)``, ``(224, 224)``."""
+    value = fields.get(field)
+    sides = (fields.get("size"), value) if field == "side" else value
+    is_pair = isinstance(sides, tuple | list) and len(sides) == 2 and all(isinstance(side, int) for side in sides)
+    if not is_pair or not {"height", "width"} <= {*cls.__struct_fields__}:
+        return ""
+    return f": both sides are height={sides[0]}, width={sides[1]}"  # type: ignore[index]
 
 
 def settle(op: Op, field: str, value: object) -> None:

@@ -14,12 +14,23 @@ from pixprep.plan.output_plans import (
     BoxesPlan,
     FlowPlan,
     MaskPlan,
+    NumbersPlan,
     OutputPlan,
     PointsPlan,
-    SizePlan,
-    TransformPlan,
 )
-from pixprep.spec import BoxFormat, ImageSpec, Layout, MaskDType, Preset, Side, TensorDType, TensorSpec
+from pixprep.spec import (
+    BoxFormat,
+    ImageSpec,
+    Layout,
+    MaskDType,
+    Preset,
+    ScaleOrder,
+    Side,
+    SizeDType,
+    SizeOrder,
+    TensorDType,
+    TensorSpec,
+)
 
 MAX_ROWS = 100_000
 LEAST_FLOW_SIDE = 32
@@ -67,21 +78,83 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         return before.tensor(spec)
 
 
-class OriginalSize(OutputOp, frozen=True, tag="original_size"):
-    """An output: int32 ``[height, width]`` of the image as decoded (upright where the EXIF orientation is applied)."""
+class NumbersOp(OutputOp, frozen=True):
+    """An output of a few numbers, which the place of the image says."""
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        """See ``OutputOp.lower``."""
+        raise NotImplementedError
+
+
+class OriginalSize(NumbersOp, frozen=True, tag="original_size"):
+    """An output: the size of the image as decoded (upright where the EXIF orientation is applied).
+
+    RT-DETR's ``orig_target_sizes`` is of ``int64``, in the order ``wh``.
+
+    Args:
+        dtype: ``int32``, ``int64`` or ``float32``.
+        order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``.
+    """
+
+    dtype: SizeDType = "int32"
+    order: SizeOrder = "hw"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         """Two numbers, whatever the image."""
         del image
-        return TensorSpec(shape=(2,), dtype="int32", low=1, high=65535)
+        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
 
-    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         """See ``OutputOp.lower``."""
         del before
-        return SizePlan(spec=spec)
+        return NumbersPlan(spec=spec, kind="original_size", is_x_first=self.order == "wh")
 
 
-class Transform(OutputOp, frozen=True, tag="transform"):
+class ImageSize(NumbersOp, frozen=True, tag="image_size"):
+    """An output: the size of the image here, such as after a resize and before its padding.
+
+    PaddleDetection's ``im_shape`` is of ``float32``, behind the resize.
+
+    Args:
+        dtype, order: as in ``original_size``.
+    """
+
+    dtype: SizeDType = "int32"
+    order: SizeOrder = "hw"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """Two numbers, whatever the image."""
+        del image
+        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        """See ``OutputOp.lower``."""
+        return NumbersPlan(spec=spec, kind="image_size", geometry=before.geometry, is_x_first=self.order == "wh")
+
+
+class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
+    """An output: float32, by how much each side of the decoded image was scaled: the first half of ``transform``.
+
+    PaddleDetection's input of this name. A model that divides its boxes by it knows no crop, margin or flip.
+
+    Args:
+        order: ``yx``: ``[scale_y, scale_x]``; ``xy``: ``[scale_x, scale_y]``.
+    """
+
+    order: ScaleOrder = "yx"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """Two numbers, whatever the image."""
+        del image
+        return TensorSpec(shape=(2,), dtype="float32", low=-float(2**31), high=float(2**31))
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        """See ``OutputOp.lower``."""
+        _check_places(before)
+        return NumbersPlan(spec=spec, kind="scale_factor", geometry=before.geometry, is_x_first=self.order == "xy")
+
+
+class Transform(NumbersOp, frozen=True, tag="transform"):
     """An output: float32 ``[scale_y, scale_x, offset_y, offset_x]`` from the decoded image to the image here.
 
     ``here = decoded * scale + offset`` in pixels, so that a box comes back by ``(box - offset) / scale``. A flip makes
@@ -93,14 +166,10 @@ class Transform(OutputOp, frozen=True, tag="transform"):
         del image
         return TensorSpec(shape=(4,), dtype="float32", low=-float(2**31), high=float(2**31))
 
-    def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         """See ``OutputOp.lower``."""
-        if before.geometry.may_warp:
-            raise PipelineError(
-                "four numbers cannot say where a pixel came from after a rotation or an affine map: "
-                "put it before, or move boxes by the op boxes"
-            )
-        return TransformPlan(spec=spec, geometry=before.geometry)
+        _check_places(before)
+        return NumbersPlan(spec=spec, kind="transform", geometry=before.geometry)
 
 
 class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
@@ -182,6 +251,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
         del image
+        before.check_places()
         return BoxesPlan(
             geometry=before.geometry,
             format=self.format,
@@ -227,6 +297,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
         del image
+        before.check_places()
         return PointsPlan(
             geometry=before.geometry,
             flip_pairs=self.flip_pairs,
@@ -261,6 +332,7 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
+        before.check_places()
         return MaskPlan(
             geometry=before.geometry,
             field="mask",
@@ -281,8 +353,19 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
+        before.check_places()
         is_one_size = None not in (image.height, image.width)
         return MaskPlan(geometry=before.geometry, field="masks", ignore=0, dtype="uint8", is_one_size=is_one_size)
+
+
+def _check_places(before: Lowered) -> None:
+    """Refuse what no scale and offset describes."""
+    before.check_places()
+    if before.geometry.may_warp:
+        raise PipelineError(
+            "four numbers cannot say where a pixel came from after a rotation or an affine map: "
+            "put it before, or move boxes by the op boxes"
+        )
 
 
 def _check_pad(pad: int | None) -> None:

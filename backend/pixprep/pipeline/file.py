@@ -22,6 +22,7 @@ import msgspec
 
 from pixprep.errors import PipelineError, in_words, printable
 from pixprep.ops import OPS, Op, op_name
+from pixprep.ops.op import both_sides
 from pixprep.spec import Like
 
 FORMAT = "pixprep/1"
@@ -307,7 +308,7 @@ def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[O
         return f'the field "{text.split("`")[1]}" is missing'
     if text.startswith("Invalid enum value"):
         return f"{path}: {quoted(fields[path])} is not a choice{_suggest(str(fields[path]), _choices(cls, path))}"
-    return f"{path}: {in_words(text)}"
+    return f"{path}: {in_words(text)}{both_sides(cls, fields, path)}"
 
 
 def _choices(cls: type[Op], field: str) -> list[str]:

@@ -108,13 +108,11 @@ def nodes(ops: Iterable[tuple[int, Op]], operators: tuple[Operator | str, ...] =
                 tensors.add(index)
             elif isinstance(op, ImageOp):
                 before, image = node.lowered, node.image
-                node = replace(
-                    node,
-                    inputs=op.inputs(image),
-                    image=op.infer(image),
-                    chain=(*node.chain, op),
-                    lowered=op.lower(before, image, key),
-                )
+                made, lowered = op.infer(image), op.lower(before, image, key)
+                if isinstance(op, Extern):
+                    (*_, call) = lowered.levels
+                    made = made.sized(*call.size) if isinstance(call, Call) and call.size else made
+                node = replace(node, inputs=op.inputs(image), image=made, chain=(*node.chain, op), lowered=lowered)
         found[index] = node
         last = index
         yield node
@@ -146,6 +144,9 @@ def walked(
         with at(index, op, where):
             for spec in node.inputs:
                 _add_input(spec, given)
+            call = node.lowered.levels[-1] if isinstance(op, Extern) and node.call is None else None
+            if isinstance(call, Call) and call.key and op.only != "training":
+                raise PipelineError('draws numbers, which serving has none of: say "only": "training"')
             if isinstance(op, OutputOp):
                 if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
                     raise PipelineError(size_hint)
@@ -206,7 +207,9 @@ def n_bytes(outputs: Mapping[str, Output]) -> int:
 
 def _check_output(name: str, others: Sequence[str]) -> None:
     if name in RESERVED_NAMES:
-        raise PipelineError(f'name: "{name}" is kept for Triton')
+        raise PipelineError(
+            f'name: "{name}" is kept for Triton: choose another; the one tensor goes to a model\'s input of any name'
+        )
     if name in others:
         raise PipelineError(f'there is an output "{name}" already: give this one another "name"')
 

@@ -5,7 +5,7 @@ What was drawn, or came with the request, is known then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from pixprep.draws import windows
@@ -21,6 +21,7 @@ from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.spec import rounded
 from pixprep.steps import levels
 from pixprep.steps.levels import Erase, LevelStep, Take, Warp
+from pixprep.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
 """A resize whose whole result, before any crop, would have more pixels is refused (1 GB)."""
@@ -52,7 +53,11 @@ class Geometry:
     def random_steps(self) -> tuple[RandomStep | Augment, ...]:
         """The steps that differ from image to image by what is drawn."""
         still = Window | Flip | LevelStep
-        drawn = (step for step in self._steps if not isinstance(step, still) and not is_given(step) and step.key)
+        drawn = (
+            step
+            for step in self._steps
+            if (isinstance(step, Extern) or not (isinstance(step, still) or is_given(step))) and step.key
+        )
         return (*drawn, *self.erasures)  # type: ignore[arg-type]
 
     @property
@@ -149,6 +154,8 @@ class Geometry:
             if isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
                 these = (_take(rows, columns, step.fill),)
+            elif isinstance(step, Extern) and step.key:
+                these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
             elif isinstance(step, LevelStep):
                 these = (step,)
             else:

@@ -22,6 +22,7 @@ from pixprep.draws.windows import ClipFrames, RandomStep, within
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.placement import Span, moved
 from pixprep.spec import InputSpec
+from pixprep.steps.operators import Extern
 
 _FORMS = {"float32": "numbers", "bool": "true or false", "uint8": "levels of 0 to 255"}
 _KINDS = {"float32": "fiu", "bool": "b", "uint8": "iu"}
@@ -248,7 +249,7 @@ class Drawing:
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep | InputStep | Augment | ClipFrames, rows: Span, columns: Span) -> Words:
+    def words(self, step: RandomStep | InputStep | Augment | ClipFrames | Extern, rows: Span, columns: Span) -> Words:
         """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]

@@ -14,7 +14,7 @@ from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.profiles import PROFILES
 from pixprep.spec import Color, Fill, Levels, TensorSpec, as_tuple
 from pixprep.steps import levels
-from pixprep.steps.operators import Operator
+from pixprep.steps.operators import Extern, Operator
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 """For each channel of an image the decoded one that it is."""
@@ -141,6 +141,19 @@ class Lowered:
         those = tuple(int(level) for level in as_tuple(fill))
         those *= len(self.channels) if len(those) == 1 else 1
         return tuple(those[self.channels.index(channel)] for channel in range(len(self.channels)))
+
+    def check_places(self) -> None:
+        """Refuse what says where a pixel came from, behind an operator that makes an image of another size.
+
+        Raises:
+            PipelineError: there is such an operator.
+        """
+        made = next((step for step in self.levels if isinstance(step, Extern) and step.size), None)
+        if made is not None:
+            raise PipelineError(
+                f"nobody knows where a pixel came from behind the operator {made.operator}, which makes an image of "
+                "its own: put this before it"
+            )
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Tell whether a step of the geometry may come before what is done to the levels, with the same result."""

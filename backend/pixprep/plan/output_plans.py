@@ -1,4 +1,4 @@
-"""Plans of the outputs: a tensor and its arithmetic, a transform, a size, a flow, boxes, points, masks."""
+"""Plans of the outputs: a tensor and its arithmetic, sizes and scales, a flow, boxes, points, masks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pixprep.errors import PipelineError
 from pixprep.plan.folding import Geometry
+from pixprep.plan.placement import Placement
 from pixprep.spec import BoxFormat, MaskDType, Preset, TensorSpec
 from pixprep.steps.operators import Extern
 
@@ -140,18 +141,36 @@ def _done(step: ArithmeticStep, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformPlan:
-    """An output that is the transform of a geometry."""
+class NumbersPlan:
+    """An output of a few numbers that the place of an image says.
+
+    Attributes:
+        kind: the size of the decoded image, or of the image here; the scale, or the whole transform, between them.
+        geometry: None of the decoded image, which has no place.
+        is_x_first: the width, or the scale of x, comes first.
+    """
 
     spec: TensorSpec
-    geometry: Geometry
+    kind: Literal["original_size", "image_size", "scale_factor", "transform"]
+    geometry: Geometry | None = None
+    is_x_first: bool = False
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The name of each number."""
+        if self.kind == "transform":
+            return "scale_y", "scale_x", "offset_y", "offset_x"
+        words = ("scale_y", "scale_x") if self.kind == "scale_factor" else ("height", "width")
+        return words[::-1] if self.is_x_first else words
 
-@dataclass(frozen=True, kw_only=True)
-class SizePlan:
-    """An output that is the size of the decoded image."""
-
-    spec: TensorSpec
+    def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...]:
+        """The numbers of an image of this size; ``placement``: where it lies in the geometry."""
+        numbers: tuple[float, ...] = (height, width)
+        if placement is not None:
+            scale_x, _, offset_x, _, scale_y, offset_y = placement.matrix
+            whole = (scale_y, scale_x, offset_y, offset_x)
+            numbers = placement.size if self.kind == "image_size" else whole[: len(self.words)]
+        return numbers[::-1] if self.is_x_first else numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +192,7 @@ class FlowPlan:
         return self.frames.geometry
 
 
-OutputPlan = TensorPlan | TransformPlan | SizePlan | FlowPlan
+OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 
 @dataclass(frozen=True, kw_only=True)

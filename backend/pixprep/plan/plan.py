@@ -27,7 +27,7 @@ from pixprep.plan import inputs
 from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Given
-from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, SizePlan, TensorPlan
+from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
 from pixprep.plan.placement import Placement, Reduction, Span
 from pixprep.spec import (
     Alpha,
@@ -131,7 +131,7 @@ class Plan:
         """The outputs of each geometry, and whether a tensor is among them: an image is placed once in each."""
         names: dict[Geometry, list[str]] = {}
         for name, each in (*self.outputs.items(), *self.annotations.items()):
-            if not isinstance(each, SizePlan):
+            if each.geometry is not None:
                 names.setdefault(each.geometry, []).append(name)
         return {
             geometry: (those, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in those))

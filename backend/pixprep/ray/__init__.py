@@ -123,16 +123,13 @@ def preprocess(
         PixprepError: the pipeline takes numbers with each image.
         SetupError: the cluster has fewer cores, or GPUs, than the fewest workers need.
     """
-    _check_no_inputs(pipeline)
     low, high = workers if isinstance(workers, tuple) else (workers or 1, workers)
-    places = found = _found(device, threads, low)
-    asks: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0}
-    if not device.startswith("gpu"):
+    places, asks = _checked(pipeline, device, threads, low)
+    if "num_gpus" not in asks:
         # An actor keeps its cores, and files are read by tasks: the actors leave a core, wherever Ray puts them.
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         fitting = sum(each // threads for each in cores)
-        places = fitting if fitting * threads < found else fitting - 1
-        asks = {"num_cpus": threads}
+        places = fitting if fitting * threads < places else fitting - 1
         if low > places:
             asks = {"num_cpus": (max(cores) - 1) / low, "scheduling_strategy": "SPREAD"}
     return dataset.map_batches(
@@ -147,25 +144,21 @@ def preprocess(
     )
 
 
-def _check_no_inputs(pipeline: Pipeline) -> None:
-    """Refuse a pipeline that takes numbers with each image: neither a list of images nor a column has them."""
-    if pipeline.inputs:
-        name, spec = next(iter(pipeline.inputs.items()))
-        raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
-
-
-def _found(device: str, threads: int, workers: int) -> int:
-    """The cluster's cores, or GPUs.
+def _checked(pipeline: Pipeline, device: str, threads: int, workers: int) -> tuple[int, dict[str, Any]]:
+    """The cluster's cores, or GPUs, and what each worker asks of them.
 
     Raises:
+        PixprepError: the pipeline takes numbers with each image: neither a list of images nor a column has them.
         SetupError: so many workers need more: Ray would wait for the others for ever.
     """
-    is_gpu = device.startswith("gpu")
-    found = int(ray.cluster_resources().get("GPU" if is_gpu else "CPU", 0))
-    if workers * (1 if is_gpu else threads) > found:
-        each = "one of the GPUs" if is_gpu else "one of the cores" if threads == 1 else f"{threads} of the cores"
+    for name, spec in pipeline.inputs.items():
+        raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
+    unit, asks = ("GPU", {"num_gpus": 1, "num_cpus": 0}) if device.startswith("gpu") else ("CPU", {"num_cpus": threads})
+    found = int(ray.cluster_resources().get(unit, 0))
+    if workers * asks.get("num_gpus", threads) > found:
+        each = "one of the GPUs" if unit == "GPU" else "one of the cores" if threads == 1 else f"{threads} of the cores"
         raise SetupError(f"{workers} workers, each with {each}: this Ray has {found}")
-    return found
+    return found, asks
 
 
 class Done(NamedTuple):
@@ -212,7 +205,6 @@ def batch(
         SetupError: no cluster answers, or it lacks the GPU or the cores.
     """
     began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
-    _check_no_inputs(pipeline)
     output.mkdir(parents=True, exist_ok=True)
     with alone(output):
         _claim(output, {"manifest": digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
@@ -225,8 +217,7 @@ def batch(
         try:
             if not was_started:
                 _start(address)
-            places = _found(device, 1, workers or 1)
-            asks = {"num_gpus": 1, "num_cpus": 0} if device.startswith("gpu") else {"num_cpus": 1}
+            places, asks = _checked(pipeline, device, 1, workers or 1)
             actor = ray.remote(_Rows).options(max_restarts=-1, max_task_retries=_RETRIES, **asks)
             actors = [actor.remote(text, device, 1, "path", None) for _ in range(workers or places)]
             for is_new, found, failed in _written(actors, targets):

@@ -25,7 +25,7 @@ from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
-from pixprep.repository.ports import Classifier, connect, lost_boxes, parse_io, read_onnx
+from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
 from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
 from pixprep.triton import config as model_config
@@ -182,7 +182,13 @@ def build(
             inputs = [
                 {**_declared(port, specs[port.name].shape), "layout": specs[port.name].layout} for port in model.inputs
             ]
-            outputs = [_declared(port, (port.shape or ())[1:]) for port in model.outputs]
+            outputs = [_declared(port, (port.shape or ())[1:]) for port in carried(model)]
+            notes += [
+                f'{model.source}: "{port.name}" has no dims beside the batch, and is left out: export it as [batch, 1] '
+                "where clients need it"
+                for port in model.outputs
+                if port not in carried(model)
+            ]
             kept = output / names.classifier / LABELS_FILE
             if not words and not model.labels and not force and kept.is_file():
                 if _is_there(output / names.classifier / "1", onnx, plan, *(_data_files(onnx, model) if onnx else ())):

@@ -6,21 +6,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pixprep.errors import PipelineError, SetupError, printable
-from pixprep.ops import CenterCrop, Crop, Letterbox, Pad, Resize, Transform, op_name
+from pixprep.ops import CenterCrop, Crop, ImageSize, Letterbox, OriginalSize, Pad, Resize, Transform, op_name
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import read_bytes
-from pixprep.pipeline.walk import Output
+from pixprep.pipeline.walk import RESERVED_NAMES, Output
 from pixprep.repository.labels import from_metadata
 from pixprep.repository.models import Tensor, suggest
-from pixprep.spec import DType, Layout, TensorSpec
+from pixprep.spec import DType, Layout, SizeDType, TensorSpec
 from pixprep.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
+_KNOWN = {
+    "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',
+    "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
+    "scale_factor": '{"op": "scale_factor"}',
+}
+"""Inputs of RT-DETR and PaddleDetection, and what gives them."""
 _GRIDS = ((8, 16, 32), (8, 16, 32, 64))
 """Strides of YOLO's heads."""
 _COLORS = {1: "gray", 3: "rgb"}
@@ -159,7 +165,8 @@ def _from_onnx(value: Any, type_name: Any) -> Tensor:
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
     """Find for each input of the classifier the output of the pipeline that it takes.
 
-    Names need not be equal where one tensor meets one input; the ensemble translates.
+    Names need not be equal where one tensor and one input are left; the ensemble translates. So a model may have an
+    input "image", which is what the ensemble calls its own.
 
     Args:
         classifier: what takes the tensors.
@@ -176,7 +183,7 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
             _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
-        for tensor in classifier.outputs:
+        for tensor in carried(classifier):
             taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
             _check_output(tensor, taken, max_batch_size)
     except PipelineError as error:
@@ -184,20 +191,30 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
     return pairs
 
 
+def carried(classifier: Classifier) -> tuple[Tensor, ...]:
+    """The outputs of the ensemble: one with no dims beside the batch, as a count of boxes, only where it is alone."""
+    wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
+    return tuple(wide) or classifier.outputs
+
+
 def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
     wanted = [tensor.name for tensor in classifier.inputs]
-    if all(name in pipeline.outputs for name in wanted):
+    open_ = [name for name in wanted if name not in pipeline.outputs]
+    tensors = [name for name, output in pipeline.outputs.items() if output.spec.layout and name not in wanted]
+    if len(open_) == len(tensors) == 1:
+        return {name: tensors[0] if name in open_ else name for name in wanted}
+    if not open_:
         return {name: name for name in wanted}
-    tensors = [name for name, output in pipeline.outputs.items() if output.spec.layout]
-    if len(wanted) == len(tensors) == 1:
-        return {wanted[0]: tensors[0]}
     if len(wanted) == 1:
         raise PipelineError(
             f'the pipeline gives the tensors {_quoted(tensors)}: name the one "{wanted[0]}" that the model is to take'
+            if wanted[0] not in RESERVED_NAMES
+            else f"the pipeline gives the tensors {_quoted(tensors)}, and the model takes one: leave the others out"
         )
+    known = [f"{_KNOWN[name]} for {name}" for name in open_ if name in _KNOWN]
     raise PipelineError(
         f"the model takes {_quoted(wanted)}, the pipeline gives {_quoted(list(pipeline.outputs))}: "
-        "give the pipeline an output for each, of the same name"
+        f"give the pipeline an output for each, of the same name{'; such as ' * bool(known)}{', '.join(known)}"
     )
 
 
@@ -205,8 +222,11 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     dtype, spec = _DTYPES.get(tensor.data_type), output.spec
     if spec.dtype != dtype:
         wants = dtype or tensor.data_type.removeprefix("TYPE_") or "no tensor"
-        able = dtype in _TENSOR_DTYPES and spec.layout
-        remedy = f"set tensor dtype to {dtype}" if able else f"export the model with {spec.dtype}"
+        op = output.chain[-1]
+        sizes = get_args(SizeDType) if isinstance(op, OriginalSize | ImageSize) else ()
+        able = _TENSOR_DTYPES if spec.layout else sizes
+        name = "tensor" if spec.layout else op_name(op)
+        remedy = f"set {name} dtype to {dtype}" if dtype in able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline gives {spec.dtype}, the model\'s "{tensor.name}" wants {wants}: {remedy}')
     is_of_clips, shape = spec.layout is not None and "t" in spec.layout, tensor.shape
     export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
@@ -229,8 +249,8 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
 def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
     """A note where outputs look like boxes, and the pipeline gives nothing that leads them back to the photo."""
     given = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
-    if not given or any(isinstance(op, Transform) for op in pipeline.ops):
-        return []
+    if not given or len(given) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.ops):
+        return []  # a model that takes the photo's size or scale may bring boxes back by itself
     boxes = [output for output in classifier.outputs if _are_boxes(output, given[0].spec)]
     if not boxes:
         return []

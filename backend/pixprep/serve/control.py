@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from pixprep.serve.addresses import bracketed, unread, unsent
 from pixprep.serve.failure import load_failure
-from pixprep.serve.ports import bracketed, unread, unsent
 from pixprep.serve.request import ModelInput, Sample, model_input, sample
 from pixprep.triton import probe
 

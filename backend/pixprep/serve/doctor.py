@@ -17,7 +17,7 @@ from pixprep import presets
 from pixprep.engine import Engine
 from pixprep.errors import SetupError
 from pixprep.kernels import native
-from pixprep.serve import cuda_pool, perf, ports
+from pixprep.serve import addresses, cuda_pool, perf
 from pixprep.serve import wheel as wheels
 
 ENOUGH_SHARED_MEMORY = 256 << 20  # two models, 64 images of float32 3 x 224 x 224 each in and out, and Triton's own
@@ -47,23 +47,46 @@ class Check:
     remedy: str = ""
 
 
-def checks() -> list[Check]:
-    """Look at everything, whatever fails."""
-    return [*_python(), *_embedded(), *_machine(), *_demo(), *_gpu()]
+def checks(*, serves: bool | None = None) -> list[Check]:
+    """Look at everything, whatever fails.
+
+    Args:
+        serves: look for what the embedded server needs; default: where a part of it is installed.
+    """
+    if serves is None:
+        serves = any(package(name, "").ok for name in ("nvidia-pytriton", "tritonclient"))
+    rows = [*_python(serves=serves), *(check for check in _training() if check.ok or not serves)]
+    if not serves:
+        remedy = 'training and the library need none of it; to serve: pip install "pixprep[server]"'
+        return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
+    return [*rows, *_embedded(), *_machine(), *_demo(), *_gpu()]
 
 
-def _python() -> Iterator[Check]:
+def _python(*, serves: bool) -> Iterator[Check]:
     system = f"{platform.system()} {platform.machine()}"
-    is_fit = system == "Linux x86_64"
+    is_fit = system == "Linux x86_64" or (not serves and platform.system() == "Linux")
     yield Check("system", is_fit, system, "" if is_fit else "the embedded Triton runs on Linux x86_64 only")
     found = f"{sys.version_info.major}.{sys.version_info.minor} at {Path(sys.executable).parent}"
-    is_fit = (3, 10) <= sys.version_info[:2] <= (3, 12)  # NumPy 1, which Triton 2.51 needs, has no wheel for 3.13
+    # NumPy 1, which Triton 2.51 needs, has no wheel for 3.13
+    is_fit = (3, 10) <= sys.version_info[:2] <= (3, 12) or not serves
     yield Check("python", is_fit, found, "" if is_fit else "make a virtual environment with Python 3.10 to 3.12")
     for name in ("simplejpeg", "pillow", "msgspec"):
         yield package(name, "pip install pixprep")
     kernels = native.library()
     found = Path(kernels._name).stem.removeprefix("pixprep-") if kernels else "none: NumPy and Pillow work, more slowly"  # noqa: SLF001
     yield Check("kernels", True if kernels else None, found, "" if kernels else "install a wheel for this machine")
+
+
+def _training() -> Iterator[Check]:
+    for name, what in {
+        "torch": "batch.torch and loader.torch need it",
+        "jax": "batch.jax needs it",
+        "tensorflow": "batch.tf and loader.tf need it",
+        "av": 'clips need it: pip install "pixprep[video]"',
+        "google-crc32c": 'the checksums of TFRecord need it: pip install "pixprep[data]"',
+        "fsspec": 'training from a bucket needs it: pip install "pixprep[remote]"',
+    }.items():
+        yield package(name, what, is_needed=False)
 
 
 def _embedded() -> Iterator[Check]:
@@ -123,7 +146,7 @@ def open_files(most: int) -> Check:
 
 def port(name: str, number: int) -> Check:
     """A port that ``serve`` takes unless told; taken is no fault, for it may be ``serve`` that has it."""
-    look = partial(ports.check_ports, "127.0.0.1", {name: number})
+    look = partial(addresses.check_ports, "127.0.0.1", {name: number})
     return attempt(f"{name} port", look, f"{number} is free", is_needed=False)
 
 

@@ -27,7 +27,8 @@ from typing import Any
 import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve.client import Protocol, Triton, check_batch
+from pixprep.serve.client import check_batch
+from pixprep.serve.connection import Protocol, Triton
 from pixprep.serve.request import ModelInput
 
 _PROGRAM = "perf_analyzer"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,14 +33,17 @@ class Processes:
 
     Args:
         prefix: of the names of their shared memory, which is removed when they end.
-        folder: removed if we are killed.
+
+    Attributes:
+        folder: for their files, which are removed in the end, even if we are killed.
     """
 
-    def __init__(self, prefix: str, folder: Path) -> None:
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._triton: subprocess.Popen[bytes] | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", str(SHARED_MEMORY / prefix), str(folder)],
+            ["/bin/sh", "-c", _GUARD, "sh", str(SHARED_MEMORY / prefix), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -46,14 +51,16 @@ class Processes:
         )
 
     @property
-    def triton(self) -> subprocess.Popen[bytes]:
+    def pid(self) -> int:
         """The present Triton, or the last one."""
         assert self._triton is not None
-        return self._triton
+        return self._triton.pid
 
-    def poll(self) -> int | None:
-        """Triton's exit code; None if it has not ended, or none was started."""
-        return None if self._triton is None else self._triton.poll()
+    def poll(self, *, within_s: float = 0.0) -> int | None:
+        """Triton's exit code; None if it does not end in time, or none was started."""
+        with suppress(subprocess.TimeoutExpired):
+            return None if self._triton is None else self._triton.wait(within_s)
+        return None
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: IO[bytes]) -> None:
         """Start a Triton in a folder: there is none now. It may have as many connections as the hard limit lets it."""
@@ -75,8 +82,7 @@ class Processes:
         """Ask Triton to end, and wait until it has, or it is too late."""
         if self._triton is not None:
             self._triton.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._triton.wait(max(0.0, until - time.monotonic()))
+            self.poll(within_s=max(0.0, until - time.monotonic()))
 
     def kill(self) -> None:
         """End Triton and its stubs, if they have not ended, and remove what they leave."""
@@ -89,10 +95,11 @@ class Processes:
             region.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End them all."""
+        """End them all, and remove the folder."""
         self.kill()
         self._guard.kill()
         self._guard.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _tell_guard(self, group: str) -> None:
         assert self._guard.stdin is not None
@@ -115,11 +122,3 @@ def hide(pid: int, secret: str) -> None:
             memory.write(words.replace(secret.encode(), b"x" * len(secret)))
     except OSError as error:
         _logger.warning("other users of this machine can read the server's admin key: %s", error.strerror)
-
-
-def count_threads(pid: int) -> int:
-    """The threads of a process; 0 if it has ended."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208  (names, not paths)
-    except OSError:
-        return 0

@@ -1,7 +1,6 @@
 """The embedded Triton: the real server inside the nvidia-pytriton wheel, assembled, started, healed and stopped.
 
-For development, CI and a single trusted host: it is Triton 2.51.0, and listens on this machine only unless told.
-Triton reads a copy of the repository (``snapshot``), which is also what it reads when it is started anew.
+It is Triton 2.51.0, and listens on this machine only unless told. It reads a copy of the repository (``snapshot``).
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from pixprep.errors import PixprepError, SetupError
 from pixprep.serve import cuda_pool
+from pixprep.serve.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.control import KEY_HEADER, Control
 from pixprep.serve.failure import DIED, failure, still_loading
-from pixprep.serve.ports import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.processes import Processes, hide
 from pixprep.serve.request import CLIP, PHOTO, curl_line
 from pixprep.serve.snapshot import Snapshot
@@ -80,7 +79,16 @@ class Server:
         trace_rate: one of so many requests is traced; of those with a ``traceparent``, each.
         grace_s: how long ``stop`` takes at most; all but the last 3 s are for requests in flight.
         extra_args: further options for tritonserver; its three endpoints must stay on.
+
+    Attributes:
+        snapshot: what is served, from ``start`` to ``stop``.
+        control: of Triton, from ``start`` on.
+        log_file: of Triton, from ``start`` on; if it was not given, it is gone after ``stop`` unless Triton failed.
     """
+
+    snapshot: Snapshot
+    control: Control
+    log_file: Path
 
     def __init__(
         self,
@@ -112,12 +120,9 @@ class Server:
         self._grace_s = grace_s
         self._extra_args = extra_args
         self._prefix = f"pixprep_{uuid.uuid4().hex[:12]}"
-        self._given_log_file = self._log_file = log_file
+        self._given_log_file = log_file
         self._log_begin = 0
         self._keeps_log = False
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._snapshot: Snapshot | None = None
-        self._control: Control | None = None
         self._processes: Processes | None = None
         self._start_s = 0.0
         self.state = State.ENDED
@@ -161,33 +166,10 @@ class Server:
         return [curl_line(self.http_url, model, photo=CLIP if model in clips else PHOTO) for model in files]
 
     @property
-    def snapshot(self) -> Snapshot:
-        """Snapshot that is served; there is one from ``start`` to ``stop``."""
-        assert self._snapshot is not None
-        return self._snapshot
-
-    @property
-    def control(self) -> Control:
-        """Control of Triton; there is one from ``start`` on."""
-        assert self._control is not None
-        return self._control
-
-    @property
-    def log_file(self) -> Path:
-        """Path of Triton's log; if it was not given, it is gone after ``stop`` unless Triton failed."""
-        assert self._log_file is not None
-        return self._log_file
-
-    @property
     def pid(self) -> int:
         """Triton's process, which leads a process group of its own."""
         assert self._processes is not None
-        return self._processes.triton.pid
-
-    @property
-    def patience_s(self) -> float:
-        """Time that one load, or all of them, may take, in seconds: several times what the start took."""
-        return max(20.0, 5 * self._start_s)
+        return self._processes.pid
 
     def start(self, *, timeout_s: float = 120) -> None:
         """Start Triton and return when every model is ready.
@@ -200,19 +182,18 @@ class Server:
         self._check_arguments()
         check_machine(find_wheel())
         self.state, self._keeps_log = State.STARTING, False
-        self._control = Control(self._address, self._ports)
+        self.control = Control(self._address, self._ports)
         try:
             with _said():
-                self._folder = tempfile.TemporaryDirectory(prefix="pixprep-", ignore_cleanup_errors=True)
-                folder = Path(self._folder.name)
-                self._processes = Processes(self._prefix, folder)
-                self._snapshot = Snapshot(self._repository.resolve(), folder / "models")
+                self._make_log()
+                self._processes = Processes(self._prefix)
+                folder = self._processes.folder
+                self.snapshot = Snapshot(self._repository.resolve(), folder / "models")
                 if self._backends is None:
                     assemble_backends(folder / "backends")
                 (folder / "cwd").mkdir()
-                self._make_log()
                 began_at = time.monotonic()
-                self._launch(timeout_s=timeout_s)
+                self._launch(self._processes, timeout_s=timeout_s)
                 self._start_s = time.monotonic() - began_at
         except BaseException:
             self.stop()
@@ -232,7 +213,7 @@ class Server:
         while any(map(listeners, self._ports.values())) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
         with _said():
-            self._launch(timeout_s=self.patience_s)
+            self._launch(self._processes, timeout_s=self._patience_s)
 
     def stop(self, *, timeout_s: float | None = None) -> None:
         """End Triton: requests in flight are answered, then no process, shared memory or temporary file is left.
@@ -254,22 +235,14 @@ class Server:
             finally:
                 self._processes.close()
                 self._processes = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = self._snapshot = None
-        if self._given_log_file is None and self._log_file is not None and not self._keeps_log:
-            self._log_file.unlink(missing_ok=True)
+        if self._given_log_file is None and not self._keeps_log and hasattr(self, "log_file"):
+            self.log_file.unlink(missing_ok=True)
         self.state = State.ENDED
 
-    def poll(self) -> int | None:
-        """Triton's exit code if it has ended, 0 once it was stopped, else None; may be asked by any thread."""
+    def poll(self, *, within_s: float = 0.0) -> int | None:
+        """Triton's exit code if it ends in time, 0 once it was stopped, else None; may be asked by any thread."""
         processes = self._processes
-        return 0 if processes is None else processes.poll()
-
-    def wait(self) -> int:
-        """Block until Triton ends by itself; its exit code."""
-        assert self._processes is not None
-        return self._processes.triton.wait()
+        return 0 if processes is None else processes.poll(within_s=within_s)
 
     def load(self, model: str, *, over: Event | None = None) -> str:
         """Load a model anew from the snapshot; why it does not load, or empty. ``over`` is set when Triton is to end.
@@ -287,13 +260,16 @@ class Server:
             if not launches.stuck().isdisjoint({model, ""}):
                 raise TimeoutError(f"Triton never ends to load model {model}")
 
-        return self.control.load(model, timeout_s=self.patience_s, meanwhile=look)
+        return self.control.load(model, timeout_s=self._patience_s, meanwhile=look)
 
-    def _launch(self, *, timeout_s: float) -> None:
+    @property
+    def _patience_s(self) -> float:
+        """Time that one load, or all of them, may take: several times what the start took."""
+        return max(20.0, 5 * self._start_s)
+
+    def _launch(self, processes: Processes, *, timeout_s: float) -> None:
         """Start a Triton and wait until it is ready."""
-        assert self._processes is not None
-        assert self._folder is not None
-        wheel, folder = find_wheel(), Path(self._folder.name)
+        wheel, folder = find_wheel(), processes.folder
         closed = _ADMIN if self._allow_shared_memory else f"{_ADMIN},shared-memory"
         command = command_line(
             wheel,
@@ -307,7 +283,7 @@ class Server:
         pool_options, variables = cuda_pool.settings(self.snapshot.folder, self._images_in_flight)
         with self.log_file.open("ab") as log:
             self._log_begin = log.tell()
-            self._processes.start(
+            processes.start(
                 [*command, *pool_options, *self._trace, *self._extra_args],
                 environment=environment(wheel) | variables | {probe.VARIABLE: self.control.mark},
                 folder=folder / "cwd",  # the stub's sys.path begins with it: it must hold no model.py
@@ -327,11 +303,10 @@ class Server:
             # Whoever took a port since we looked would answer as well; and metrics start after HTTP.
             if self.control.is_ready() and all(self.pid in listeners(port) for port in self._ports.values()):
                 return
-            if stuck := launches.stuck():
-                lost = [name for name in still_loading(self._log()) if name in stuck or "" in stuck]
-                if lost:
-                    self._keeps_log = True
-                    raise PixprepError(f'model "{lost[0]}" does not load: {DIED}', whole)
+            stuck = launches.stuck()
+            if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
+                self._keeps_log = True
+                raise PixprepError(f'model "{lost[0]}" does not load: {DIED}', whole)
             time.sleep(_LOOK_S)
         self._keeps_log = True
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
@@ -349,9 +324,10 @@ class Server:
             if self._given_log_file is None:
                 number, name = tempfile.mkstemp(prefix="pixprep-", suffix=".log")
                 os.close(number)
-                self._log_file = Path(name)
+                self.log_file = Path(name)
             else:
-                self._given_log_file.write_bytes(b"")
+                self.log_file = self._given_log_file
+                self.log_file.write_bytes(b"")
         except OSError as error:
             raise SetupError(f"--log-file {error.filename}: cannot be written: {error.strerror}") from None
 

@@ -11,8 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from threading import Event
@@ -29,12 +28,16 @@ _HASH_LETTERS = 12
 
 @dataclass(frozen=True)
 class Edition:
-    """The files of one model, as they were at one time."""
+    """State of the files of one model.
+
+    Attributes:
+        hash: of their names and contents; 12 hexadecimal digits.
+        signature: of the files that they are copies of.
+    """
 
     model: str
-    folder: Path  # where they are
-    hash: str  # of their names and contents; 12 hexadecimal digits
-    signature: Signature  # of the files that they are copies of
+    hash: str
+    signature: Signature
 
 
 class Snapshot:
@@ -48,26 +51,28 @@ class Snapshot:
         folder: the copy, in a folder of its own; not there yet.
 
     Raises:
-        SetupError: there is no room for it.
+        SetupError: it holds no model, or there is no room for it.
         OSError: a file cannot be read.
     """
 
     def __init__(self, repository: Path, folder: Path) -> None:
         self.repository = repository
         self.folder = folder
-        self._spare = 0
-        shared = [(path, status) for path, status in self._outer() if S_ISREG(status.st_mode)]
-        models = self._on_disk()
-        self._look_for_room([*shared, *(file for name in models for file in _files(repository / name))])
+        self._beside = folder.with_name("edition")
+        models, never = models_in(repository), Event()
+        if not models:
+            raise SetupError(f"{repository}: holds no model: write one with pixprep build")
+        self._look_for_room(file for name in models for file in _files(repository / name))
         folder.mkdir()
-        for path, _ in shared:
-            self._copy_file(path, folder / path.name, hashlib.sha256(), Event())
-        self._editions = {name: self._copy(name, folder / name, Event()) for name in models}
+        for path in repository.iterdir():
+            if path.is_file() and not path.name.startswith("."):
+                self._copy_file(path, folder / path.name, hashlib.sha256(), never)
+        self._served = {name: self._copy(name, folder / name, never) for name in models}
 
     @property
     def hashes(self) -> dict[str, str]:
         """By model, of its files that are served."""
-        return {name: edition.hash for name, edition in self._editions.items()}
+        return {name: edition.hash for name, edition in self._served.items()}
 
     def touch(self, model: str) -> None:
         """Make Triton see a change in a model: it loads none anew whose files are the same."""
@@ -80,14 +85,15 @@ class Snapshot:
 
         The contents may be the same all the same.
         """
-        on_disk = dict.fromkeys(self._editions, ()) | {
-            name: _signature(self.repository / name) for name in self._on_disk()
-        }
-        served = {name: edition.signature for name, edition in self._editions.items()}
-        return {name: signature for name, signature in on_disk.items() if signature != served.get(name)}
+        served = {name: edition.signature for name, edition in self._served.items()}
+        try:
+            on_disk = {name: _signature(self.repository / name) for name in models_in(self.repository)}
+        except OSError:  # the disk was taken away, say
+            on_disk = {}
+        return {name: on_disk.get(name, ()) for name in on_disk | served if on_disk.get(name, ()) != served.get(name)}
 
     def stage(self, model: str, over: Event) -> Edition:
-        """Copy a model as it lies on disk, beside what is served. A copy that fails leaves nothing.
+        """Copy a model as it lies on disk, beside what is served; ``discard`` it in the end.
 
         Raises:
             SetupError: there is no room.
@@ -95,30 +101,20 @@ class Snapshot:
             InterruptedError: ``over`` was set.
         """
         self._look_for_room(_files(self.repository / model))
-        target = self._beside()
-        try:
-            return self._copy(model, target, over)
-        except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
-            raise
+        return self._copy(model, self._beside, over)
 
-    def put(self, edition: Edition) -> Edition:
-        """Serve an edition from now on. The other one lies beside: it may be put back; else, discard it."""
-        target, beside = self.folder / edition.model, self._beside()
-        old = self._editions[edition.model]
-        target.rename(beside)
-        edition.folder.rename(target)
-        self._editions[edition.model] = replace(edition, folder=target)
-        return replace(old, folder=beside)
+    def swap(self, new: Edition) -> Edition:
+        """Serve what lies beside from now on, and lay what was served there."""
+        target, old = self.folder / new.model, self._served[new.model]
+        spare = self._beside.with_name("spare")
+        for source, goal in ((target, spare), (self._beside, target), (spare, self._beside)):
+            source.rename(goal)
+        self._served[new.model] = new
+        return old
 
-    def discard(self, edition: Edition) -> None:
-        """Delete what lies beside, if it does."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(edition.folder)
-
-    def _beside(self) -> Path:
-        self._spare += 1
-        return self.folder.with_name(f"edition-{self._spare}")
+    def discard(self) -> None:
+        """Delete what lies beside."""
+        shutil.rmtree(self._beside, ignore_errors=True)
 
     def _look_for_room(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
         n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # a sparse file holds less
@@ -131,18 +127,6 @@ class Snapshot:
             f"{self.folder.parents[1]}: no room for the copy of {self.repository} that is served: it needs {what}: "
             "name another folder by TMPDIR"
         )
-
-    def _outer(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """The entries of the repository."""
-        for path in sorted(self.repository.iterdir()):
-            if not path.name.startswith(".") and (status := _status(path)):
-                yield path, status
-
-    def _on_disk(self) -> list[str]:
-        try:
-            return [path.name for path, status in self._outer() if S_ISDIR(status.st_mode)]
-        except OSError:  # the disk was taken away, say
-            return []
 
     def _copy(self, model: str, target: Path, over: Event) -> Edition:
         source = self.repository / model
@@ -157,7 +141,7 @@ class Snapshot:
                 (target / name).mkdir()
             else:
                 self._copy_file(path, target / name, counts, over)
-        return Edition(model, target, digest.hexdigest()[:_HASH_LETTERS], signature)
+        return Edition(model, digest.hexdigest()[:_HASH_LETTERS], signature)
 
     def _copy_file(self, source: Path, target: Path, counts: hashlib._Hash, over: Event) -> None:
         """Copy a file and count what is in it, but for holes and blocks of zeros: they become holes."""
@@ -179,6 +163,15 @@ class Snapshot:
                 error.filename = error.filename or str(source)  # a read names none
                 raise
             raise self._no_room("more than is free") from None
+
+
+def models_in(repository: Path) -> list[str]:
+    """The models of a repository: its folders but for hidden ones.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return sorted(path.name for path in repository.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _next_data(file: int, at: int) -> int:

@@ -108,9 +108,14 @@ def _stub(pid: int) -> Stub | None:
     return Stub(pid, Path(os.fsdecode(words[1])).parents[1].name, SHARED_MEMORY / os.fsdecode(words[2]))
 
 
-def stat(pid: int) -> list[str]:
-    """State, parent and what follows them in proc(5); of a process that has ended, empty and zeros."""
+def stat(process: int | str) -> list[str]:
+    """State, parent and what follows them in proc(5), of a process or ``PID/task/TID``; ended: empty and zeros."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ["", *["0"] * 49]
+
+
+def thread_states(pid: int) -> list[str]:
+    """The letter of proc(5) of each thread of a process: R runs, or would if it had a processor; D waits for a disk."""
+    return [stat(f"{pid}/task/{task.name}")[0] for task in Path(f"/proc/{pid}/task").glob("*")]

@@ -1,9 +1,8 @@
 """Brings back what dies or hangs: a model's Python process, or all of Triton. Triton 2.51 does neither, nor says so.
 
-A stub is the process in which Triton runs one instance of a Python model. When it dies, its model fails every request
-from then on, and ``/v2/health/ready`` stays 200. So each such model has a thread that looks at its stubs four times a
-second, and sends an image through it every other second if it is one of pixprep's. A model that is down is loaded anew
-without being unloaded: what still serves goes on until the new one is ready, and so do the other models.
+When a stub dies, its model fails every request from then on, and ``/v2/health/ready`` stays 200. So each model has a
+thread that looks at its stubs, and sends an image through it if it is one of pixprep's. A model that is down is loaded
+anew without being unloaded: what still serves goes on until the new one is ready, and so do the other models.
 
 A stub that dies while its model is loaded leaves a call that Triton never answers. Then, and when Triton itself dies or
 hangs, Triton is ended and started anew (``State.HEALING``).
@@ -22,19 +21,19 @@ from threading import Event, Lock, Thread
 
 from pixprep.errors import PixprepError
 from pixprep.repository import Problem
-from pixprep.serve.processes import count_threads
-from pixprep.serve.request import Sample
+from pixprep.serve.request import Sample, sample
 from pixprep.serve.server import Server
 from pixprep.serve.snapshot import Edition, Signature
-from pixprep.serve.stubs import Stub, stubs
+from pixprep.serve.stubs import Stub, stubs, thread_states
+from pixprep.serve.waits import Waits, after, waits_of_model, waits_of_triton
 from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
 PROBE_S = 2.0
 MISSES = 2  # a model hangs that leaves so many probes in a row unanswered; the second follows the first at once
-SILENCES = 5  # and so does Triton
+SILENCES = 5  # and so does Triton, if none of its threads wants a processor meanwhile
+DEAF_S = 60.0  # and whatever its threads do, if it answers nothing for so long
 IDLE = 0.05  # a stub that used a smaller share of a core while a probe waited does not compute: it will never answer
-CALM_S = 10.0  # what ran for so long begins at the first wait again
 GRACE_S = 30.0  # what Triton keeps for so long of a model that was replaced, it keeps for ever
 THREADS_LEFT = 2000  # a stub that dies leaves 8 in Triton; with so many more than at its start it is started anew
 END_S = 0.5  # a process that is killed answers nothing for a while before it counts as ended
@@ -47,40 +46,10 @@ Check = Callable[[Path], Sequence[Problem]]
 """What finds the problems of a model repository, such as ``pixprep.repository.check``."""
 
 
-class Waits:
-    """Counts the failures in a row of something that is tried again and again.
-
-    Args:
-        waits_s: before the next attempt after each failure; the last one counts for all that follow. None: give up.
-    """
-
-    def __init__(self, *waits_s: float | None) -> None:
-        self._waits_s = waits_s
-        self.failures = 0
-
-    def count(self, *, ran_s: float) -> float | None:
-        """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
-        self.failures = 1 if ran_s > CALM_S else self.failures + 1
-        return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
-
-
-def waits_of_model() -> Waits:
-    """A model is tried for ever: the others serve meanwhile."""
-    return Waits(0.0, 1.0, 2.0, 2.0, 2.0, 5.0)
-
-
-def waits_of_triton() -> Waits:
-    """After ten failures in a row, which take a minute or so, whoever started us should know."""
-    return Waits(0.0, 1.0, 2.0, *[3.0] * 7, None)
-
-
 def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None = None) -> None:
     """Start a server and look after it until Ctrl-C or SIGTERM, then stop it.
 
-    Args:
-        server: not started yet.
-        on_ready: called when every model is ready.
-        watch: deploy what changes on disk, if this finds no problem in it; None: leave it alone.
+    ``watch`` finds problems in what changes on disk: what has none is deployed. None: nothing is.
 
     Raises:
         PixprepError: it did not start, or Triton ended again and again.
@@ -101,179 +70,181 @@ def serve(server: Server, *, on_ready: Callable[[], object], watch: Check | None
 
 
 def look_after(server: Server, stopping: Event, *, watch: Check | None = None, waits: Waits | None = None) -> None:
-    """Look after a server until ``stopping`` is set.
-
-    Args:
-        server: started; all its models are ready.
-        stopping: set by another thread, or by whoever makes this raise.
-        watch: see ``serve``.
-        waits: before Triton is started anew; default: ``waits_of_triton``.
+    """Look after a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
 
     Raises:
-        PixprepError: Triton ended again and again.
+        PixprepError: Triton ended again and again: so often as ``waits`` says, ``waits_of_triton`` by default.
     """
     waits, edits = waits or waits_of_triton(), _Edits(server, watch)
+    _begin("edits", lambda: edits.watch(stopping))
     while not stopping.is_set():
         ready_at = time.monotonic()
-        if why := _Life(server, edits).run(stopping):
-            _heal(server, stopping, why, waits, ran_s=time.monotonic() - ready_at)
+        edits.life = life = _Life(server)
+        why = life.run(stopping)
+        down_at = time.monotonic()
+        ran_s = down_at - ready_at
+        with edits.deploying:  # what is served is again what was deployed
+            while why:
+                wait_s = waits.count(ran_s=ran_s)
+                if wait_s is None:
+                    again = f"after {waits.failures - 1} new starts in a row"
+                    raise PixprepError(f"{why}, {again}; its log: {server.log_file}")
+                _logger.error("%s; it is started anew%s", why, after(wait_s))
+                if stopping.wait(wait_s):
+                    return
+                try:
+                    server.restart()
+                except PixprepError as error:
+                    why, ran_s = f"Triton does not start: {str(error).partition(chr(10))[0]}", 0.0
+                else:
+                    why = ""
+                    _logger.warning("every model is back after %.1f s", time.monotonic() - down_at)
 
 
-def _heal(server: Server, stopping: Event, why: str, waits: Waits, *, ran_s: float) -> None:
-    """Start Triton anew, until it is ready."""
-    down_at = time.monotonic()
-    while why:
-        wait_s = waits.count(ran_s=ran_s)
-        if wait_s is None:
-            raise PixprepError(f"{why}, after {waits.failures - 1} new starts in a row; its log: {server.log_file}")
-        _logger.error("%s; it is started anew%s", why, _in(wait_s))
-        if stopping.wait(wait_s):
-            return
-        try:
-            server.restart()
-        except PixprepError as error:
-            why, ran_s = f"Triton does not start: {str(error).partition(chr(10))[0]}", 0.0
-        else:
-            why = ""
-            _logger.warning("every model is back after %.1f s", time.monotonic() - down_at)
+def _begin(name: str, work: Callable[[], None]) -> None:
+    Thread(target=work, name=f"pixprep-{name}", daemon=True).start()
 
 
-def _in(wait_s: float) -> str:
-    return f" in {wait_s:g} s" if wait_s else ""
+class Hearing:
+    """Tells a Triton that hangs from one that is late because others have the processors.
+
+    Args:
+        pid: of Triton, which has just answered.
+        deaf_s: for which it may leave every probe unanswered while its threads run.
+    """
+
+    def __init__(self, pid: int, *, deaf_s: float = DEAF_S) -> None:
+        self._pid = pid
+        self._deaf_s = deaf_s
+        self._most_threads = len(thread_states(pid)) + THREADS_LEFT
+        self._silences = 0
+        self._heard_at = time.monotonic()
+
+    def count(self, *, is_answered: bool) -> str:
+        """Count a probe; why Triton has to be ended, or empty."""
+        states = thread_states(self._pid)
+        if is_answered:
+            self._silences, self._heard_at = 0, time.monotonic()
+        elif not {"R", "D"} & {*states}:  # nobody in it runs, waits for a processor, or for the disk
+            self._silences += 1
+        if len(states) > self._most_threads:
+            return f"Triton keeps {THREADS_LEFT} threads of processes that died"
+        if self._silences >= SILENCES:
+            return f"Triton answered none of {SILENCES} probes over HTTP"
+        if not is_answered and time.monotonic() - self._heard_at > self._deaf_s:
+            return f"Triton runs, and answered no probe over HTTP for {self._deaf_s:g} s"
+        return ""
 
 
 class _Life:
     """One Triton, from when it is ready until it has ended, or has to be ended."""
 
-    def __init__(self, server: Server, edits: _Edits) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
         self.over = Event()
         self.models: dict[str, _Model] = {}
-        self._edits = edits
         self._why = ""
 
     def end(self, why: str) -> None:
-        """Have Triton ended, and started anew; by any thread. Whatever seems wrong, it may have ended by itself."""
-        ends_at = time.monotonic() + END_S
-        while (code := self.server.poll()) is None and time.monotonic() < ends_at:
-            time.sleep(LOOK_S / 5)
-        self._why = self._why or (why if code is None else f"Triton ended by itself with exit code {code}")
+        """Have Triton ended, and started anew; by any thread."""
+        self._why = self._why or why
         self.over.set()
 
     def run(self, stopping: Event) -> str:
         """Look after everything until ``stopping`` is set; else, why Triton has to be started anew."""
-        threads = [Thread(target=self._edits.watch, args=(self,), name="pixprep-edits", daemon=True)]
         try:
-            self._find_models()
-            for name, model in self.models.items():
-                threads.append(Thread(target=model.watch, name=f"pixprep-{name}", daemon=True))
-            for thread in threads:
-                thread.start()
             self._look(stopping)
         finally:
             self.over.set()
-            with self._edits.deploying:  # what is served is again what was deployed
-                pass
-        return "" if stopping.is_set() else self._why
+        if stopping.is_set():
+            return ""
+        code = self.server.poll(within_s=END_S)  # whatever seemed wrong, it may have ended by itself
+        return self._why if code is None else f"Triton ended by itself with exit code {code}"
 
-    def _find_models(self) -> None:
-        probed = self.server.pipeline_models
-        versions = Counter(entry["name"] for entry in self.server.control.index() if entry.get("state") == "READY")
-        if not versions:
-            self.end("Triton does not say which models it has")
-        self.models = {name: _Model(self, name, count, is_probed=name in probed) for name, count in versions.items()}
+    def model(self, name: str) -> _Model:
+        """One of its models; ConnectionError: it ends, or has not said yet what it has."""
+        if self.over.is_set() or name not in self.models:
+            raise ConnectionError
+        return self.models[name]
 
     def _look(self, stopping: Event) -> None:
         """Look at Triton itself."""
-        silences, probe_at, threads = 0, 0.0, count_threads(self.server.pid) + THREADS_LEFT
+        hearing, probe_at = Hearing(self.server.pid), 0.0
         while not self.over.is_set() and not stopping.wait(LOOK_S):
+            if not self.models:
+                self._find_models()
             if self.server.poll() is not None:
-                self.end("Triton ended by itself")
-            elif count_threads(self.server.pid) > threads:
-                self.end(f"Triton keeps {THREADS_LEFT} threads of processes that died")
+                self.end("")
             elif (now := time.monotonic()) >= probe_at:
                 probe_at = now + PROBE_S
-                silences = 0 if self.server.control.is_live() else silences + 1
-                if silences >= SILENCES:
-                    self.end(f"Triton answered none of {SILENCES} probes over HTTP")
+                if why := hearing.count(is_answered=self.server.control.is_live()):
+                    self.end(why)
+
+    def _find_models(self) -> None:
+        probed, index = self.server.pipeline_models, self.server.control.index(timeout_s=PROBE_S)
+        versions = Counter(entry["name"] for entry in index if entry.get("state") == "READY")
+        self.models = {name: _Model(self, name, count, is_probed=name in probed) for name, count in versions.items()}
+        for name, model in self.models.items():
+            _begin(name, model.watch)
 
 
 class _Edits:
-    """Edits on disk while another state of it is served. A slow disk keeps nobody from healing Triton.
+    """Edits on disk: said once, or deployed if ``check`` finds no problem. A slow disk keeps nobody from healing.
 
-    Args:
-        server: that serves it.
-        check: None: say so once. Else deploy it, if this finds no problem in it.
+    Attributes:
+        life: the present Triton, or the last one.
+        deploying: held while what is served may not be what was deployed, and while there is no Triton.
     """
 
+    life: _Life
+
     def __init__(self, server: Server, check: Check | None) -> None:
-        self._server = server
+        self._snapshot = server.snapshot
         self._check = check
         self._seen: dict[str, Signature] = {}
         self._settled: dict[str, Signature] = {}  # there is no more to do until it changes again
-        self.deploying = Lock()  # held while what is served may not be what was deployed
+        self.deploying = Lock()
 
-    def watch(self, life: _Life) -> None:
-        """Deal with what changes while a Triton lives; what its end interrupts begins again with the next."""
-        while not life.over.wait(DISK_S):
-            with suppress(ConnectionError, InterruptedError):
-                self._look(life)
+    def watch(self, stopping: Event) -> None:
+        """Deal with the models that change, as soon as all of them have rested."""
+        while not stopping.wait(DISK_S):
+            changes = self._snapshot.changes()
+            last, self._seen = self._seen, changes
+            news = {name: signature for name, signature in changes.items() if self._settled.get(name) != signature}
+            if any(last.get(name) != signature for name, signature in news.items()):
+                continue
+            with suppress(ConnectionError, InterruptedError):  # what the end of Triton interrupts begins again
+                for name, signature in sorted(news.items()):
+                    if name not in self._snapshot.hashes or not signature:
+                        _say(name, "is new or gone on disk: a restart deploys that")
+                    elif not self._check:
+                        _say(name, "changed on disk: a restart deploys that, or `pixprep serve --watch`")
+                    else:
+                        self._deploy(name, self._check, stopping)
+                    self._settled[name] = signature
 
-    def _look(self, life: _Life) -> None:
-        """Deal with the models that changed, as soon as all of them have rested."""
-        changes = self._server.snapshot.changes()
-        last, self._seen = self._seen, changes
-        news = {name: signature for name, signature in changes.items() if self._settled.get(name) != signature}
-        if not news or any(last.get(name) != signature for name, signature in news.items()):
-            return
-        known = [name for name in news if name in life.models and news[name]]
-        for name in sorted(news.keys() - known):
-            _say(name, "is new or gone on disk: a restart deploys that")
-            self._settled[name] = news[name]
-        if self._check:
-            self._deploy(known, life, self._check)
-        else:
-            for name in known:
-                _say(name, "changed on disk: a restart deploys that, or `pixprep serve --watch`")
-        self._settled |= news
-
-    def _deploy(self, names: Sequence[str], life: _Life, check: Check) -> None:
-        editions: list[Edition] = []
+    def _deploy(self, name: str, check: Check, stopping: Event) -> None:
+        """Serve a model as it lies on disk, unless its contents are what is served, or have a problem."""
+        snapshot, served, new = self._snapshot, self._snapshot.hashes[name], None
         try:
-            for name in names:
-                editions += self._stage(name, life.over, check)
-            with self.deploying:
-                if life.over.is_set():
-                    raise InterruptedError
-                if len(editions) == 1:
-                    life.models[editions[0].model].deploy(editions[0], check)
-                    return
-            for edition in editions:
-                _say(edition.model, "changed on disk together with others: a restart deploys them")
-        finally:
-            for edition in editions:
-                self._server.snapshot.discard(edition)
-
-    def _stage(self, name: str, over: Event, check: Check) -> list[Edition]:
-        """A copy of a model as it lies on disk; none if its contents are what is served, or must not be read."""
-        snapshot, edition = self._server.snapshot, None
-        try:
-            own = [problem for problem in check(snapshot.repository) if problem.where.split("/")[0] == name]
-            why = "; ".join(map(str, own))
-            edition = None if why else snapshot.stage(name, over)
-        except InterruptedError:
+            why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
+            new = None if why else snapshot.stage(name, stopping)
+            if new and new.hash != served:
+                with self.deploying:
+                    why = self.life.model(name).deploy(new, check)
+        except (ConnectionError, InterruptedError):
             raise
         except OSError as error:
             why = f"{error.filename}: {error.strerror}"
         except PixprepError as error:
             why = str(error)
-        if edition is None:
-            _say(name, f"stays {snapshot.hashes[name]}: what changed on disk is refused: {why}")
-        elif edition.hash == snapshot.hashes[name]:
-            snapshot.discard(edition)
-        else:
-            return [edition]
-        return []
+        finally:
+            snapshot.discard()
+        if why:
+            which = f" ({new.hash})" if new else ""
+            _say(name, f"stays {served}: what changed on disk{which} is refused: {why}", logging.ERROR)
+        elif new and new.hash != served:
+            _say(name, f"is {new.hash} from now on, as on disk; it was {served}")
 
 
 def _say(model: str, what: str, level: int = logging.WARNING) -> None:
@@ -288,24 +259,26 @@ class _Model:
         self._server = life.server
         self._name = name
         self._versions = versions
-        self._image = self._server.control.sample(name) if is_probed else None
+        self._is_probed = is_probed
+        self._image: Sample | None = None
         self._lock = Lock()  # held while it is looked at or loaded
+        self._is_known = False  # how many stubs it has, and what it takes
         self._count = 0  # of its stubs
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # of before the model was loaded anew
         self._waits = waits_of_model()
-        self._down_at: float | None = None
         self._again_at = 0.0
         self._is_stuck = False
-        self._misses = 0
-        self._back_at = time.monotonic()
+        self._down_at: float | None = None
+        self._misses, self._back_at = 0, time.monotonic()
         self._probe_at = self._back_at + PROBE_S
-        self._ask_how_many()
 
     def watch(self) -> None:
         """Bring the model back whenever it is down."""
         while not self._life.over.wait(LOOK_S):
             with self._lock:
+                if not self._is_known:
+                    self._ask()
                 if self._down_at is None and (why := self._why_down()):
                     self._go_down(why)
                 if self._down_at is not None and time.monotonic() >= self._again_at and not self._life.over.is_set():
@@ -315,15 +288,15 @@ class _Model:
                         stub.clear()
                     self._old = set()
 
-    def deploy(self, edition: Edition, check: Check) -> None:
-        """Serve other files from now on, unless they are broken.
+    def deploy(self, new: Edition, check: Check) -> str:
+        """Serve other files from now on, unless they are broken; why they are, or empty.
 
         Raises:
-            ConnectionError: this Triton ends, which says nothing of the edition.
+            ConnectionError: this Triton ends, which says nothing of the files.
         """
-        snapshot, served = self._server.snapshot, self._server.snapshot.hashes[self._name]
+        snapshot, why = self._server.snapshot, "?"
         with self._lock:
-            other, why = snapshot.put(edition), "?"
+            old = snapshot.swap(new)
             try:
                 why = "; ".join(map(str, check(snapshot.folder))) or self._load()
             except TimeoutError:
@@ -331,18 +304,19 @@ class _Model:
             except ConnectionError as lost:
                 self._life.end(str(lost))
                 raise
-            except PixprepError as error:
-                why = str(error)
             finally:
-                snapshot.discard(snapshot.put(other) if why else other)
-            if not why:
-                self._ask_how_many()
-                self._is_back()
-        if why:
-            refused = f"stays {served}: what changed on disk ({edition.hash}) is refused: {why}"
-            _say(self._name, refused, logging.ERROR)
-        else:
-            _say(self._name, f"is {edition.hash} from now on, as on disk; it was {served}")
+                if why:
+                    snapshot.swap(old)
+        return why
+
+    def _ask(self) -> None:
+        """Ask Triton how many stubs the model has, and what it takes; again at the next look, if it does not say."""
+        if config := self._server.control.config(self._name):
+            self._is_known = True
+            self._image = sample(config) if self._is_probed else None
+            if config.get("backend") in ("python", "pixprep"):
+                self._count = count_instances(config) * self._versions
+                self._find_stubs()
 
     def _why_down(self) -> str:
         """Why the model is down; empty if it is not."""
@@ -370,14 +344,15 @@ class _Model:
         before = sum(stub.cpu_s for stub in self._stubs)
         status = self._server.control.infer(self._name, image, timeout_s=PROBE_S)
         used_s = sum(stub.cpu_s for stub in self._stubs) - before
-        is_idle = status == 0 and used_s < IDLE * PROBE_S
+        wants_more = any("R" in thread_states(stub.pid) for stub in self._stubs)
+        is_idle = status == 0 and used_s < IDLE * PROBE_S and not wants_more
         return status == 500 or (is_idle and self._server.control.is_live())
 
     def _go_down(self, why: str) -> None:
         now = time.monotonic()
         wait_s = self._waits.count(ran_s=now - self._back_at) or 0.0
         if not self._life.over.is_set() and self._server.poll() is None:  # stubs end with Triton
-            _say(self._name, f"is down: {why}; it is loaded again{_in(wait_s)}", logging.ERROR)
+            _say(self._name, f"is down: {why}; it is loaded again{after(wait_s)}", logging.ERROR)
             self._down_at, self._again_at = now, now + wait_s
 
     def _bring_back(self, down_at: float) -> None:
@@ -394,7 +369,6 @@ class _Model:
             self._again_at = time.monotonic() + wait_s
             _say(self._name, f"does not load: {error}; again in {wait_s:g} s", logging.ERROR)
         else:
-            self._is_back()
             _say(self._name, f"is back after {self._back_at - down_at:.1f} s")
 
     def _load(self) -> str:
@@ -414,18 +388,11 @@ class _Model:
             raise
         if not error:
             self._old |= before | self._stubs
-            self._stubs = set()
-            self._find_stubs()
+            self._stubs, self._is_known = set(), False
+            self._is_back()
         return error
 
     def _is_back(self) -> None:
-        self._down_at, self._misses, self._back_at = None, 0, time.monotonic()
+        self._down_at = None
+        self._misses, self._back_at = 0, time.monotonic()
         self._probe_at = self._back_at + PROBE_S
-
-    def _ask_how_many(self) -> None:
-        """Ask Triton how many stubs the model has."""
-        if not (config := self._server.control.config(self._name)):
-            self._life.end(f"Triton does not say what model {self._name} is")
-        if config.get("backend") in ("python", "pixprep"):
-            self._count = count_instances(config) * self._versions
-            self._find_stubs()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 from pixprep.repository.backend import entry_point
-from pixprep.serve.ports import bracketed
+from pixprep.serve.addresses import bracketed
 from pixprep.triton import probe
 
 INSTALL = 'pip install "pixprep[server]"'

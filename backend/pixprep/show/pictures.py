@@ -12,7 +12,7 @@ from pixprep.decoders import Damage, Encoded, Limits
 from pixprep.engine import Engine
 from pixprep.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline import Pipeline
-from pixprep.plan.output_plans import SizePlan, TransformPlan
+from pixprep.plan.output_plans import NumbersPlan
 from pixprep.show.drawing import FAINT, INK, MARGIN, SIDE, U8, Box, Panel, Picture, Plot, Sheet, fitted, shown_as
 from pixprep.show.preview import Preview, Shown, notes, preview
 from pixprep.show.warnings import black_margins, odd_ranges
@@ -49,7 +49,7 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
     found = preview(pipeline, encoded)
     photo = photo_of(pipeline, encoded, found)
     sheet = Sheet()
-    sheet.heading(title or "pipeline", f"{name or 'photo'}, {found.height} x {found.width} pixels")
+    sheet.heading(title or "pipeline", f"{name or 'photo'}, {found.width} pixels wide, {found.height} high")
     for shown in found.tensors[:MOST]:
         _tensor(sheet, pipeline, found, photo, shown)
     if len(found.tensors) > MOST:
@@ -64,13 +64,10 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
     """Outputs that are no pictures, for this photo."""
     for name, output in pipeline.plan.outputs.items():
-        if isinstance(output, SizePlan):
-            yield f'output "{name}": height {found.height}, width {found.width}'
-        elif isinstance(output, TransformPlan):
-            names = ("scale_y", "scale_x", "offset_y", "offset_x")
-            transform = output.geometry.place(found.height, found.width).transform
-            numbers = zip(names, transform, strict=True)
-            yield f'output "{name}": {", ".join(f"{word} {number:.4g}" for word, number in numbers)}'
+        if isinstance(output, NumbersPlan):
+            placement = output.geometry.place(found.height, found.width) if output.geometry else None
+            numbers = zip(output.words, output.numbers(found.height, found.width, placement), strict=True)
+            yield f'output "{name}": {", ".join(f"{word} {number:.6g}" for word, number in numbers)}'
 
 
 # The stages of one tensor
@@ -146,10 +143,10 @@ def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Pan
         words = ["The model sees all of it."]
     else:
         edges = source_box(found, shown, (found.height, found.width))
-        words = [f"The model sees rows {edges[0]} to {edges[2]}, columns {edges[1]} to {edges[3]}: the frame."]
+        words = [f"The model sees rows {edges[0]} to {edges[2] - 1}, columns {edges[1]} to {edges[3] - 1}: the frame."]
     return Panel(
         "1  the photo, decoded",
-        f"{found.height} x {found.width}, {color}, EXIF orientation {turned}",
+        f"{found.width} wide, {found.height} high, {color}, EXIF orientation {turned}",
         dimmed,
         words,
         None if shown.is_empty else box,
@@ -181,7 +178,7 @@ def _placed(found: Preview, shown: Shown) -> Panel:
     if shown.margin and not shown.is_moved:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
         words.append(f"The margin has level {', '.join(map(str, fill))}.")
-    return Panel(f"2  {_done(found, shown)}", f"{height} x {width}, levels 0 to 255", pixels, words, frame, 1)
+    return Panel(f"2  {_done(found, shown)}", f"{width} wide, {height} high, levels 0 to 255", pixels, words, frame, 1)
 
 
 def _done(found: Preview, shown: Shown) -> str:

@@ -23,6 +23,7 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.show.drawing import to_png
 from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
+from pixprep.steps.operators import Extern
 
 Array = npt.NDArray[Any]
 
@@ -76,6 +77,11 @@ class Shown:
         return any(True for _ in motions(self.placement.levels, *self.placement.canvas))
 
     @property
+    def _is_replaced(self) -> bool:
+        """Tell whether an operator made the tensor's image, and looked where it liked."""
+        return any(isinstance(step, Extern) and step.size for step in self.placement.levels)
+
+    @property
     def is_empty(self) -> bool:
         """Tell whether nothing of the photo is seen."""
         top, left, bottom, right = self.window
@@ -83,7 +89,9 @@ class Shown:
 
     @property
     def margin(self) -> float:
-        """The share of the tensor that is not photo."""
+        """The share of the tensor that is not photo, as far as anybody knows."""
+        if self._is_replaced:
+            return 0.0
         if self._mask is not None:
             return 1 - float(self._mask.mean())
         top, left, bottom, right = self.window
@@ -93,7 +101,7 @@ class Shown:
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_] | None:
         """Mask of the photo, bool (height, width) of the tensor, if something was moved: white is moved likewise."""
-        if not self.is_moved:
+        if not self.is_moved or self._is_replaced:
             return None
         top, left, bottom, right = self.window
         canvas = np.zeros((*self.placement.canvas, 1), np.uint8)
@@ -140,7 +148,7 @@ class Shown:
 
         Where it is no rectangle, its pixels stand one below the other.
         """
-        if self.is_empty:
+        if self.is_empty or self._is_replaced:
             return pixels
         top, left, bottom, right = self.window
         return pixels[top:bottom, left:right] if self._mask is None else pixels[self._mask][:, None]

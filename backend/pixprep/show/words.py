@@ -16,13 +16,12 @@ from pixprep.ops import (
     Masks,
     Normalize,
     OpticalFlow,
-    OriginalSize,
     Pixels,
     Points,
     Tensor,
-    Transform,
     op_name,
 )
+from pixprep.ops.outputs import NumbersOp
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import settings
 from pixprep.plan.folding import Geometry
@@ -33,15 +32,20 @@ from pixprep.plan.output_plans import (
     BoxesPlan,
     Float32,
     MaskPlan,
+    NumbersPlan,
     OutputPlan,
-    SizePlan,
     TensorPlan,
-    TransformPlan,
 )
 from pixprep.plan.plan import Plan
 from pixprep.spec import Color, InputSpec
 from pixprep.steps.operators import find
 
+_NUMBERS = {
+    "original_size": "of the decoded image",
+    "image_size": "of the image here",
+    "scale_factor": "here = decoded * scale",
+    "transform": "here = decoded * scale + offset",
+}
 _SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
 
 
@@ -89,13 +93,11 @@ def _rows(spec: InputSpec, plan: Plan) -> str:
 
 
 def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
-    if isinstance(output, SizePlan):
-        yield "height and width of the decoded image"
-        return
-    yield from _geometry(output.geometry)
-    yield from _example(output.geometry, height, width)
-    if isinstance(output, TransformPlan):
-        yield "scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset"
+    if output.geometry is not None:
+        yield from _geometry(output.geometry)
+        yield from _example(output.geometry, height, width)
+    if isinstance(output, NumbersPlan):
+        yield f"{', '.join(output.words)}: {_NUMBERS[output.kind]}"
     if isinstance(output, TensorPlan):
         for index, channel in enumerate(output.channels):
             name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
@@ -161,10 +163,9 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 words.append(_taken(op.order))
             case Tensor():
                 words.append(f"give the image as {op.dtype} {op.layout}")
-            case OriginalSize():
-                words.append("give the height and width of the decoded image")
-            case Transform():
-                words.append("give where the image came from: here = decoded * scale + offset")
+            case NumbersOp():
+                numbers = op.lower(before, op.infer(image))
+                words.append(f"give {', '.join(numbers.words)}: {_NUMBERS[numbers.kind]}")
             case OpticalFlow():
                 words.append(f"give how pixels move from frame to frame (OpenCV's DIS, {op.preset})")
             case Boxes():

@@ -355,6 +355,8 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
     for step in steps:
         if isinstance(step, Warp | Take):
             height, width = step.height, step.width
+        elif isinstance(step, Extern) and step.size:
+            height, width = step.size
     return height, width
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -48,9 +48,10 @@ class Operator:
         name, version: as files name it.
         function: of an array, and of fields by their names.
         place: what it takes: the ``levels`` of the resized image, or a finished ``tensor``.
-        shape, dtype: of its result, if it takes a tensor; None: as what it took.
+        shape, dtype: of its result; None: as what it took. Of levels the shape is height and width.
         arrays: the libraries whose arrays it takes.
         fields: the type of its fields, by the function's signature.
+        generator: the parameter that gets a generator of random numbers; None: there is none.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Operator:
     dtype: DType | None
     arrays: tuple[Arrays, ...]
     fields: type[msgspec.Struct] = field(repr=False)
+    generator: str | None = field(default=None, repr=False)
 
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
@@ -131,14 +133,34 @@ class Extern:
     Attributes:
         operator: which.
         fields: their names and values.
+        key: names its numbers; empty: it draws nothing.
+        seed: of its generator, for one image.
     """
 
     operator: Operator
     fields: tuple[tuple[str, Any], ...]
+    key: str = ""
+    seed: int | None = None
+    blocks: ClassVar[int] = 1
 
     def __str__(self) -> str:
         said = "".join(f", {name} {value}" for name, value in self.fields)
-        return f"call the operator {self.operator}{said}"
+        makes = f", which makes {self.size[0]} x {self.size[1]} pixels" if self.size else ""
+        return f"call the operator {self.operator}{said}{makes}"
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The (height, width) that one of levels makes of any image; None: it keeps the size."""
+        if self.operator.place == "tensor" or self.operator.shape is None:
+            return None
+        height, width = self.operator.shape
+        return height, width
+
+    def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
+        """``{"seed": 81985529216486895}``: two words of the image's numbers."""
+        del height, width, boxes
+        high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
+        return {"seed": int(high) << 32 | int(low)}
 
     def result(self, spec: TensorSpec) -> TensorSpec:
         """The spec of what it makes of such a tensor."""
@@ -162,7 +184,10 @@ class Extern:
         operator = self.operator
         kind = type(array)
         try:
-            result = operator.function(array, **dict(self.fields))
+            fields = dict(self.fields)
+            if operator.generator is not None:
+                fields[operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
+            result = operator.function(array, **fields)
         except ImageError as error:  # it has something to say to who sent the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
@@ -199,17 +224,19 @@ def operator(
     array([145, 145, 145], dtype=uint8)
 
     The function takes an array that it may write to, and keyword arguments, the fields: ``bool``, ``int``, ``float``,
-    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time.
-    What it raises fails that image alone, as ImageError with the reason OPERATOR; of ``ImageError("OPERATOR", words)``
-    the client gets the words.
+    ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time. A
+    keyword argument of the type ``np.random.Generator`` is no field: it gets a generator whose numbers are a pure
+    function of seed, epoch, sample and op. Such an operator is of training alone. What it raises fails that image
+    alone, as ImageError with the reason OPERATOR; of ``ImageError("OPERATOR", words)`` the client gets the words.
 
     Args:
         name: as files name it: parts with dots between, such as ``acme.denoise``.
         version: 1 or more; a file asks for one, and gets no other.
         place: what it takes. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or gray; it
-            gives the same shape. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives ``shape`` of
-            ``dtype``.
-        shape: of its result, where it takes a tensor; default: that of what it takes.
+            gives the same shape, or that of ``shape``. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives
+            ``shape`` of ``dtype``.
+        shape: of its result; default: that of what it takes. Of levels (height, width): the operator looks where it
+            likes, as an unwarping or an alignment does, and nothing behind it says where a pixel came from.
         dtype: of its result, where it takes a tensor; default: that of what it takes.
         arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU one of NumPy alone gets a copy on the
             host; on the CPU one of CuPy alone is refused.
@@ -224,16 +251,19 @@ def operator(
         raise TypeError(f"{name}: version is a whole number, 1 to {MAX_VERSION}, not {version!r}")
     if place not in get_args(Place) or not libraries or not {*libraries} <= {*get_args(Arrays)}:
         raise TypeError(f'{name}: place is "levels" or "tensor", and arrays "numpy", "cupy" or both')
-    if place == "levels" and (shape is not None or dtype is not None):
-        raise TypeError(f"{name}: shape and dtype are for operators on tensors; levels keep theirs")
     if dtype is not None and dtype not in get_args(DType):
         raise TypeError(f"{name}: dtype is one of {', '.join(get_args(DType))}, not {dtype!r}")
     sides = None if shape is None else tuple(shape)
     if sides is not None and (not sides or not all(isinstance(side, int) and side > 0 for side in sides)):
         raise TypeError(f"{name}: shape is a tuple of lengths, each at least 1, not {shape!r}")
+    if place == "levels" and (dtype is not None or len(sides or (1, 1)) != 2):
+        raise TypeError(f'{name}: of "levels" shape is (height, width), and the dtype uint8')
 
     def made(function: Callable[..., Any]) -> Operator:
-        return Operator(name, version, function, place, sides, dtype, libraries, _fields(name, function))
+        fields, generator = _fields(name, function)
+        if generator is not None and place == "tensor":
+            raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator)
 
     return made
 
@@ -311,14 +341,28 @@ def _installed(name: str) -> Operator:
     return made
 
 
-def _entries(name: str) -> Sequence[Any]:
+def check_installed(names: Sequence[str]) -> None:
+    """Refuse names that no installed package has.
+
+    Raises:
+        SetupError: names the first, and those that there are.
+    """
+    for name in names:
+        if not _entries(name):
+            known = ", ".join(sorted({entry.name for entry in _entries(None)})) or "none"
+            remedy = f"install its package beside pixprep, or name one of these: {known}"
+            raise SetupError(f"--allow-operators {name}: no installed package has this operator: {remedy}")
+
+
+def _entries(name: str | None) -> Sequence[Any]:
+    """The installed operators of this name, or all."""
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
 
-    return tuple(entry_points(group=GROUP, name=name))
+    return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]
 
 
-def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
-    """The type of an operator's fields, by its function's signature."""
+def _fields(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
+    """The type of an operator's fields, by its function's signature, and the parameter that gets a generator."""
 
     def refuse(what: str) -> NoReturn:
         raise TypeError(f"{name}: {what}")
@@ -330,12 +374,16 @@ def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
         refuse("its function takes an array first")
     hints = get_type_hints(function)
     made: list[Any] = []
+    generator: str | None = None
     for each in parameters[1:]:
         if each.kind is not each.KEYWORD_ONLY:
             refuse(f"write * before {each.name}: fields are given by their names")
         if each.name in _KEPT:
             refuse(f"no field may be called {each.name}, which every op has")
         kind = hints.get(each.name)
+        if kind is np.random.Generator:
+            generator = each.name
+            continue
         if not _is_plain(kind):
             refuse(f"the field {each.name} has no type that a file can hold: bool, int, float, str, Literal, tuple")
         if each.default is each.empty:
@@ -346,7 +394,7 @@ def _fields(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
         except (msgspec.ValidationError, TypeError):
             refuse(f"the default of the field {each.name} is not of its type: {each.default!r}")
         made.append((each.name, kind, default))
-    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True)
+    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), generator
 
 
 def _is_plain(kind: Any) -> bool:

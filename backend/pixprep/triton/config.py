@@ -41,6 +41,7 @@ TRITON_TYPES: dict[DType, str] = {
     "float16": "TYPE_FP16",
     "uint8": "TYPE_UINT8",
     "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
 }
 _INPUT_TYPES = {"float32": "TYPE_FP32", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
 _LIMITS = tuple(Limits.__dataclass_fields__)

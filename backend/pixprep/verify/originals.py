@@ -173,11 +173,11 @@ class _Beside:
 def size_of(op: Resizing, pixels: Array) -> Size:
     """The (height, width) after the resize."""
     height, width = pixels.shape[:2]
+    whole = WHOLE[op.rounding or "down"]
     if isinstance(op, ops.Letterbox):
         scale = min(op.height / height, op.width / width)
         scale = scale if op.enlarge else min(scale, 1.0)
-        return max(1, round(height * scale)), max(1, round(width * scale))
-    whole = WHOLE[op.rounding or "down"]
+        return max(1, int(whole(height * scale))), max(1, int(whole(width * scale)))
     if op.size is not None:
         base = (min if op.side == "shorter" else max)(height, width)
         sides = (op.size * height / base, op.size * width / base)

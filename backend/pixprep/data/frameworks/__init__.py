@@ -71,3 +71,20 @@ def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
 def is_array(value: Any) -> bool:
     """Tell whether it is an array of numbers, on any device."""
     return hasattr(value, "__dlpack__") and value.dtype.kind in "biufc"
+
+
+class Tuples:
+    """See ``Loader.tuples``: an epoch for each ``for``."""
+
+    def __init__(self, loader: Batches, names: Sequence[str]) -> None:
+        self._loader = loader
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return map(self._tuple, self._loader)
+
+    def _tuple(self, batch: Batch) -> tuple[Any, ...]:
+        return tuple(batch[name] for name in self._names)

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample, Source
+from pixprep.data.sources import Sample, Source, naming
 from pixprep.data.sources.shapes import Shape, Shapes
-from pixprep.data.sources.storage import I64, Names, StrPath, bad, fingerprint, folder_of, inside, noted, place
+from pixprep.data.sources.storage import I64, Names, StrPath, fingerprint, folder_of, image_at, inside, noted, opening
 from pixprep.errors import DataError, ImageError
 from pixprep.pipeline.file import read_bytes
 
@@ -104,17 +104,12 @@ class CocoImages(Source):
     def __len__(self) -> int:
         return len(self._names)
 
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
-        name = self._names[index]
-        if index in self._broken:
-            raise ImageError(self._broken[index].reason, self._broken[index].detail)
-        try:
-            path = inside(self._root, name)
-        except ImageError as error:
-            raise bad("BAD_RECORD", f"image {self._images['id'][index]}", error.detail) from None
+    def _sample(self, index: int) -> Sample:
+        name, number = self._names[index], int(self._images["id"][index])
+        with naming(f"image {number}"):
+            image = image_at(inside(self._root, name))
         start, end = (int(value) for value in self._images["ends"][index : index + 2])
-        sample: Sample = {"image": Path(path), "name": name, "id": int(self._images["id"][index])}
+        sample: Sample = {"image": image, "name": name, "id": number}
         height, width = (int(value) for value in self._images["size"][index])
         if height:
             sample["size"] = height, width
@@ -157,13 +152,12 @@ def coco(
         DataError: the file is no such file.
     """
     where, root = os.fspath(annotations), folder_of(images)
-    try:
+    with opening(where):
         if os.stat(where).st_size > _MOST_JSON_BYTES:  # noqa: PTH116
             raise DataError(f"{where}: has more than the {_MOST_JSON_BYTES:,} bytes that are read")
         text = read_bytes(Path(where), most=_MOST_JSON_BYTES)
+    try:
         file = msgspec.json.decode(text, type=_File)
-    except OSError as error:
-        raise DataError(f"{where}: cannot be read: {error.strerror}") from None
     except msgspec.ValidationError as error:
         raise DataError(f"{where}: is no file of COCO's annotations: {error}") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -246,7 +240,7 @@ def _read_images(
     ids = np.array([image.id for image in read], np.int64)
     for at in np.flatnonzero(ids[1:] == ids[:-1]).tolist():
         for index in (at, at + 1):
-            broken[index] = bad("BAD_RECORD", f"{where}, image {ids[at]}", "two images have this id")
+            broken[index] = ImageError("BAD_RECORD", f"{where}, image {ids[at]}: two images have this id")
     sizes = np.zeros((len(raws), 2), np.int32)
     for index, image in enumerate(read):
         if image.height is not None and image.width is not None:
@@ -254,9 +248,9 @@ def _read_images(
                 sizes[index] = image.height, image.width
             else:
                 text = f"its size is {image.height} x {image.width}"
-                broken[index] = bad("BAD_RECORD", f"{where}, image {image.id}", text)
+                broken[index] = ImageError("BAD_RECORD", f"{where}, image {image.id}: {text}")
     for index, (number, text) in enumerate(strange, len(read)):
-        broken[index] = bad("BAD_RECORD", f"{where}, images[{number}]", text)
+        broken[index] = ImageError("BAD_RECORD", f"{where}, images[{number}]: {text}")
     names = Names([[image.file_name for image in read] + [""] * len(strange)])
     return names, {"id": np.append(ids, [-1] * len(strange)).astype(np.int64), "size": sizes}, ids
 
@@ -312,12 +306,12 @@ def _read_boxes(
     for at in np.flatnonzero(has_image & (wrong | ~has_label)).tolist():
         what = f"its box is {xywh[at].tolist()}" if wrong[at] else f"there is no category {category[at]}"
         text = f"annotation {number[at]}: {what}"
-        broken.setdefault(int(images[at]), bad("BAD_RECORD", f"{where}, image {owner[at]}", text))
+        broken.setdefault(int(images[at]), ImageError("BAD_RECORD", f"{where}, image {owner[at]}: {text}"))
     for at, image, text in failed:
         place_, is_there = _found(ids, np.array([image], np.int64))
         if is_there[0]:
-            where_ = f"{where}, image {image}"
-            broken.setdefault(int(place_[0]), bad("BAD_RECORD", where_, f"annotations[{at}]: {text}"))
+            words = f"{where}, image {image}: annotations[{at}]: {text}"
+            broken.setdefault(int(place_[0]), ImageError("BAD_RECORD", words))
         else:
             notes.append(f"annotations[{at}]: {text}")
     if lost := int(np.count_nonzero(~has_image)):

@@ -13,8 +13,20 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, folder_of, inside, noted, place
+from pixprep.data.sources import Sample, Source, naming
+from pixprep.data.sources.storage import (
+    Names,
+    StrPath,
+    absolute,
+    fingerprint,
+    folder_of,
+    image_at,
+    inside,
+    is_remote,
+    noted,
+    opening,
+    remote,
+)
 from pixprep.decoders import KINDS, USUAL
 from pixprep.decoders.clips import CLIP_SUFFIXES
 from pixprep.errors import DataError, ImageError, printable
@@ -66,13 +78,11 @@ class ImageFiles(Source):
     def __len__(self) -> int:
         return len(self._names)
 
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
-        if index in self._broken:
-            raise ImageError(self._broken[index].reason, self._broken[index].detail)
+    def _sample(self, index: int) -> Sample:
         name = self._names[index]
         sample: Sample = {column: texts[index] for column, texts in self._columns.items()}
-        sample |= {"image": Path(inside(self._root, name)), "name": name}
+        with naming(name):
+            sample |= {"image": image_at(inside(self._root, name)), "name": name}
         if self._labels is not None:
             sample["label"] = int(self._labels[index])
         return sample
@@ -131,7 +141,7 @@ def _files(
     if isinstance(where, str | os.PathLike):
         if labels is not None:
             raise DataError(f"{os.fspath(where)}: the labels of a folder are its folders: give labels with a list")
-        if Path(where).is_file():
+        if not is_remote(where) and Path(where).is_file():
             raise DataError(f"{os.fspath(where)}: is a file: [path] is a list of it, and pixprep.read.table reads CSV")
         return _folder(folder_of(where), classes, suffixes)
     names = [absolute(path) for path in where]
@@ -140,7 +150,12 @@ def _files(
     numbers = None if labels is None else np.array(labels, np.int64)
     if numbers is not None and numbers.shape != (len(names),):
         raise DataError(f"{numbers.size:,} labels for {len(names):,} files")
-    root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
+    if any(map(is_remote, names)):
+        root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  (whose last slash ends it)
+        if not is_remote(root):
+            raise DataError("a list of files is of one bucket or server, or of none")
+    else:
+        root = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120
     inner = [name[len(root) :].lstrip("/") for name in names]
     return ImageFiles(root, _checked(inner), numbers, tuple(classes or ()))
 
@@ -196,8 +211,10 @@ def _walk(
     root: str, folder: str, suffixes: tuple[str, ...], above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Walk a folder and those inside, in the order of os.walk's sorted rows: images, and files that are none."""
-    status = os.stat(f"{root}/{folder}")  # noqa: PTH116
-    here = (status.st_dev, status.st_ino)
+    here = (0, len(above))
+    if not is_remote(root):
+        status = os.stat(f"{root}/{folder}")  # noqa: PTH116
+        here = (status.st_dev, status.st_ino)
     if here in above or len(above) >= _MOST_FOLDERS:
         raise DataError(f"{root}/{folder}: folders in a circle of links, or {_MOST_FOLDERS} deep")
     folders, images, others = _listed(f"{root}/{folder}", suffixes)
@@ -209,20 +226,21 @@ def _walk(
 def _listed(path: str, suffixes: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
     """The sorted names of a folder: of folders, images by suffix, and other files. Links are followed."""
     folders, images, others = [], [], []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    folders.append(name)
-                elif name.lower().endswith(suffixes):
-                    images.append(name)
-                else:
-                    others.append(name)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    with opening(path):
+        if is_remote(path):
+            found = remote().listed(path)
+        else:
+            with os.scandir(path) as entries:
+                found = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    for name, is_folder in found:
+        if name.startswith("."):
+            continue
+        if is_folder:
+            folders.append(name)
+        elif name.lower().endswith(suffixes):
+            images.append(name)
+        else:
+            others.append(name)
     return sorted(folders), sorted(images), sorted(others)
 
 
@@ -289,7 +307,7 @@ def table(
             except ImageError as error:
                 problem = error.detail
         if problem is not None:
-            broken[index] = bad("BAD_RECORD", f"{Path(where).name}, line {number}", problem)
+            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {number}: {problem}")
             fields = [""] * len(header)
         for name, field in zip(header, fields, strict=True):
             columns[name].append(sys.intern(field) if name == label else field)
@@ -301,7 +319,7 @@ def table(
         numbers, names, unknown = _labels(columns[label], set(broken), names)
         for index in unknown:
             text = f"the label {columns[label][index][:80]!r} is none of the classes"
-            broken[index] = bad("BAD_RECORD", f"{Path(where).name}, line {numbered[index]}", text)
+            broken[index] = ImageError("BAD_RECORD", f"{Path(where).name}, line {numbered[index]}: {text}")
     return ImageFiles(
         folder,
         Names([columns[image]]),
@@ -322,20 +340,17 @@ def _lines(where: str) -> Iterator[tuple[int, list[str] | str]]:
     delimiter = "\t" if where.lower().endswith(".tsv") else ","
     if os.path.exists(where) and not os.path.isfile(where):  # noqa: PTH110, PTH113
         raise DataError(f"{where}: cannot be read: Not a regular file")
-    try:
-        with open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
-            for number, line in enumerate(file, 1):
-                text = line.rstrip("\n")
-                if '"' not in text:
-                    if text:
-                        yield number, text.split(delimiter)
-                    continue
-                try:
-                    yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
-                except csv.Error as error:
-                    yield number, str(error)
-    except OSError as error:
-        raise DataError(f"{where}: cannot be read: {error.strerror}") from None
+    with opening(where), open(where, encoding="utf-8-sig", errors="surrogateescape") as file:  # noqa: PTH123
+        for number, line in enumerate(file, 1):
+            text = line.rstrip("\n")
+            if '"' not in text:
+                if text:
+                    yield number, text.split(delimiter)
+                continue
+            try:
+                yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
+            except csv.Error as error:
+                yield number, str(error)
 
 
 def _labels(

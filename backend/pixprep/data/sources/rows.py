@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import bad, fingerprint, place
+from pixprep.data.sources.storage import fingerprint
 from pixprep.errors import DataError, ImageError
 
 _Key = str | int
@@ -18,7 +20,6 @@ class Rows(Source):
 
     def __init__(self, items: Any, fields: Mapping[str, _Key], classes: tuple[str, ...], tag: str) -> None:
         self.classes = classes
-        self.notes: tuple[str, ...] = ()
         self._items = items
         self._fields = dict(fields)
         self._tag = tag
@@ -28,23 +29,28 @@ class Rows(Source):
         """Hash of the tag, the fields, and the number of rows; their contents are not read."""
         return fingerprint("rows", self._tag, self._fields, len(self))
 
+    @property
+    def labels(self) -> Any:
+        """Each row's label, of a Hugging Face dataset; else None: rows are not read before they are asked for."""
+        key = self._fields.get("label")
+        return np.array(self._items[key]) if key is not None and hasattr(self._items, "column_names") else None
+
     def __len__(self) -> int:
         return len(self._items)
 
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
+    def _sample(self, index: int) -> Sample:
         name = f"row {index}"
         try:
             row = self._items[index]
         except Exception as error:
-            raise bad("UNREADABLE", name, f"{type(error).__name__}: {error}") from error
+            raise ImageError("UNREADABLE", f"{name}: {type(error).__name__}: {error}") from error
         sample: Sample = {"name": name}
         for field, key in self._fields.items():
             try:
                 value = row[key]
             except (KeyError, IndexError, TypeError):
                 known = f"there are {', '.join(map(repr, row))}" if isinstance(row, Mapping) else f"it is {_kind(row)}"
-                raise bad("BAD_RECORD", name, f"has no {key!r}: {known}") from None
+                raise ImageError("BAD_RECORD", f"{name}: has no {key!r}: {known}") from None
             if field == "image":
                 value, path = _encoded(value, name)
                 sample |= {"name": f"{name}, {path}"} if path else {}

@@ -7,20 +7,17 @@ webdataset/tariterators.py.
 
 from __future__ import annotations
 
-import os
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import I64, Files, Names, StrPath, archives, bad, fingerprint, noted, place, scan
+from pixprep.data.sources import Sample, naming
+from pixprep.data.sources.storage import I64, Archives, Names, Opened, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError
 
 _BLOCK = 512
@@ -40,62 +37,48 @@ class _Shard:
     notes: list[str] = field(default_factory=list)
 
 
-class TarSamples(Source):
+class TarSamples(Archives):
     """The samples of tar files; see ``Source``. Made by ``tar``."""
 
     def __init__(
         self, paths: Sequence[str], shards: Sequence[_Shard], fields: Sequence[str], classes: tuple[str, ...]
     ) -> None:
+        super().__init__(paths, (len(shard.keys) for shard in shards))
         self.classes = classes
-        names = [os.path.basename(path) for path in paths]  # noqa: PTH119
-        self.notes = noted(
-            "tar", [f"{name}: {note}" for name, shard in zip(names, shards, strict=True) for note in shard.notes]
-        )
-        self._files = Files(paths)
+        named = zip(self._names, shards, strict=True)
+        self.notes = noted("tar", [f"{name}: {note}" for name, shard in named for note in shard.notes])
         self._fields = tuple(fields)
-        self._ends = list(accumulate(len(shard.keys) for shard in shards))
         self._keys = Names([shard.keys for shard in shards])
         self._members: I64 = np.concatenate(
             [np.frombuffer(shard.members, np.int64).reshape(-1, len(fields), 2) for shard in shards]
         )
-        self._problems = {
-            end - len(shard.keys) + number: problem
-            for shard, end in zip(shards, self._ends, strict=True)
+        self._broken = {
+            end - len(shard.keys) + number: ImageError(
+                problem.reason, f"{name}, {shard.keys[number]}: {problem.detail}"
+            )
+            for name, shard, end in zip(self._names, shards, self._ends, strict=True)
             for number, problem in shard.problems.items()
         }
 
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, the keys, and the position of each member."""
-        names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
-        return fingerprint("tar", names, self._fields, self._keys.blob, self._members)
+        return fingerprint("tar", self._names, self._fields, self._keys.blob, self._members)
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
-        file = bisect_right(self._ends, index)
+    def _sample(self, index: int) -> Sample:
+        file, _ = self._where(index)
         key = self._keys[index]
-        name = f"{os.path.basename(self._files.paths[file])}, {key}"  # noqa: PTH119
-        if index in self._problems:
-            raise bad(self._problems[index].reason, name, self._problems[index].detail)
-        sample: Sample = {"name": name, "key": key}
-        for number, text in enumerate(self._fields):
-            word, _, suffixes = text.partition("=")
-            offset, size = (int(value) for value in self._members[index, number])
-            if offset < 0:
-                raise bad("BAD_RECORD", name, f"has no member .{suffixes.replace(';', ' or .')}")
-            try:
-                data = self._files.read(file, offset, size)
-            except OSError as error:
-                raise bad("UNREADABLE", name, f"cannot be read: {error.strerror}") from None
-            if len(data) < size:
-                raise bad("TRUNCATED", name, f"has {len(data):,} of {size:,} bytes: the file has changed")
-            try:
-                sample[word] = _value(suffixes, data)
-            except ValueError as error:
-                raise bad("BAD_RECORD", name, f"its .{suffixes} is broken: {error}") from None
+        sample: Sample = {"name": f"{self._names[file]}, {key}", "key": key}
+        with naming(sample["name"]):
+            for number, text in enumerate(self._fields):
+                word, _, suffixes = text.partition("=")
+                offset, size = (int(value) for value in self._members[index, number])
+                if offset < 0:
+                    raise ImageError("BAD_RECORD", f"has no member .{suffixes.replace(';', ' or .')}")
+                try:
+                    sample[word] = _value(suffixes, self._piece(file, offset, size))
+                except ValueError as error:
+                    raise ImageError("BAD_RECORD", f"its .{suffixes} is broken: {error}") from None
         return sample
 
 
@@ -205,15 +188,12 @@ def _scanned(path: str, columns: Mapping[str, list[int]], count: int) -> _Shard:
 
 def _members(path: str, notes: list[str]) -> Iterator[_Member]:
     """The members that are no folders, in order; the last may stand for all that is lost behind a broken header."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        yield from _walked(descriptor, path, notes)
-    finally:
-        os.close(descriptor)
+    with Opened(path) as file:
+        yield from _walked(file, notes)
 
 
-def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
-    total = os.fstat(descriptor).st_size
+def _walked(file: Opened, notes: list[str]) -> Iterator[_Member]:
+    path, total = file.path, file.size
     offset, long_name, pax = 0, "", dict[str, str]()
 
     def lost(what: str, reason: Any = "CORRUPT") -> _Member:
@@ -222,12 +202,12 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
         return _Member(f"byte-{offset}.lost", 0, 0, ImageError(reason, text))
 
     while offset < total:
-        header = os.pread(descriptor, _BLOCK, offset)
+        header = file.read(_BLOCK, offset)
         if len(header) < _BLOCK:
             yield lost("the file ends in a header", "TRUNCATED")
             return
         if not any(header):
-            _look_behind(descriptor, offset, notes)
+            _look_behind(file, offset, notes)
             return
         size = _number(header[124:136])
         if size is None or not _is_intact(header):
@@ -242,7 +222,7 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
         if kind == b"S":  # GNU's old way of files with holes: more headers may follow
             at = header[482]
             while at and start < total:
-                at = (os.pread(descriptor, _BLOCK, start) + bytes(_BLOCK))[504]
+                at = (file.read(_BLOCK, start) + bytes(_BLOCK))[504]
                 start += _BLOCK
         if kind not in b"xgLK" and "size" in pax:
             size = int(pax["size"])
@@ -253,7 +233,7 @@ def _walked(descriptor: int, path: str, notes: list[str]) -> Iterator[_Member]:
             if size > _MOST_PAX_BYTES:
                 yield lost(f"a header of {size:,} bytes")
                 return
-            data = os.pread(descriptor, size, start)
+            data = file.read(size, start)
             if kind == b"L":
                 long_name = _decoded(data)
             elif kind == b"x":
@@ -292,9 +272,9 @@ def _taken(name: str, kind: bytes, start: int, size: int, *, is_sparse: bool) ->
     yield _Member(name, start, size, ImageError("BAD_RECORD", f"its .{suffix[:80]} {problem}") if problem else None)
 
 
-def _look_behind(descriptor: int, offset: int, notes: list[str]) -> None:
+def _look_behind(file: Opened, offset: int, notes: list[str]) -> None:
     """Note a second archive behind the first one's end, as ``cat a.tar b.tar`` makes."""
-    rest = os.pread(descriptor, 1 << 16, offset)
+    rest = file.read(min(1 << 16, file.size - offset), offset)
     if any(rest):
         notes.append(f"there is data behind the end of the archive at byte {offset:,}, which is not read")
 

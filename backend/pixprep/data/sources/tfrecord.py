@@ -6,19 +6,16 @@ masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
 
 from __future__ import annotations
 
-import os
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pixprep.data import wire
-from pixprep.data.sources import Sample, Source
-from pixprep.data.sources.storage import I64, Files, StrPath, archives, bad, fingerprint, noted, place, scan
+from pixprep.data.sources import Sample, naming
+from pixprep.data.sources.storage import I64, Archives, Opened, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError, SetupError
 
 _HEADER, _FOOTER = 12, 4
@@ -33,7 +30,7 @@ _Found = tuple[I64, I64, ImageError | None]
 """Of a file: offset and framed size of each whole record, and what is wrong behind the last."""
 
 
-class Records(Source):
+class Records(Archives):
     """The records of TFRecord files; see ``Source``. Made by ``tfrecord``."""
 
     def __init__(
@@ -46,12 +43,16 @@ class Records(Source):
         normalized: bool,
         checksum: Callable[[bytes], int] | None,
     ) -> None:
+        super().__init__(paths, (len(offsets) + bool(problem) for offsets, _, problem in found))
         self.classes = classes
-        self._problems = {file: problem for file, (_, _, problem) in enumerate(found) if problem}
-        notes = [f"{paths[file]}: {problem.detail}" for file, problem in self._problems.items()]
-        self.notes = noted("tfrecord", notes)
-        self._files = Files(paths)
-        self._ends = list(accumulate(len(offsets) + bool(problem) for offsets, _, problem in found))
+        problems = {file: problem for file, (_, _, problem) in enumerate(found) if problem}
+        self.notes = noted("tfrecord", [f"{paths[file]}: {problem.detail}" for file, problem in problems.items()])
+        self._broken = {
+            self._ends[file] - 1: ImageError(
+                problem.reason, f"{self._names[file]}, record {len(found[file][0])}: {problem.detail}"
+            )
+            for file, problem in problems.items()
+        }
         self._offsets = [offsets for offsets, _, _ in found]
         self._sizes = [sizes for _, sizes, _ in found]
         self._features = dict(features)
@@ -61,36 +62,21 @@ class Records(Source):
     @property
     def fingerprint(self) -> str:
         """Hash of the files' names, and of the position of each record."""
-        names = [os.path.basename(path) for path in self._files.paths]  # noqa: PTH119
-        return fingerprint("tfrecord", names, self._features, *self._offsets, *self._sizes)
+        return fingerprint("tfrecord", self._names, self._features, *self._offsets, *self._sizes)
 
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
-        file = bisect_right(self._ends, index)
-        number = index - (self._ends[file - 1] if file else 0)
-        name = f"{os.path.basename(self._files.paths[file])}, record {number}"  # noqa: PTH119
-        if number == len(self._offsets[file]):
-            raise bad(self._problems[file].reason, name, self._problems[file].detail)
-        try:
-            features = _example(self._record(file, number))
-            return {"name": name} | self._sample(features)
-        except ImageError as error:
-            raise bad(error.reason, name, error.detail) from None
-        except wire.WireError as error:
-            raise bad("BAD_RECORD", name, f"is no tf.train.Example: {error}") from None
+    def _sample(self, index: int) -> Sample:
+        file, number = self._where(index)
+        name = f"{self._names[file]}, record {number}"
+        with naming(name):
+            try:
+                return {"name": name} | self._read(_example(self._record(file, number)))
+            except wire.WireError as error:
+                raise ImageError("BAD_RECORD", f"is no tf.train.Example: {error}") from None
 
     def _record(self, file: int, number: int) -> memoryview:
         """The data of a record, checked."""
         offset, size = int(self._offsets[file][number]), int(self._sizes[file][number])
-        try:
-            record = self._files.read(file, offset, size)
-        except OSError as error:
-            raise ImageError("UNREADABLE", f"cannot be read: {error.strerror}") from None
-        if len(record) < size:
-            raise ImageError("TRUNCATED", f"has {len(record):,} of {size:,} bytes: the file has changed")
+        record = self._piece(file, offset, size)
         data = record[_HEADER:-_FOOTER]
         if int.from_bytes(record[:8], "little") != len(data):
             raise ImageError("CORRUPT", f"its length is not the {len(data):,} bytes between it and the next")
@@ -100,7 +86,7 @@ class Records(Source):
                     raise ImageError("CORRUPT", f"the checksum of its {what} is wrong")
         return memoryview(data)
 
-    def _sample(self, features: Mapping[str, memoryview]) -> Sample:
+    def _read(self, features: Mapping[str, memoryview]) -> Sample:
         sample: Sample = {}
         for field, feature in self._features.items():
             if field in ("boxes", "size"):
@@ -214,11 +200,10 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
     offsets: list[int] = []
     offset, problem = 0, None
     unpack = struct.Struct("<QI").unpack
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
+    with Opened(path) as file:
+        size = file.size
         while offset < size:
-            header = os.pread(descriptor, _HEADER, offset)
+            header = file.read(min(_HEADER, size - offset), offset)
             if len(header) < _HEADER:
                 problem = ImageError("TRUNCATED", f"the file ends in the middle of the record at byte {offset:,}")
                 break
@@ -237,27 +222,27 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
                 break
             offsets.append(offset)
             offset = end
-    finally:
-        os.close(descriptor)
     starts = np.array(offsets, np.int64)
     return starts, np.diff(starts, append=offset), problem
 
 
 def _indexed(path: str, index: str) -> _Found:
     """The same from an index of DALI's; the records of which lie inside the file."""
-    size = os.stat(path).st_size  # noqa: PTH116
-    if os.stat(index).st_size > _MOST_INDEX_BYTES:  # noqa: PTH116
-        raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+    with Opened(path) as records, Opened(index) as lines:
+        size = records.size
+        if lines.size > _MOST_INDEX_BYTES:
+            raise DataError(f"{index}: has more than {_MOST_INDEX_BYTES:,} bytes")
+        text = lines.read(lines.size, 0)
     try:
-        rows = np.array(Path(index).read_bytes().split(), np.int64).reshape(-1, 2)
+        rows = np.array(text.split(), np.int64).reshape(-1, 2)
     except (ValueError, OverflowError):
         raise DataError(f"{index}: is no index of DALI's: a line is the offset and the size of a record") from None
     offsets, sizes = np.ascontiguousarray(rows[:, 0]), np.ascontiguousarray(rows[:, 1])
     wrong = (offsets < 0) | (sizes < _HEADER + _FOOTER) | (offsets > size) | (sizes > size - offsets)
     if wrong.any():
         row = int(wrong.argmax())
-        text = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
-        raise DataError(f"{index}: line {row + 1}: {text}: make it anew")
+        what = f"{offsets[row]} {sizes[row]} is outside the {size:,} bytes of {path}"
+        raise DataError(f"{index}: line {row + 1}: {what}: make it anew")
     return offsets, sizes, None
 
 

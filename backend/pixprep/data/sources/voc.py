@@ -13,9 +13,9 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from pixprep.data.sources import Sample, Source
+from pixprep.data.sources import Sample, Source, naming
 from pixprep.data.sources.files import SUFFIXES
-from pixprep.data.sources.storage import Names, StrPath, absolute, bad, fingerprint, noted, place
+from pixprep.data.sources.storage import Names, StrPath, absolute, fingerprint, noted, opening
 from pixprep.errors import DataError, ImageError
 from pixprep.pipeline.file import read_bytes
 
@@ -54,16 +54,13 @@ class VocImages(Source):
     def __len__(self) -> int:
         return len(self._stems)
 
-    def __getitem__(self, index: int) -> Sample:
-        index = place(index, len(self))
+    def _sample(self, index: int) -> Sample:
         stem, image = self._stems[index], self._images[index]
         name = f"Annotations/{stem}.xml"
-        if not image:
-            raise bad("UNREADABLE", name, "there is no such image in JPEGImages")
-        try:
+        with naming(name):
+            if not image:
+                raise ImageError("UNREADABLE", "there is no such image in JPEGImages")
             annotated = self._annotated(_parsed(f"{self._root}/{name}"))
-        except ImageError as error:
-            raise bad(error.reason, name, error.detail) from None
         return {"image": Path(self._root, "JPEGImages", image), "name": image} | annotated
 
     def _annotated(self, root: ET.Element) -> Sample:
@@ -113,10 +110,8 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
         stems = sorted(name[:-4] for name in _names(f"{root}/Annotations") if name.endswith(".xml"))
     else:
         where = f"{root}/ImageSets/Main/{split}.txt"
-        try:
+        with opening(where):
             text = read_bytes(Path(where), most=_MOST_LIST_BYTES)
-        except OSError as error:
-            raise DataError(f"{where}: cannot be read: {error.strerror}") from None
         words = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
         stems = [row[0] for row in words if row]
         if bad_ones := [stem for stem in stems if "/" in stem or "\0" in stem or stem in (".", "..")]:
@@ -132,10 +127,8 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
 
 
 def _names(path: str) -> list[str]:
-    try:
+    with opening(path):
         return os.listdir(path)  # noqa: PTH208
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _parsed(path: str) -> ET.Element:
@@ -145,10 +138,7 @@ def _parsed(path: str) -> ET.Element:
     cannot do without zeros. So these bytes are the only way to write what can define entities. Without one, XML costs
     no more than its size.
     """
-    try:
-        data = read_bytes(Path(path), most=_MOST_XML_BYTES)
-    except OSError as error:
-        raise ImageError("UNREADABLE", f"cannot be read: {error.strerror}") from None
+    data = read_bytes(Path(path), most=_MOST_XML_BYTES)
     if len(data) > _MOST_XML_BYTES:
         raise ImageError("BAD_RECORD", f"has more than {_MOST_XML_BYTES:,} bytes")
     if b"\0" in data:

@@ -2,6 +2,6 @@
 
 import sys
 
-from pixprep.serve.page.server import main
+from pixprep.serve.page.handler import main
 
 main(*sys.argv[1:])

@@ -20,7 +20,8 @@ from pixprep.errors import PixprepError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.repository.labels import read_labels
 from pixprep.repository.trial import shares
-from pixprep.serve.client import Spent, Triton
+from pixprep.serve.connection import Spent, Triton
+from pixprep.serve.page.detections import detections
 from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
@@ -119,6 +120,7 @@ class Photos:
                 for step, part in spent.items()
             ],
             "outputs": outputs,
+            "boxes": detections({output: array[0] for output, array in found.items()}),
             "lines": self._lines(model, model_input, outputs, name=name),
         }
 
@@ -347,15 +349,16 @@ def _measure(pipeline: Pipeline, encoded: bytes, given: Options) -> tuple[float,
 
 
 def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
-    spec = shown.plan.spec
+    spec, pixels = shown.plan.spec, shown.of_photo(shown.tensor)
+    ends = float(pixels.min()), float(pixels.max())
     return {
         "name": shown.name,
         "dtype": spec.dtype,
         "shape": list(spec.shape),
         "panels": [_panel(panel) for panel in pictures],
-        "channels": [
-            _channel(name, shown.of_photo(shown.tensor)[:, :, index]) for index, name in enumerate(shown.channels)
-        ],
+        "low": ends[0],
+        "high": ends[1],
+        "channels": [_channel(name, pixels[:, :, index], ends) for index, name in enumerate(shown.channels)],
         "notes": list(notes(shown)),
     }
 
@@ -371,10 +374,10 @@ def _panel(panel: Panel) -> Said:
     return {"title": panel.title, "line": panel.line, "words": list(panel.words), "png": png, "frame": frame}
 
 
-def _channel(name: str, values: Array) -> Said:
-    """The values of one channel: how they spread, and how many lie in each of 64 equal parts of their range."""
+def _channel(name: str, values: Array, ends: tuple[float, float]) -> Said:
+    """The values of one channel: how they spread, and how many lie in each of 64 equal parts of the tensor's range."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].astype(np.float64)
-    counts, _ = np.histogram(some, _BINS)
+    counts, _ = np.histogram(some, _BINS, ends)
     numbers = {"min": values.min(), "max": values.max(), "mean": some.mean(), "std": some.std()}
     return {"name": name, "counts": counts.tolist()} | {key: float(value) for key, value in numbers.items()}

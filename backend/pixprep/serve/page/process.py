@@ -18,9 +18,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pixprep.errors import SetupError
-from pixprep.serve.ports import check_ports
+from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
-from pixprep.serve.supervisor import waits_of_model
+from pixprep.serve.waits import after, waits_of_model
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,7 +79,7 @@ class Page:
                 how = f"does not start: {error.strerror}"
             wait_s = waits.count(ran_s=time.monotonic() - began_at) or 0.0
             if not self._ending.is_set():
-                _logger.error("the page's process %s; it is started anew%s", how, f" in {wait_s:g} s" * bool(wait_s))
+                _logger.error("the page's process %s; it is started anew%s", how, after(wait_s))
                 self._ending.wait(wait_s)
 
     def _run(self, settings: str) -> int:

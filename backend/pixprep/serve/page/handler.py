@@ -5,6 +5,7 @@ Any website can have the browser send requests here. So a request counts whose `
 
     GET /                           the page
     GET /models                     the models that take photos
+    GET /sample                     a photo to begin with
     POST /photo?model=M&name=FILE   what the model makes of the photo in the body
     POST /stages?model=M            the pictures of its stages
 """
@@ -33,7 +34,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pixprep.errors import PixprepError, SetupError
-from pixprep.serve.client import RequestError
+from pixprep.files import PHOTOS
+from pixprep.serve.connection import RequestError
 from pixprep.serve.page.answer import Photos
 
 CONNECTIONS = 8
@@ -43,6 +45,7 @@ READ_S = 20.0
 HURRY_S = 1.0
 """That a connection may wait for its client while others wait for its place."""
 _LINGER_S = 1.0
+SAMPLE = "flower.jpg"
 _PAGE = Path(__file__).with_name("page.html")
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _OCTETS = "application/octet-stream"
@@ -233,6 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, self.server.html.encode(), "text/html; charset=utf-8")
             case "/models":
                 self._say(HTTPStatus.OK, {"models": self.server.photos.models()})
+            case "/sample":
+                self._send(HTTPStatus.OK, (PHOTOS / SAMPLE).read_bytes(), "image/jpeg")
             case _:
                 self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this path")
 

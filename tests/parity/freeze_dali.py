@@ -1,6 +1,6 @@
 """Write tests/parity/frozen/dali: serialized DALI pipelines, and what DALI's CPU operators make of the two photos.
 
-    .venv-frozen/bin/python tools/freeze_dali_pipelines.py
+    .venv-frozen/bin/python tests/parity/freeze_dali.py
 
 It needs nvidia-dali (2.4 wrote the committed files) and no GPU. The files keep everything but the paths and source
 lines of this script, which DALI puts into each operator.
@@ -14,7 +14,7 @@ import numpy as np
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "parity" / "frozen" / "dali"
 PHOTOS = sorted((ROOT / "client_examples" / "images").glob("*.jpg"))
 MEAN, STD = ([255 * x for x in values] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
@@ -86,6 +86,21 @@ def corner(encoded: Any) -> Any:
     return fn.crop_mirror_normalize(pixels, crop=(20, 30), crop_pos_x=0, crop_pos_y=0, std=255.0)
 
 
+def padded(encoded: Any) -> Any:
+    """On a canvas, and normalized by expressions."""
+    pixels = fn.pad(
+        fn.resize(fn.decoders.image(encoded), resize_longer=40), axes=(0, 1), shape=(42, 44), fill_value=114
+    )
+    return fn.transpose((pixels / 255.0 - 0.5) / 0.25, perm=[2, 0, 1])
+
+
+def turned(encoded: Any) -> Any:
+    """Upside down, then a quarter; each expression has another form."""
+    pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=180, keep_size=True)
+    pixels = fn.rotate(pixels, angle=-90)
+    return 0.5 * (fn.cast(pixels, dtype=types.FLOAT) / 255) + 3.0
+
+
 def two_outputs(encoded: Any) -> Any:
     """Two that part after the resize."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_shorter=40)
@@ -109,11 +124,22 @@ PIPELINES: dict[str, Callable[[Any], Any]] = {
         gray,
         cropped,
         corner,
+        padded,
+        turned,
         two_outputs,
         random_mirror,
     )
 }
-RUN = ("mirrored", "cover", "gray", "cropped", "corner", "two_outputs")  # small, and the same each time
+RUN = (
+    "mirrored",
+    "cover",
+    "gray",
+    "cropped",
+    "corner",
+    "padded",
+    "turned",
+    "two_outputs",
+)  # small, and the same each time
 
 
 def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:

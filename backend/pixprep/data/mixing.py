@@ -1,0 +1,134 @@
+"""mixup and cutmix: each image of a batch with the one before it, and its label with that one's.
+
+The formulas are torchvision v2's ``MixUp`` and ``CutMix``; the numbers are a pure function of seed, epoch and batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from pixprep.batch import Batch
+from pixprep.errors import DataError, PipelineError
+from pixprep.pipeline import Pipeline
+
+_MIXES = 3
+"""The last word of the counter, beside those of ``data.order``."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Mixing of a Loader's batches: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
+
+    Labels become float32 (n, classes): shares of the classes. With both alphas a batch gets one of the two, as often
+    the one as the other. ``batch["mix"]`` says which, and by what numbers, for each image.
+
+    Args:
+        classes: how many; labels are whole numbers below.
+        mixup: alpha of mixup; None: no mixup.
+        cutmix: alpha of cutmix; None: no cutmix.
+        p: how often a batch is mixed at all.
+        image: the tensor that is mixed, of floats.
+        label: the field that is.
+
+    Raises:
+        PipelineError: one of them makes no sense.
+    """
+
+    classes: int
+    mixup: float | None = None
+    cutmix: float | None = None
+    p: float = 1.0
+    image: str = "tensor"
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        """See above."""
+        alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha is not None]
+        if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
+            raise PipelineError("Mix: give mixup, cutmix or both, each an alpha over 0")
+        if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
+            raise PipelineError("Mix: classes is a whole number, 1 at least, and p is 0 to 1")
+
+    def check(self, pipeline: Pipeline) -> None:
+        """Refuse a pipeline whose tensor cannot be mixed.
+
+        Raises:
+            PipelineError: see above.
+        """
+        if self.image not in pipeline.outputs:
+            raise PipelineError(f'Mix: the pipeline gives no "{self.image}"; it gives {", ".join(pipeline.outputs)}')
+        spec = pipeline.outputs[self.image].spec
+        if not spec.dtype.startswith("float") or not {"h", "w"} <= {*(spec.layout or "")}:
+            raise PipelineError(f'Mix: "{self.image}" is no image of floats, but {spec}: add normalize')
+
+    def draw(self, key: tuple[int, int, int, int], height: int, width: int) -> dict[str, Any]:
+        """The numbers of one batch: ``{}``, ``{"mixup": share}`` or ``{"cutmix": [top, left, bottom, right]}``.
+
+        Args:
+            key: seed, epoch, the position after the batch, and the rank.
+            height: of the image.
+            width: of the image.
+        """
+        seed, epoch, end, rank = key
+        bits = np.random.Philox(
+            counter=np.array([0, rank, end, _MIXES], np.uint64), key=np.array([seed, epoch], np.uint64)
+        )
+        rng = np.random.Generator(bits)
+        is_done, is_second = rng.random() < self.p, rng.random() < 0.5
+        if not is_done:
+            return {}
+        if self.mixup is not None and (self.cutmix is None or not is_second):
+            return {"mixup": float(rng.beta(self.mixup, self.mixup))}
+        assert self.cutmix is not None
+        side = 0.5 * sqrt(1.0 - rng.beta(self.cutmix, self.cutmix))
+        left, top = int(rng.integers(width)), int(rng.integers(height))
+        half_width, half_height = int(side * width), int(side * height)
+        box = (top - half_height, left - half_width, top + half_height, left + half_width)
+        return {"cutmix": [max(box[0], 0), max(box[1], 0), min(box[2], height), min(box[3], width)]}
+
+    def __call__(self, batch: Batch, words: Mapping[str, Any], layout: str) -> Batch:
+        """Mix a batch, whose tensor is changed in its place.
+
+        Raises:
+            DataError: a label is none of the classes.
+        """
+        images = batch.outputs[self.image]
+        labels = np.asarray(batch.fields.get(self.label))
+        if labels.dtype.kind not in "iu" or labels.ndim != 1 or not ((labels >= 0) & (labels < self.classes)).all():
+            raise DataError(f'Mix: "{self.label}" of each sample is a whole number from 0 to {self.classes - 1}')
+        soft = np.zeros((len(labels), self.classes), np.float32)
+        soft[np.arange(len(labels)), labels] = 1
+        share = 1.0
+        window: tuple[slice, ...] = ()
+        if "mixup" in words:
+            share = words["mixup"]
+        elif "cutmix" in words:
+            top, left, bottom, right = words["cutmix"]
+            height, width = (images.shape[1 + layout.index(axis)] for axis in "hw")
+            share = 1.0 - (bottom - top) * (right - left) / (height * width)
+            cut = {"h": slice(top, bottom), "w": slice(left, right)}
+            window = tuple(cut.get(axis, slice(None)) for axis in layout)
+        if words:
+            _roll(images, share, window)
+            soft = np.roll(soft, 1, 0) * np.float32(1.0 - share) + soft * np.float32(share)
+        fields = {**batch.fields, self.label: soft, "mix": [dict(words)] * len(images)}
+        batch.fields = MappingProxyType(fields)
+        return batch
+
+
+def _roll(images: Any, share: float, window: tuple[slice, ...]) -> None:
+    """Mix each image with the one before it, the first with the last; one after the other, while it is in the cache."""
+    last = images[-1].copy()
+    for row in range(len(images) - 1, -1, -1):
+        other = images[row - 1] if row else last
+        if window:
+            images[row][window] = other[window]
+        else:
+            images[row] *= share
+            images[row] += other * images.dtype.type(1.0 - share)

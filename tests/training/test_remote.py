@@ -1,0 +1,141 @@
+"""Training from a web server and from a bucket, through fsspec's own clients: a local server plays each."""
+
+import os
+import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import PLAIN
+from pixprep import read
+from records import tar_bytes, tar_members, write_folder, write_tfrecord
+
+pytest.importorskip("aiohttp", reason="NO AIOHTTP: make training")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files with ranges. ``faults`` says how many answers break off in the middle."""
+
+    faults = 0
+
+    def do_GET(self):
+        path = self.translate_path(self.path)
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if not os.path.isfile(path):  # noqa: PTH113
+            super().do_GET()
+            return
+        with open(path, "rb") as file:  # noqa: PTH123
+            data = file.read()
+        if wanted:
+            data = data[int(wanted[1]) : int(wanted[2]) + 1]
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if Handler.faults:
+            Handler.faults -= 1
+            data = data[: len(data) // 2]
+            self.close_connection = True
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def web(tmp_path):
+    Handler.faults = 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """A function that puts what lies in ``tmp_path`` into a bucket of a local S3, and gives its URL."""
+    server = pytest.importorskip("moto.server", reason="NO MOTO: make training").ThreadedMotoServer(port=0)
+    s3fs = pytest.importorskip("s3fs", reason="NO S3FS: make training")
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    files = s3fs.S3FileSystem()
+    files.mkdir("photos")
+
+    def put():
+        files.put(f"{tmp_path}/", "photos/", recursive=True)
+        return "s3://photos"
+
+    yield put
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+def write(path):
+    write_folder(path / "folder", 6)
+    write_tfrecord(path / "a.tfrecord", 3)
+    for number in range(2):
+        (path / f"{number}.tar").write_bytes(tar_bytes(tar_members(20, number)))
+
+
+def epoch(source, **options):
+    with pp.Loader(source, PLAIN, batch_size=3, seed=4, shuffle=True, **options) as loader:
+        return np.concatenate([batch["tensor"] for batch in loader])
+
+
+def makers():
+    return (
+        lambda root: read.tar(f"{root}/{{0..1}}.tar"),
+        lambda root: read.tfrecord(f"{root}/a.tfrecord", label="image/class/label", checksums=False),
+        lambda root: read.files([f"{root}/folder/china/0.jpg", f"{root}/folder/flower/1.jpg"] * 2),
+    )
+
+
+def test_a_web_server_gives_the_batches_of_the_disk(web, tmp_path):
+    write(tmp_path)
+    for make in makers():
+        assert np.array_equal(epoch(make(web)), epoch(make(tmp_path)))
+
+
+def test_answers_that_break_off_are_asked_for_again_and_then_end_the_epoch(web, tmp_path):
+    write(tmp_path)
+    source = read.tar(f"{web}/0.tar")
+    whole = epoch(source)
+    Handler.faults = 3
+    assert np.array_equal(epoch(source), whole)
+    Handler.faults = 10_000
+    with pytest.raises(pp.DataError, match=r"/0\.tar: could not be read in 5 attempts: ClientPayloadError"):
+        epoch(source, on_error="skip", max_errors=1.0)
+
+
+def test_a_server_that_is_not_there_is_one_error():
+    with pytest.raises(pp.DataError, match=r"^http://127\.0\.0\.1:1/a\.tar: could not be read in 5 attempts: "):
+        read.tar("http://127.0.0.1:1/a.tar")
+
+
+def test_a_page_that_is_not_there_is_one_error_at_once(web):
+    with pytest.raises(pp.DataError, match=r"/no\.tar: cannot be read: no such object$"):
+        read.tar(f"{web}/no.tar")
+
+
+def test_a_bucket_gives_the_batches_of_the_disk(bucket, tmp_path):
+    write(tmp_path)
+    url = bucket()
+    for make in (*makers(), lambda root: read.files(f"{root}/folder"), lambda root: read.tar(f"{root}/*.tar")):
+        assert np.array_equal(epoch(make(url)), epoch(make(tmp_path)))
+    with pytest.raises(pp.DataError, match=r"photos/no\.tar: cannot be read: no such object"):
+        read.tar(f"{url}/no.tar")

@@ -1,0 +1,95 @@
+"""mixup and cutmix in the Loader: by its seed, with labels as shares of the classes."""
+
+import re
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from loading import PLAIN, TRAINING, samples
+
+HWC = pp.Pipeline([pp.decode(), pp.resize(height=24, width=20), pp.normalize(), pp.tensor(layout="hwc")])
+BOTH = pp.Mix(3, mixup=1.0, cutmix=1.0)
+
+
+def loader(pipeline=TRAINING, mix=BOTH, **options):
+    return pp.Loader(samples(40), pipeline, **{"batch_size": 8, "shuffle": True, "seed": 6, "mix": mix} | options)
+
+
+def test_mixes_follow_from_the_seed_and_a_resume_repeats_them():
+    with loader() as ours:
+        batches = iter(ours)
+        state = [ours.state_dict() for _ in zip(range(2), batches, strict=False)][-1]
+        rest = list(batches)
+        second = [str(batch["mix"][0]) for batch in ours]
+    with loader(threads=1, prefetch=1) as again:
+        again.load_state_dict(state)
+        for one, other in zip(rest, again, strict=True):
+            assert one["mix"] == other["mix"]
+            assert np.array_equal(one["tensor"], other["tensor"])
+            assert np.array_equal(one["label"], other["label"])
+    assert len({*second, *(str(batch["mix"][0]) for batch in rest)}) == 8
+    with loader(shard=(1, 2), batch_size=4) as shard, loader(shard=(0, 2), batch_size=4) as first:
+        assert next(iter(shard))["mix"] != next(iter(first))["mix"]
+
+
+def test_each_image_is_mixed_with_the_one_before_it_and_so_is_its_label():
+    kinds = set()
+    with loader(HWC) as mixed, loader(HWC, mix=None) as plain:
+        for _ in range(4):
+            for after, before in zip(mixed, plain, strict=True):
+                ((kind, drawn),) = after["mix"][0].items()
+                kinds.add(kind)
+                own, other = before["tensor"], np.roll(before["tensor"], 1, 0)
+                hot = np.eye(3)[before["label"]]
+                if kind == "mixup":
+                    share = drawn
+                    assert np.allclose(after["tensor"], own * share + other * (1 - share), atol=1e-5)
+                else:
+                    top, left, bottom, right = drawn
+                    own = own.copy()
+                    own[:, top:bottom, left:right] = other[:, top:bottom, left:right]
+                    share = 1 - (bottom - top) * (right - left) / (24 * 20)
+                    assert np.array_equal(after["tensor"], own)
+                assert np.allclose(after["label"], hot * share + np.roll(hot, 1, 0) * (1 - share), atol=1e-6)
+                assert after["label"].dtype == np.float32
+    assert kinds == {"mixup", "cutmix"}
+
+
+def test_some_batches_stay_as_they_are_where_p_says_so():
+    with loader(mix=pp.Mix(3, mixup=1.0, p=0.5)) as ours:
+        found = [batch for _ in range(8) for batch in ours]
+    still = [batch for batch in found if not batch["mix"][0]]
+    assert 8 < len(still) < 32
+    assert all(set(batch["label"].ravel().tolist()) == {0.0, 1.0} for batch in still)
+
+
+def test_an_example_has_the_labels_of_a_batch_and_a_replay_the_sample_before():
+    with loader() as ours, loader(mix=None) as plain:
+        assert ours.example()["label"].shape == (1, 3)
+        batch = next(iter(plain))
+        assert np.array_equal(ours.replay(0, batch["index"][3])["tensor"][0], batch["tensor"][3])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "Mix: give mixup, cutmix or both, each an alpha over 0"),
+        ({"mixup": -1.0}, "Mix: give mixup, cutmix or both, each an alpha over 0"),
+        ({"mixup": 1.0, "p": 2.0}, "Mix: classes is a whole number, 1 at least, and p is 0 to 1"),
+        ({"mixup": 1.0, "image": "pixels"}, 'Mix: the pipeline gives no "pixels"; it gives tensor'),
+    ],
+)
+def test_what_cannot_be_is_refused(options, words):
+    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}$"):
+        loader(mix=pp.Mix(3, **options))
+
+
+def test_levels_are_not_mixed_and_a_label_is_one_of_the_classes():
+    with pytest.raises(pp.PipelineError, match=r'^Mix: "tensor" is no image of floats, but uint8 .*: add normalize$'):
+        loader(PLAIN)
+    with (
+        loader(mix=pp.Mix(2, mixup=1.0)) as ours,
+        pytest.raises(pp.DataError, match=r'^Mix: "label" of each sample is a whole number from 0 to 1$'),
+    ):
+        list(ours)

@@ -1,0 +1,280 @@
+"""Samplers: weights, shares, repeats, epochs of another length, subsets; each a pure function of seed and epoch."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import broken_data
+import pixprep as pp
+from loading import PLAIN, TRAINING, same, samples
+from pixprep import read
+from pixprep.data.order import Order
+
+TESTS = Path(__file__).parents[1]
+WEIGHTS = np.arange(40.0)
+SAMPLERS = {
+    "weights": {"weights": WEIGHTS},
+    "shares": {"parts_of": (30, 10), "shares": (0.25, 0.75)},
+    "repeats": {"repeats": 3},
+    "epoch_samples": {"epoch_samples": 100},
+    "all": {"parts_of": (30, 10), "shares": (0.25, 0.75), "repeats": 3, "epoch_samples": 92},
+}
+ORDERS = {
+    "weights": [36, 33, 26, 19, 37, 22, 37, 26, 35],
+    "shares": [33, 36, 32, 30, 36, 33, 32, 34, 32],
+    "repeats": [6, 6, 6, 11, 11, 11, 7, 7, 7],
+    "epoch_samples": [37, 1, 9, 14, 8, 12, 24, 18, 25],
+    "all": [34, 34, 34, 39, 39, 39, 31, 31, 31],
+}
+each_sampler = pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+
+
+def order(**fields):
+    return Order(**{"samples": 40, "batch_size": 8, "shuffle": True, "seed": 5} | fields)
+
+
+def rows(parts):
+    return [tuple(row) for part in parts for row in zip(part.indices.tolist(), part.copies.tolist(), strict=True)]
+
+
+@each_sampler
+@pytest.mark.parametrize("last", ["drop", "short", "pad"])
+def test_any_world_has_the_same_global_batches_and_a_resume_the_rest(sampler, last):
+    whole = list(order(last=last, **sampler).parts(3))
+    for world in (2, 4):
+        shards = [
+            list(order(last=last, batch_size=8 // world, shard=(n, world), **sampler).parts(3)) for n in range(world)
+        ]
+        for part, *parts in zip(whole, *shards, strict=True):
+            assert rows(parts) == rows([part])
+    for done, part in enumerate(whole[:-1], 1):
+        assert rows(order(last=last, **sampler).parts(3, part.end)) == rows(whole[done:])
+
+
+@each_sampler
+def test_what_comes_again_in_an_epoch_is_counted(sampler):
+    before = Counter()
+    for index, copy in rows(order(last="short", **sampler).parts(1)):
+        assert copy == before[index]
+        before[index] += 1
+    assert sum(before.values()) == order(**sampler).length
+    assert max(before.values()) > 1
+
+
+def test_the_order_of_a_sampler_never_changes():
+    found = {name: order(samples=40, **sampler).order(2).tolist()[:9] for name, sampler in SAMPLERS.items()}
+    assert found == ORDERS
+
+
+def test_weights_are_how_likely_a_sample_is():
+    counts = np.zeros(40)
+    for epoch in range(500):
+        counts += np.bincount(order(weights=WEIGHTS).order(epoch), minlength=40)
+    expected = 500 * 40 * WEIGHTS / WEIGHTS.sum()
+    assert counts[0] == 0
+    assert ((counts - expected)[1:] ** 2 / expected[1:]).sum() < 70  # chi-square, 38 degrees: one in a thousand is over
+    tiny = order(weights=np.array([1e-300] * 39 + [0.0])).order(0)
+    assert tiny.max() < 39
+
+
+def test_shares_are_exact_and_no_sample_comes_again_before_all_others_of_its_source():
+    found = [order(parts_of=(30, 10), shares=(0.25, 0.75)).order(epoch) for epoch in range(6)]
+    assert [np.count_nonzero(each < 30) for each in found] == [10] * 6
+    for first in (0, 3):  # 30 samples of the first source are three epochs, 10 of the second a third of one
+        assert sorted(index for each in found[first : first + 3] for index in each[each < 30]) == list(range(30))
+    assert set(np.bincount(found[0][found[0] >= 30] - 30)) == {3}
+    assert not np.array_equal(found[0], found[3])
+    assert np.mean(np.diff((found[0] < 30).astype(int)) != 0) > 0.1  # mixed, and not one behind the other
+
+
+def test_repeats_stand_side_by_side_and_go_through_all_samples_before_one_comes_again():
+    found = [order(samples=12, batch_size=4, repeats=3).order(epoch).reshape(4, 3) for epoch in range(3)]
+    assert all((each == each[:, :1]).all() for each in found)
+    assert sorted(index for each in found for index in each[:, 0]) == list(range(12))
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "blocks"])
+def test_epochs_of_another_length_are_one_row(shuffle):
+    whole = np.concatenate([order(shuffle=shuffle).order(epoch) for epoch in range(5)])
+    short = np.concatenate([order(shuffle=shuffle, epoch_samples=25).order(epoch) for epoch in range(8)])
+    long = np.concatenate([order(shuffle=shuffle, epoch_samples=100).order(epoch) for epoch in range(2)])
+    assert np.array_equal(short, whole)
+    assert np.array_equal(long, whole)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"weights": WEIGHTS, "shuffle": False}, "weights draw samples at random: take shuffle=True"),
+        (
+            {"shares": (1.0,), "parts_of": (40,), "shuffle": "blocks"},
+            "shares draw samples at random: take shuffle=True",
+        ),
+        ({"weights": WEIGHTS[1:]}, "39 weights for 40 samples"),
+        ({"weights": -WEIGHTS}, "weights are finite numbers from 0, and not all of them 0"),
+        ({"weights": 0 * WEIGHTS}, "weights are finite numbers from 0, and not all of them 0"),
+        ({"repeats": 0}, "repeats is a whole number, 1 at least, not 0"),
+        ({"epoch_samples": 0}, "epoch_samples is a whole number, 1 at least, not 0"),
+        ({"epoch_samples": 7}, "an epoch has 7 samples, fewer than one batch: batch_size 8 times 1 shard: "),
+        ({"shares": (0.5, 0.5)}, "shares are numbers that add up to 1, one for each part of a pixprep.read.concat, "),
+        ({"shares": (0.5, 0.6), "parts_of": (30, 10)}, "shares are numbers that add up to 1, "),
+        (
+            {"shares": (0.5, 0.5), "parts_of": (30, 10), "weights": WEIGHTS},
+            "weights and shares both say how often a sample comes: leave one of them out",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(fields, words):
+    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}"):
+        order(**fields)
+
+
+# In a Loader
+
+
+def loader(source=None, pipeline=PLAIN, **options):
+    given = samples(40) if source is None else source
+    return pp.Loader(given, pipeline, **{"batch_size": 8, "threads": 2, "shuffle": True, "seed": 5} | options)
+
+
+def test_each_copy_of_a_sample_has_draws_of_its_own_and_can_be_replayed():
+    with loader(pipeline=TRAINING, repeats=4) as ours:
+        batch = next(iter(ours))
+        assert batch["attempt"].tolist() == [0, 128, 256, 384] * 2
+        crops = [str(draws["random_resized_crop#0"]) for draws in batch.draws]
+        assert len(set(crops)) == 8
+        for row in range(4):
+            again = ours.replay(0, batch["index"][row], batch["attempt"][row])
+            assert np.array_equal(again["tensor"][0], batch["tensor"][row])
+
+
+def test_the_thousandth_copy_has_draws_of_its_own_too():
+    with loader(samples(1), TRAINING, epoch_samples=1200, batch_size=1200) as ours:
+        (batch,) = ours
+    assert len({str(draws["random_resized_crop#0"]) for draws in batch.draws}) > 1150  # some are equal
+
+
+def test_classes_are_balanced_by_their_labels():
+    source = [{**sample, "label": int(index >= 36)} for index, sample in enumerate(samples(40))]
+    with loader(source, weights="balanced", epoch_samples=4000, batch_size=500) as ours:
+        labels = np.concatenate([batch["label"] for batch in ours])
+    assert 1800 < labels.sum() < 2200  # 2000 and six sigma
+
+
+def test_a_source_that_does_not_know_its_labels_is_refused_with_what_to_give():
+    rows_ = read.rows(samples(40), label="label")
+    for source, words in (
+        (rows_, 'weights="balanced" needs every label before a sample is read, which a Rows has not: give weights, a '),
+        ([{"image": b"x", "label": "cat"}] * 40, "which a list has not"),
+    ):
+        with pytest.raises(pp.DataError, match=words):
+            loader(source, weights="balanced")
+    for weights in ("even", ["cat"]):
+        with pytest.raises(pp.PipelineError, match=r'^weights are "balanced", or a number for each sample'):
+            loader(weights=weights)
+
+
+def test_sources_are_mixed_by_their_shares():
+    both = read.concat(samples(30), read.rows(samples(10), label="label"))
+    with loader(both, shares=(0.5, 0.5)) as ours:
+        for _ in range(2):
+            indices = np.concatenate([batch["index"] for batch in ours])
+            assert np.count_nonzero(indices < 30) == 20
+            assert set(indices[indices >= 30]) == set(range(30, 40))
+
+
+def test_a_broken_sample_that_comes_often_is_replaced_each_time_and_named_once(tmp_path):
+    broken_data.make(tmp_path, count=160)
+    with loader(read.files(tmp_path), repeats=4, on_error="replace", max_errors=0.2, epoch_samples=640) as ours:
+        batches = list(ours)
+        assert len(ours.errors) == len({each.index for each in ours.errors}) == 8
+    replaced = np.concatenate([batch["attempt"] for batch in batches]) % 128 > 0
+    assert np.count_nonzero(replaced) >= 4 * 8
+
+
+def test_a_state_is_of_one_sampler():
+    with loader(repeats=2) as ours:
+        next(iter(ours))
+        state = ours.state_dict()
+        rest = list(ours)
+    with loader(repeats=2) as again:
+        again.load_state_dict(state)
+        assert len(list(again)) == 4
+    for other in ({}, {"repeats": 3}, {"weights": WEIGHTS}):
+        with loader(**other) as ours, pytest.raises(pp.PipelineError, match="the state is of other weights, shares, "):
+            ours.load_state_dict(state)
+    assert rest
+    with loader() as ours:
+        old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}
+        ours.load_state_dict(old)  # written before there were samplers
+
+
+def test_kill_9_with_weights_and_the_rest_is_the_same():
+    code = (
+        "import json\n"
+        "from loading import TRAINING, samples\n"
+        "import pixprep as pp\n"
+        "loader = pp.Loader(samples(40), TRAINING, batch_size=2, shuffle=True, seed=9, weights=range(40), repeats=2)\n"
+        "for batch in loader:\n"
+        "    print(json.dumps([loader.state_dict(), batch.draws]), flush=True)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    lines = [json.loads(child.stdout.readline()) for _ in range(7)]
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    options = {"pipeline": TRAINING, "batch_size": 2, "seed": 9, "weights": WEIGHTS, "repeats": 2}
+    with loader(**options) as ours:
+        whole = list(ours)
+    assert [draws for _, draws in lines] == [batch.draws for batch in whole[:7]]
+    with loader(**options, threads=1) as again:
+        again.load_state_dict(lines[-1][0])
+        assert all(same(one, other) for one, other in zip(again, whole[7:], strict=True))
+
+
+# Sources of sources
+
+
+def test_a_subset_has_the_samples_that_are_named(tmp_path):
+    broken_data.make(tmp_path, count=16)
+    source = read.files(tmp_path)
+    is_odd = np.arange(16) % 2 == 1
+    for indices in (range(1, 16, 2), slice(1, None, 2), is_odd):
+        some = read.subset(source, indices)
+        assert [sample["name"] for sample in some] == [source[index]["name"] for index in range(1, 16, 2)]
+        assert some.labels.tolist() == source.labels[1::2].tolist()
+        assert (some.classes, some[-1]["name"]) == (source.classes, source[15]["name"])
+    assert read.subset(source, is_odd).fingerprint != read.subset(source, ~is_odd).fingerprint
+    for indices, words in (([], "is empty"), ([16], "index 16 is out of bounds"), ([0.5], "arrays used as indices")):
+        with pytest.raises(pp.DataError, match=f"^the subset of 16 samples.*{words}"):
+            read.subset(source, indices)
+
+
+def test_sources_one_behind_the_other_are_one(tmp_path):
+    broken_data.make(tmp_path, count=16)
+    one, other = read.files(tmp_path), read.subset(read.files(tmp_path), slice(3))
+    both = read.concat(one, other)
+    assert [sample["name"] for sample in both] == [sample["name"] for each in (one, other) for sample in each]
+    assert both.labels.tolist() == [*one.labels, *other.labels]
+    assert (both.classes, both.notes) == (one.classes, one.notes)
+    assert both.fingerprint != read.concat(other, one).fingerprint
+    assert read.concat(one, samples(2)).labels is not None
+
+
+def test_classes_that_differ_are_refused(tmp_path):
+    """A label of the one would mean another class of the other."""
+    for folder in ("a/cat", "a/dog", "b/cat", "b/eel"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.jpg").write_bytes(b"x")
+    with pytest.raises(pp.DataError, match=r"^concat: the sources have different classes: cat, dog and cat, eel: "):
+        read.concat(read.files(tmp_path / "a"), read.files(tmp_path / "b"))
+    with pytest.raises(pp.DataError, match=r"^concat needs sources, and each needs a sample$"):
+        read.concat(samples(2), [])

@@ -1,0 +1,137 @@
+"""docs/gpu.md, made of what the hour's calls wrote: benchmarks/results/gpu/*.jsonl, and of nothing else.
+
+.venv/bin/python tools/gpu_hour/gpu_page.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PAGE, RESULTS = ROOT / "docs" / "gpu.md", ROOT / "benchmarks" / "results" / "gpu"
+LINE = 120
+Row = dict[str, Any]
+HEAD = (
+    "The engine on a GPU, as an hour on one machine shows it. `tools/gpu_hour/README.md` has the commands, and "
+    "`tools/gpu_hour/gpu_page.py` writes this page of their rows. The goals: at least 0.9 of nvImageCodec's decode "
+    "alone with the same settings, at least DALI's GPU pipeline in the same run, no wrong pixel against the CPU, and a "
+    "median below 3 ms for one image."
+)
+NOT_RUN = (
+    "**Not run.** No GPU has been at hand: the steps were rehearsed on a CPU, over stand-ins for CuPy, NVRTC and "
+    "nvImageCodec (`tests/device/test_gpu_hour.py`), and there is no figure."
+)
+PIXELS = (
+    "Kinds of JPEGs, each decoded in calls of 1, 8 and 64 of its own and among 63 others, against libjpeg-turbo. Far: "
+    "more than 4 levels off on average, or of another shape. Unsteady: one JPEG got several pixels, by its call or its "
+    "place in it."
+)
+FAR = 4.0
+LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page."""
+    parts = [*_wrong(rows), *_pixels(rows), *_steps(rows)] if rows else [fill(NOT_RUN, LINE)]
+    return "\n\n".join(["# On a GPU", fill(HEAD, LINE), *parts]) + "\n"
+
+
+def _table(names: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
+    shown = [[*names], *([_short(cell) for cell in line] for line in lines)]
+    shown.insert(1, ["---"] * len(shown[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in shown)
+
+
+def _short(value: object) -> str:
+    text = f"{value:,}" if isinstance(value, int | float) else str(value)
+    return " ".join(text.split()).replace("|", "/")[-90:]
+
+
+def _of(rows: Sequence[Row], *names: str) -> list[Row]:
+    return [row for row in rows if all(name in row for name in names)]
+
+
+def _wrong(rows: Sequence[Row]) -> Iterator[str]:
+    """Red steps, failed tests, and what a tool said."""
+    ended, tests = _of(rows, "ended"), _of(rows, "test", "outcome")
+    outcomes = [row["outcome"] for row in tests]
+    yield "## What was wrong"
+    yield fill(
+        f"{sum(not row['ended'] for row in ended)} of {len(ended)} steps ended well, {outcomes.count('passed')} of "
+        f"{len(tests)} tests passed, {outcomes.count('skipped')} were skipped.",
+        LINE,
+    )
+    red = [(row["step"], row["ended"], row.get("said", "")) for row in ended if row["ended"]]
+    red += [(row["step"], row["test"], row["why"]) for row in tests if row["outcome"] == "failed"]
+    if red:
+        yield _table(("step", "ended, or the test", "last words"), red)
+    for row in ended:
+        if summary := [line for line in row.get("said", "").splitlines() if "SUMMARY" in line]:
+            yield f"{row['step']}: {'; '.join(summary)}"
+
+
+def _pixels(rows: Sequence[Row]) -> Iterator[str]:
+    table = _of(rows, "way", "kind")
+    if not table:
+        return
+    yield f"## The pixels of each way to decode\n\n{fill(PIXELS, LINE)}"
+    lines, bad = [], []
+    for way in dict.fromkeys(row["way"] for row in table):
+        own = [row for row in table if row["way"] == way]
+        far = [row for row in own if row.get("other_shape") or (row.get("mean") or 0) > FAR]
+        unsteady = [row for row in own if row.get("distinct", 0) > 1]
+        raised = _of(own, "raised")
+        bad += [row for row in own if row in far or row in unsteady or row in raised]
+        counts = [sum(bool(row.get(name)) for row in own) for name in ("fallbacks", "refused")]
+        equal = sum(row.get("max") == 0 for row in own)
+        lines.append((way, len(own), equal, len(far), len(unsteady), *counts, len(raised)))
+    yield _table(("way", "kinds", "equal", "far", "unsteady", "by the CPU", "refused", "raised"), lines)
+    names = ("way", "kind", "distinct", "mean", "max", "raised")
+    if bad:
+        yield _table(names, [[row.get(name, "") for name in names] for row in bad[:80]])
+    if taken := sorted(row["kind"] for row in table if row.get("fallbacks") and row["way"] == "pixprep consistent"):
+        yield fill(f"What `consistent` leaves to the CPU, {len(taken)} kinds: {'; '.join(taken)}.", LINE)
+
+
+def _steps(rows: Sequence[Row]) -> Iterator[str]:
+    """Every other step, its rows of like fields a table each."""
+    others = [row for row in rows if not row.keys() & {"ended", "outcome", "way"}]
+    for step in dict.fromkeys(row["step"] for row in others):
+        yield f"## {step[0].upper()}{step[1:]}"
+        tables: dict[tuple[str, ...], list[Row]] = {}
+        for row in (dict(_flat(row)) for row in others if row["step"] == step):
+            tables.setdefault(tuple(row), []).append(row)
+        for names, found in tables.items():
+            is_one = len(found) == 1 and len(names) > 6
+            yield _table(("what", "is"), found[0].items()) if is_one else _table(names, (row.values() for row in found))
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if name in LEFT_OUT:
+            continue
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", value
+
+
+def read(folder: Path = RESULTS) -> list[Row]:
+    """Rows of all calls; the last line of a call that was cut off may be half a row."""
+    rows = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                sys.stderr.write(f"gpu_page: {path.name}: half a row: {line[:80]}\n")
+    return rows
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(read()), encoding="utf-8")

@@ -1,0 +1,400 @@
+"""The engine on a GPU against nvImageCodec's decode alone, and the kernels against the memory's bandwidth.
+
+Contenders run by turns in one process, each batch timed until the device has done it:
+
+    engine   pixprep: JPEG bytes -> float32 tensors, shorter side 256, bilinear, centre 224, normalized
+    raw      nvImageCodec: the same bytes -> pixels, the same decoder settings, buffers reused; nothing after it
+    dali     DALI's pipeline of the same task
+
+hour.py calls it with the name of a function, and its options as JSON.
+
+Before anything is timed, the engine's tensors are compared with Pillow's: they are equal with libjpeg-turbo as decoder,
+and within a mean of three levels with the decoder that is timed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+import cupy
+import hour
+import measure
+import numpy as np
+from contenders import pixprep_full
+from nvidia import nvimgcodec
+from pixels import difference, least_bytes, reference
+from workloads import photos, real_photos
+
+import pixprep as pp
+from pixprep.decoders.nvimagecodec import MOST_STREAMS
+from pixprep.devices.gpu import Gpu, on_host
+from pixprep.kernels import nvrtc
+from pixprep.plan.output_plans import TensorPlan
+
+DECODERS = ("consistent", "cuda")
+LARGEST_MEAN = {"cpu": 0.0, "consistent": 3.0, "cuda": 3.0}  # levels; swapped channels are further off
+CHECKED = 4  # photos of each size
+SUPPORT = {"bilinear": 1, "bicubic": 2}  # of the kernels' filters, in pixels of the smaller image
+LEVELS = {
+    "kept": [],
+    "jitter": [pp.brightness(1.2), pp.contrast(0.8), pp.saturation(1.3), pp.hue(0.05)],
+    "turned": [pp.rotate(15, filter="bilinear")],
+}
+"""What is done to the levels."""
+KERNELS = (
+    *(("bilinear", "float32", levels) for levels in LEVELS),
+    ("bicubic", "float16", "kept"),
+)
+ROTATED = 1 << 29  # bytes of pixels that a kernel's repetitions go round in, so that no cache holds them: L2 has 60 MB
+SAMPLES = 50
+COPIED = 1 << 31
+SPIN = """
+extern "C" __global__ void spin(long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {}
+}
+"""
+PACKAGES = (
+    *("numpy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu13", "nvidia-nvjpeg"),
+    *("nvidia-nvjpeg-cu12", "nvidia-dali-cuda130", "simplejpeg", "pillow"),
+)
+LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvcuvid.so.1", "libpython3.12.so.1.0")
+THRESHOLDS = (1, 250_000, 1_000_000, 4_000_000, 1 << 30)
+"""Pixels of a JPEG from which CUDA's decoder reads its Huffman codes on the GPU; nvImageCodec's own is a million."""
+
+
+Contender = Callable[[list[bytes]], object]
+"""Makes a batch, and returns when the device has done it."""
+
+
+def check(encoded: Sequence[bytes], decoder: str) -> dict[str, float]:
+    """How far the engine's tensors are from Pillow's, in levels; ends the step where that is too far."""
+    with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=decoder) as engine:  # type: ignore[arg-type]
+        batch = engine.run_batch(encoded)
+    if any(batch.errors):
+        sys.exit(f"not timed: decoder {decoder}: {[str(error) for error in batch.errors]}")
+    found = difference(batch.outputs["tensor"].get(), [reference(each, "bilinear") for each in encoded])
+    if found["mean"] > LARGEST_MEAN[decoder]:
+        sys.exit(f"not timed: decoder {decoder}: its tensors are {found['mean']:.2f} levels off Pillow's")
+    return found
+
+
+@cache
+def raw_stream() -> Any:
+    """One for all of ``Raw``: nvImageCodec frees an image's memory on its stream, so it must not be destroyed first."""
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+class Raw:
+    """nvImageCodec alone, with the engine's settings."""
+
+    def __init__(self, decoder: str, threads: int, option: str = "") -> None:
+        kinds = [nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU]
+        kinds = kinds if decoder == "cuda" else [nvimgcodec.HW_GPU_ONLY, *kinds]
+        one_way = " nvjpeg_hw_decoder:force_legacy_batch=1" * (decoder == "consistent")
+        self._decoder = nvimgcodec.Decoder(
+            device_id=0,
+            max_num_cpu_threads=threads,
+            backends=[nvimgcodec.Backend(kind) for kind in kinds],
+            options=f":num_cuda_streams={min(threads, MOST_STREAMS)} :fancy_upsampling=1{one_way} {option}",
+        )
+        self._params = nvimgcodec.DecodeParams(
+            apply_exif_orientation=True, color_spec=nvimgcodec.SRGB, sample_format=nvimgcodec.I_RGB
+        )
+        self._images: list[Any] = []
+
+    def __call__(self, batch: list[bytes]) -> None:
+        """Decode a batch."""
+        streams = [nvimgcodec.CodeStream(image) for image in batch]
+        reused = {"images": self._images} if len(self._images) == len(batch) else {}
+        stream = raw_stream()
+        self._images = self._decoder.decode(streams, params=self._params, cuda_stream=int(stream.ptr), **reused)
+        stream.synchronize()
+        if any(image is None for image in self._images):
+            sys.exit("nvImageCodec refused one of the benchmark's photos")
+
+
+def dali(decoder: str, threads: int) -> Contender:
+    """DALI's idiom of the same task."""
+    hardware = 0.0 if decoder == "cuda" else 0.9
+    library = importlib.import_module("contenders.dali")
+    return library.prepare("bilinear", threads, gpu=0, hardware=hardware)  # type: ignore[no-any-return]
+
+
+def speeds(
+    add: Callable[..., None],
+    *,
+    sizes: Sequence[str],
+    batches: Sequence[int],
+    threads: Sequence[int],
+    decoders: Sequence[str] = DECODERS,
+    with_dali: bool = False,
+    rounds: int = 3,
+    seconds: float = 0.15,
+) -> None:
+    """Each contender's images/s, by size, batch, decoder and threads; of all but the first threads for one batch."""
+    made = {size: photos(size) for size in sizes}
+    for size, encoded in made.items():
+        check(encoded[:CHECKED], "cpu")
+        for decoder in decoders:
+            add(size=size, decoder=decoder, apart=check(encoded[:CHECKED], decoder))
+    for count, decoder in product(threads, decoders):
+        pipeline = pixprep_full.pipeline("bilinear")
+        with pp.Engine(pipeline, device="gpu", decoder=decoder, threads=count) as engine:  # type: ignore[arg-type]
+            contenders: dict[str, Contender] = {"engine": engine.run_batch, "raw": Raw(decoder, count)}
+            if with_dali:
+                contenders["dali"] = dali(decoder, count)
+            middle = batches[len(batches) // 2]
+            for size, batch in product(sizes, batches if count == threads[0] else (middle,)):
+                if with_dali and batch > importlib.import_module("contenders.dali").LARGEST_BATCH:
+                    continue
+                cell = {"size": size, "decoder": decoder, "threads": count, "batch": batch}
+                numbers = throughput(contenders, made[size], batch, rounds=rounds, seconds=seconds)
+                ratios = {name: measure.ratio(numbers["engine"], theirs) for name, theirs in numbers.items()}
+                add(**cell, contenders=numbers, engine_to={k: v for k, v in ratios.items() if k != "engine"})
+
+
+def throughput(
+    contenders: dict[str, Contender], encoded: Sequence[bytes], batch: int, *, rounds: int, seconds: float
+) -> dict[str, dict[str, Any]]:
+    """Each contender's numbers by its name."""
+    endless = {name: measure.batches(encoded, batch) for name in contenders}
+    for name, contender in contenders.items():
+        for _ in range(3):  # the first ones allocate
+            contender(next(endless[name]))
+    taken: dict[str, list[list[float]]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            taken[name].append(measure.time_round(contender, endless[name], seconds))
+    return {name: measure.summary(times, batch) for name, times in taken.items()}
+
+
+def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 64, seconds: float = 0.3) -> None:
+    """CUDA's decode alone, by the size from which it reads Huffman codes on the GPU."""
+    options = {n: f"nvjpeg_cuda_decoder:hybrid_huffman_threshold={n}" for n in THRESHOLDS}
+    for size in sizes:
+        contenders: dict[str, Contender] = {str(n): Raw("cuda", 15, option) for n, option in options.items()}
+        numbers = throughput(contenders, photos(size), batch, rounds=3, seconds=seconds)
+        add(size=size, batch=batch, images_per_s={name: row["images_per_s"] for name, row in numbers.items()})
+
+
+def processes(add: Callable[..., None], *, batch: int = 64, seconds: float = 4.0, ready_s: float = 12.0) -> None:
+    """Images/s of one engine, and of two in processes of their own."""
+    for count in (1, 2):
+        begin = monotonic() + ready_s  # the clock of the machine, for all of its processes
+        code = f"import gpu_speed; gpu_speed.alone({begin}, {batch}, {seconds})"
+        started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
+        rates = [json.loads(each.communicate()[0].splitlines()[-1]) for each in started]
+        add(processes=count, batch=batch, images_per_s=rates, sum=round(sum(rates), 1))
+
+
+def alone(begin: float, batch: int, seconds: float) -> None:
+    """Print an engine's images/s from a moment on; an error if it was not ready by then."""
+    endless = measure.batches(photos("500x375"), batch)
+    with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu") as engine:
+        for _ in range(3):
+            engine.run_batch(next(endless))
+        if (left := begin - monotonic()) < 0:
+            sys.exit(f"an engine was ready {-left:.1f} s too late")
+        sleep(left)
+        taken = measure.time_round(engine.run_batch, endless, seconds)
+    sys.stdout.write(f"{batch * len(taken) / sum(taken):.1f}\n")
+
+
+def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: str = "1920x1080") -> None:
+    """Milliseconds of an engine's start, of a batch, of a trim, and of the batch after it."""
+    times: dict[str, list[float]] = {}
+
+    def timed(name: str, run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        start = perf_counter()
+        result = run(*arguments, **options)
+        cupy.cuda.runtime.deviceSynchronize()
+        times.setdefault(name, []).append(perf_counter() - start)
+        return result
+
+    encoded = photos(size, batch)
+    for _ in range(repeats):
+        engine = timed("engine", pp.Engine, pixprep_full.pipeline("bilinear"), device="gpu")
+        for name in ("first batch", "second batch", "third batch"):
+            timed(name, engine.run_batch, encoded)
+        timed("trim", engine.trim)
+        timed("batch after a trim", engine.run_batch, encoded)
+        engine.close()
+    add(size=size, batch=batch, ms={name: measure.milliseconds(taken) for name, taken in times.items()})
+
+
+def copy_bandwidth() -> float:
+    """Bytes/s, read and written, of a copy within the device's memory: the roof that kernels are measured by."""
+    source = cupy.asarray(np.arange(COPIED // 4, dtype=np.uint32))
+    target = cupy.empty(COPIED // 4, np.uint32)
+
+    def copy(_: int) -> None:
+        target.data.copy_from_device_async(source.data, COPIED, cupy.cuda.get_current_stream())
+
+    times, _ = device_seconds(copy, 20)
+    return 2 * COPIED / float(np.median(times))
+
+
+def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[float], list[float]]:
+    """Seconds of the device and of the host for what ``queue(sample)`` queues on the current stream.
+
+    The device is kept busy until all is queued, so that events around it see the device's work and no waiting.
+    """
+    nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)  # CuPy 13.6 does not find the wheel
+    spin = cupy.RawKernel(SPIN, "spin")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    cycles = 1 << 22  # 2 ms at 2 GHz
+    on_device: list[float] = []
+    on_host: list[float] = []
+    with stream:
+        for sample in range(3):
+            queue(sample)
+        stream.synchronize()
+        while len(on_device) < samples:
+            spin((1,), (1,), (np.int64(cycles),))
+            begin.record(stream)
+            start = perf_counter()
+            queue(len(on_device))
+            host = perf_counter() - start
+            is_queued = not begin.done
+            end.record(stream)
+            stream.synchronize()
+            if is_queued:
+                on_device.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3)
+                on_host.append(host)
+            elif cycles > 1 << 36:
+                sys.exit("the host cannot queue a launch while the device is busy: kernels are not timed")
+            else:
+                cycles *= 2
+    return on_device, on_host
+
+
+def decoded(encoded: Sequence[bytes]) -> list[Any]:
+    """The pixels on the device, each in memory of its own."""
+    device = Gpu(0)
+    plan = pixprep_full.pipeline("bilinear").plan
+    decoder = device.decoder(plan, pp.Limits(), damage="strict", codec="consistent")
+    arrays: list[Any] = []
+    for chunk in decoder.chunks(encoded, [plan.place] * len(encoded)):
+        with device.lane(), decoder.decode(chunk) as images:
+            for image in images:
+                assert not isinstance(image, pp.ImageError)
+                arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder uses its own memory again
+    return arrays
+
+
+def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, levels: str) -> dict[str, Any]:
+    """The kernels' time for a batch, and the share of the roof that the bytes they must move come to."""
+    ops = pixprep_full.pipeline(filter_name, dtype=dtype).ops
+    plan = pp.Pipeline([*ops[:-2], *LEVELS[levels], *ops[-2:]]).plan.outputs["tensor"]
+    assert isinstance(plan, TensorPlan)
+    run = Gpu(0).kernel(plan).run
+    placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    rotations = max(2, -(-ROTATED // sum(image.nbytes for image in pixels)))
+    sets = [list(pixels), *([image.copy() for image in pixels] for _ in range(min(rotations, 64) - 1))]
+    outs = [cupy.empty((len(pixels), *plan.spec.shape), plan.spec.dtype) for _ in sets]
+
+    def queue(sample: int) -> None:
+        turn = sample % len(sets)
+        run(sets[turn], placements, outs[turn], range(len(pixels)))
+
+    on_device, on_host = device_seconds(queue, SAMPLES)
+    n_bytes = least_bytes([image.shape[:2] for image in pixels], support=SUPPORT[filter_name], dtype=dtype)
+    rate = n_bytes / float(np.median(on_device))
+    return {
+        "least_bytes": n_bytes,
+        "device_ms": measure.milliseconds(on_device),
+        "host_ms": measure.milliseconds(on_host),
+        "bytes_per_s": round(rate),
+        "share_of_roof": round(rate / roof, 4),
+    }
+
+
+def kernels(add: Callable[..., None], *, sizes: Sequence[str], batches: Sequence[int]) -> None:
+    """The kernels' times, and their share of what a copy within the device's memory reaches."""
+    roof = copy_bandwidth()
+    add(copy_bytes_per_s=round(roof))
+    for size in sizes:
+        pixels = decoded(photos(size, max(batches)))
+        for batch, (filter_name, dtype, levels) in product(batches, KERNELS):
+            options = {"filter_name": filter_name, "dtype": dtype, "levels": levels}
+            images = [pixels[index % len(pixels)] for index in range(batch)]
+            add(size=size, batch=batch, **options, **kernel(images, roof, **options))
+
+
+def served(
+    add: Callable[..., None],
+    *,
+    count: int,
+    device: str = "gpu",
+    batches: Sequence[int] = (1, 8),
+    concurrency: Sequence[int] = (1, 4, 16, 64),
+    seconds: float = 2.0,
+    images: int = 128,
+) -> None:
+    """Loads on Triton's model ``preprocess`` of so many instances; tensors come back to the client."""
+    loads = importlib.import_module("served")  # which needs Triton's client
+    from pixprep.serve.server import Server  # noqa: PLC0415
+    from pixprep.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415
+
+    encoded = photos("500x375", images)
+    with tempfile.TemporaryDirectory(prefix="pixprep-hour-") as name:
+        model = Path(name) / "preprocess"
+        (model / "1").mkdir(parents=True)
+        pp.presets.imagenet().save(model / "1" / "pipeline.json")
+        (model / "config.pbtxt").write_text(
+            f'backend: "pixprep"\nmax_batch_size: 128\ndynamic_batching {{ }}\n'
+            f"instance_group {{ count: {count} kind: KIND_{device.upper()} }}\n",
+            encoding="utf-8",
+        )
+        ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+        with Server(Path(name), **ports, images_in_flight=IMAGES_IN_FLIGHT) as server:
+            loads.put(server, model.name, 8, encoded, seconds=seconds, concurrency=[2])  # warm
+            loads.check(server, model.name, encoded[:2], 3.0)
+            kind = {"concurrency": concurrency, "seconds": seconds}
+            for row in (row for batch in batches for row in loads.put_load(server, model.name, batch, encoded, **kind)):
+                add(count=count, **row)
+
+
+def facts(add: Callable[..., None]) -> None:
+    """The machine, its libraries, and what decodes there."""
+    runtime = cupy.cuda.runtime
+    properties = runtime.getDeviceProperties(0)
+    loaded = {}
+    for name in LIBRARIES:
+        try:
+            loaded[name] = bool(ctypes.CDLL(name))
+        except OSError as error:
+            loaded[name] = str(error)
+    add(
+        **measure.surroundings(PACKAGES),
+        gpu=properties["name"].decode(),
+        multiprocessors=properties["multiProcessorCount"],
+        memory_bytes=runtime.memGetInfo()[1],
+        driver_cuda=runtime.driverGetVersion(),
+        runtime_cuda=runtime.runtimeGetVersion(),
+        libraries=loaded,
+        photos=len(real_photos()),
+    )
+    for codec in ("consistent", "fastest", "cuda", "cpu"):
+        with pp.Engine(pixprep_full.pipeline("bilinear"), device="gpu", decoder=codec) as engine:  # type: ignore[arg-type]
+            add(codec=codec, decoders=engine.decoders)
+
+
+if __name__ == "__main__":
+    results = Path(os.environ["PIXPREP_GPU_RESULTS"])
+    add = partial(hour.write, results, step=os.environ["PIXPREP_GPU_STEP"])
+    globals()[sys.argv[1]](add, **json.loads(sys.argv[2]))
