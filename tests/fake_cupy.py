@@ -197,6 +197,19 @@ def synchronize():
     COPIED.clear()
 
 
+def memset(address, value, n_bytes, stream):
+    assert stream == Stream.ptr
+    ctypes.memset(address, value, n_bytes)
+
+
+def memcpy_2d(*told):
+    to, to_pitch, begin, pitch, n_bytes, rows, kind, stream = told
+    assert (kind, stream) == (RUNTIME.memcpyDeviceToDevice, Stream.ptr)
+    assert min(pitch, to_pitch) >= n_bytes, "CUDA refuses it"
+    for row in range(rows):
+        ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
+
+
 OWN_POOL = {}  # CUDA's own: by attribute what was set, and what it was trimmed to
 
 
@@ -213,6 +226,9 @@ RUNTIME = SimpleNamespace(
     deviceGetDefaultMemPool=own_pool,
     memPoolSetAttribute=lambda pool, attr, value: OWN_POOL.update({attr: value}),  # noqa: ARG005
     memPoolTrimTo=lambda pool, size: OWN_POOL.update(trimmed=size),  # noqa: ARG005
+    memsetAsync=memset,
+    memcpy2DAsync=memcpy_2d,
+    memcpyDeviceToDevice=3,
     broken=None,  # what every call that waits for the device raises, as after an illegal address
     CUDARuntimeError=CUDARuntimeError,
     deviceSynchronize=synchronize,

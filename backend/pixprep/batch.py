@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pixprep.errors import ImageError
 from pixprep.kernels import Array
 from pixprep.plan.output_plans import OutputPlan
@@ -19,7 +21,8 @@ class Batch:
     All that is said of an image below is then said of a box.
 
     Attributes:
-        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros.
+        outputs: for each output that was asked for an array (images, *shape); the row of a failed image is zeros. Of a
+            tensor whose sides follow the image a list of arrays, each of its own size.
         errors: for each image None, or why it has no result.
         decode_s, transform_s: for each image the seconds spent on it, once its header is read; 0 for a stage it did not
             reach.
@@ -66,6 +69,24 @@ class Batch:
     def __len__(self) -> int:
         """Number of images; of a pipeline that takes boxes, of boxes."""
         return len(self.errors)
+
+    def padded(self, name: str, rows: slice = slice(None)) -> Array:
+        """An output as one array; images of their own sizes are padded to the largest of them, as ``tensor`` says."""
+        values = self.outputs[name][rows]
+        if not isinstance(values, list):
+            return values
+        if len(values) == 1:
+            return values[0][None]
+        spec = self.plans[name].spec
+        shape = [max(sides) for sides in zip(spec.least, *(value.shape for value in values), strict=True)]
+        if any(hasattr(value, "get") for value in values):  # CuPy's
+            from pixprep.kernels.gpu import stacked  # noqa: PLC0415  (CuPy, on a GPU only)
+
+            return stacked(values, shape, spec)
+        whole = np.full((len(values), *shape), spec.padding.value, spec.dtype)
+        for one, value in zip(whole, values, strict=True):
+            one[tuple(map(slice, value.shape))] = value
+        return whole
 
     @property
     def draws(self) -> list[Mapping[str, Mapping[str, Any]]]:

@@ -140,8 +140,8 @@ class Engine:
                 row, or its rows of a pipeline that takes boxes.
 
         Returns:
-            In order, an array of the output's shape and dtype, or an ImageError. The boxes of an image follow each
-            other, and all of them have its error if the image is broken.
+            In order, an array of the output's shape (where that is open, of the image's own) and dtype, or an
+            ImageError. The boxes of an image follow each other, and all have its error if the image is broken.
 
         Raises:
             TypeError: ``encoded`` is something else: the bytes of one image, a path, an array of other than uint8.
@@ -170,7 +170,7 @@ class Engine:
             inputs: see ``run``.
             places: for each image what ``plan.placing`` or ``plan.replaying`` gave for it, which have the inputs
                 already; default: the plan's own, which a plan with random ops has not.
-            into: arrays on the device to write outputs into, by name, as ``run_batch`` makes them for the others.
+            into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
                 that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``.
@@ -245,8 +245,10 @@ class Engine:
         return batch
 
     def _array(self, name: str, count: int) -> Array:
-        """Room for one output of a batch; a few numbers an image stay where Python is."""
+        """Room for one output of a batch; a few numbers an image stay where Python is. An open one has none yet."""
         spec = self.pipeline.outputs[name].spec
+        if spec.is_open:
+            return [np.zeros(spec.least, spec.dtype)] * count
         shape = (count, *spec.shape)
         return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
@@ -314,6 +316,9 @@ class Engine:
                     array[index] = output.numbers(placed.height, placed.width, placed.placements.get(name))
             case TensorPlan() if self.plan.clip is None:
                 placements = [image.placed.placements[name] for image in images.values()]
+                if output.spec.is_open:
+                    for row, placement in zip(images, placements, strict=True):
+                        array[row] = self._device.empty(output.spec.shape_of(*placement.size), output.spec.dtype)
                 pixels = [image.pixels for image in images.values()]
                 failed = self._kernels[name].run(pixels, placements, array, [*images])
                 return {row: failed[place] for place, row in enumerate(images) if place in failed} if failed else {}
@@ -376,8 +381,9 @@ def _fail(batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageE
     """Give rows of a batch no result: they are zeros."""
     for row in those:
         batch.errors[row], batch.placed[row] = error, None
-        for array in batch.outputs.values():
-            array[rows[row]] = 0
+        for name, array in batch.outputs.items():
+            spec = batch.plans[name].spec
+            array[rows[row]] = np.zeros(spec.least, spec.dtype) if spec.is_open else 0
 
 
 def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:

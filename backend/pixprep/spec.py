@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Literal
+from math import ceil, prod
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ Like = Literal["pillow", "pillow12", "torchvision", "torch", "opencv", "tensorfl
 ColorLike = Literal["pillow", "torchvision"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
+SideRounding = Literal["down", "half_even", "half_away", "up"]
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
@@ -42,23 +43,14 @@ def as_tuple(value: Reals) -> tuple[float, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def rounded(value: float, rounding: Rounding) -> int:
-    """A value of at least 0 as a whole number: cut off, or to the nearest with ties to even, or to the nearest."""
-    if rounding == "half_even":
-        return round(value)
+def rounded(value: float, rounding: SideRounding) -> int:
+    """A value of at least 0 as a whole number: cut off, up, or to the nearest, with ties to even or up."""
+    if rounding in ("half_even", "up"):
+        return round(value) if rounding == "half_even" else ceil(value)
     return int(value if rounding == "down" else value + 0.5)
 
 
-def keep_aspect(
-    size: int, side: Literal["shorter", "longer"], height: int, width: int, rounding: Rounding = "down"
-) -> tuple[int, int]:
-    """The (height, width) when one side becomes ``size``: the other is ``size * other / side`` rounded, at least 1."""
-    if (height <= width) == (side == "shorter"):
-        return size, max(1, rounded(scaled(width, size, height, rounding), rounding))
-    return max(1, rounded(scaled(height, size, width, rounding), rounding)), size
-
-
-def scaled(length: int, size: int, side: int, rounding: Rounding) -> float:
+def scaled(length: int, size: int, side: int, rounding: SideRounding) -> float:
     """``length * size / side``, not rounded yet; for ``half_away`` as DALI does it, with float32 scales and sides."""
     if rounding == "half_away":
         return float(np.float32(length * float(np.float32(size / side))))
@@ -73,6 +65,7 @@ class ImageSpec:
         frames: of a clip, which all have this size; None: an image.
         height, width: in pixels; None where they differ from image to image.
         min_height, min_width: what every image has at least.
+        max_height, max_width: what every image has at most; None: there is no bound.
         color: the order of the channels.
         low, high: the range of the values.
         values: ``levels``: uint8, of the decoder or the resize; ``real``: float32 in the same range, of a resize that
@@ -84,6 +77,8 @@ class ImageSpec:
     width: int | None = None
     min_height: int = 1
     min_width: int = 1
+    max_height: int | None = None
+    max_width: int | None = None
     color: Color = "rgb"
     low: float = 0.0
     high: float = 255.0
@@ -96,7 +91,20 @@ class ImageSpec:
 
     def sized(self, height: int, width: int) -> ImageSpec:
         """The same image with every side known."""
-        return replace(self, height=height, width=width, min_height=height, min_width=width)
+        return self.within((height, width), (height, width))
+
+    def within(self, least: tuple[int, int], most: tuple[int | None, int | None] = (None, None)) -> ImageSpec:
+        """The same image with each side, height and width, of at least and at most so many pixels."""
+        height, width = (low if low == high else None for low, high in zip(least, most, strict=True))
+        return replace(
+            self,
+            height=height,
+            width=width,
+            min_height=least[0],
+            min_width=least[1],
+            max_height=most[0],
+            max_width=most[1],
+        )
 
     def __str__(self) -> str:
         size = f"{f'{self.frames} x ' if self.frames else ''}{self.height or '?'} x {self.width or '?'}"
@@ -141,27 +149,77 @@ class InputSpec:
         return f"{self.dtype} [n, {self.count}]{names.get(self.kind, '')}"
 
 
+class Padding(NamedTuple):
+    """Padding of a tensor, below the image and to its right.
+
+    Attributes:
+        value: of the tensor.
+        height, width: that the tensor has at least.
+        multiple: that both are of.
+    """
+
+    value: float = 0.0
+    height: int = 1
+    width: int = 1
+    multiple: int = 1
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """The (height, width) of the tensor of an image of this size."""
+        sides = max(height, self.height), max(width, self.width)
+        return -(-sides[0] // self.multiple) * self.multiple, -(-sides[1] // self.multiple) * self.multiple
+
+
+NO_PADDING = Padding()
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
     """One output of a pipeline, for one image (no batch dimension).
 
     Attributes:
-        shape: every dimension is known: the tensors of a batch are stacked.
+        shape: -1 where a side follows the image; else the tensors of a batch are stacked.
+        most: the largest shape that an image may have; empty: all have the one above.
         layout: of the image dimensions; None for outputs that are not images.
-        low, high: the range of the values.
+        low, high: the range of the values of the image.
+        padding: what is around it.
     """
 
     shape: tuple[int, ...]
+    most: tuple[int, ...] = ()
     dtype: DType
     layout: Layout | None = None
     low: float
     high: float
+    padding: Padding = NO_PADDING
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a side follows the image."""
+        return -1 in self.shape
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """The shape of the largest tensor."""
+        return self.most or self.shape
+
+    @property
+    def least(self) -> tuple[int, ...]:
+        """The shape of the smallest tensor that there may be."""
+        sides = self.shape_of(1, 1) if self.is_open else self.shape
+        return tuple(side if length == -1 else length for side, length in zip(sides, self.shape, strict=True))
+
+    def shape_of(self, height: int, width: int) -> tuple[int, ...]:
+        """The shape of the tensor of an image that is ``height`` x ``width`` when it has come here."""
+        assert self.layout is not None
+        sides = dict(zip("hw", self.padding.size(height, width), strict=True))
+        return tuple(sides.get(axis, length) for axis, length in zip(self.layout, self.shape, strict=True))
 
     @property
     def n_bytes(self) -> int:
-        """Size of the tensor of one image."""
-        return prod(self.shape) * BYTES_PER_VALUE[self.dtype]
+        """Size of the tensor of one image, of the largest one."""
+        return prod(self.largest) * BYTES_PER_VALUE[self.dtype]
 
     def __str__(self) -> str:
         image = f" {self.layout}, values {self.low:.4g}..{self.high:.4g}" if self.layout else ""
-        return f"{self.dtype} {list(self.shape)}{image}"
+        most = f", at most {list(self.most)}" if self.is_open else ""
+        return f"{self.dtype} {list(self.shape)}{image}{most}"

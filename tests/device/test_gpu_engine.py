@@ -187,6 +187,41 @@ def test_every_output_error_and_count_equals_the_cpu_engines_alone_and_in_a_batc
             same(ours.run_batch([images[index]]), theirs.run_batch([images[index]]))
 
 
+OPEN = {
+    "as they are": [pp.resize(height=24, max_size=70), pp.tensor(dtype="uint8")],
+    "plain kernels": [
+        pp.resize(40, mode="scale", max_size=60, like="opencv"),
+        pp.normalize(mean=0.5, std=0.5),
+        pp.tensor(min_width=48, multiple=16, pad_value=-1.5),
+    ],
+    "real values": [pp.resize(height=24, max_size=70, like="tensorflow"), pp.tensor(layout="hwc", multiple=8)],
+    "levels": [
+        pp.resize(40, side="longer"),
+        pp.brightness(0.5),
+        pp.rotate(20),
+        pp.normalize(),
+        pp.tensor(dtype="float16", layout="hwc", min_height=41, pad_value=0.5),
+    ],
+    "of one size": [pp.resize(height=24, max_size=70), pp.flip(), pp.tensor(min_width=70)],
+}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("case", OPEN)
+def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(case):
+    pipeline = pp.Pipeline([pp.decode(), *OPEN[case]])
+    images = [jpeg(50, 60), jpeg(30, 200, 1), b"junk", jpeg(90, 31, 2), jpeg(50, 60, 3), jpeg(31, 31)]
+    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
+        batch, expected = ours.run_batch(images), theirs.run_batch(images)
+        alone = [ours.run([image])[0] for image in images]
+    assert isinstance(batch["tensor"], list) == (case != "of one size")
+    for index, tensor in enumerate(expected["tensor"]):
+        assert np.array_equal(batch["tensor"][index], tensor), index
+        assert index == 2 or np.array_equal(alone[index], tensor), index
+    for rows in (slice(None), slice(0, 1), slice(2, 3), slice(2, 5)):
+        assert np.array_equal(batch.padded("tensor", rows), expected.padded("tensor", rows)), rows
+
+
 @pytest.mark.usefixtures("gpu")
 def test_what_nvimagecodec_does_not_read_goes_to_the_cpu_decoder_and_is_counted():
     with on_gpu() as engine:

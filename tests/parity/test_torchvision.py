@@ -85,3 +85,25 @@ def test_the_engine_gives_what_transforms_of_v2_give(filter_name, antialias, siz
         ]
     )
     assert_equal([(size, tensor, transform(tensor_of(pixels)).numpy())])
+
+
+def test_a_batch_is_that_of_the_detectors_transform():
+    """TensorFlow's resize is the formula of ``interpolate`` on float32 values, which it adds up in another order."""
+    from torchvision.models.detection.transform import GeneralizedRCNNTransform  # noqa: PLC0415
+
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    theirs = GeneralizedRCNNTransform(80, 133, list(mean), list(std)).eval()
+    resize = pp.resize(80, mode="scale", max_size=133, like="tensorflow")
+    pipeline = pp.Pipeline(
+        [pp.decode(), resize, pp.normalize(mean=mean, std=std), pp.image_size(), pp.tensor(multiple=32)]
+    )
+    sizes = [tuple(map(int, size)) for size in np.random.default_rng(8).integers(20, 700, (60, 2))]
+    with pp.Engine(pipeline) as engine:
+        for some in (sizes[at : at + 6] for at in range(0, len(sizes), 6)):
+            photos = [scene(*size) for size in some]
+            batch = engine.run_batch([png(photo) for photo in photos])
+            images, _ = theirs([torch.from_numpy(photo).permute(2, 0, 1) / 255 for photo in photos])
+            assert batch["image_size"].tolist() == [[*size] for size in images.image_sizes]
+            ours = batch.padded("tensor")
+            assert ours.shape == images.tensors.shape
+            assert abs(ours - images.tensors.numpy()).max() < 2e-5

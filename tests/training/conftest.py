@@ -24,6 +24,14 @@ def again():
 
 
 @pytest.fixture
+def open_sizes():
+    """Photos of several widths, in their order."""
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=24, max_size=60), pp.tensor(pad_value=-1.0)])
+    with pp.Loader(samples(16), pipeline, batch_size=4, threads=2) as ours:
+        yield ours
+
+
+@pytest.fixture
 def detection():
     """16 photos with 0 to 3 boxes."""
     source = samples(16)

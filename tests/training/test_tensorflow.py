@@ -44,6 +44,16 @@ def test_tensors_share_the_memory_of_the_batch(loader, again):
         assert np.array_equal(images.numpy(), batch["tensor"])
 
 
+def test_images_of_their_own_sizes_come_padded_and_as_a_list(open_sizes):
+    dataset = open_sizes.tf("tensor", "label")
+    assert [spec.shape.as_list() for spec in dataset.element_spec] == [[None, 3, 24, None], [None]]
+    for (images, _), batch in zip(list(dataset), open_sizes, strict=True):
+        assert np.array_equal(images.numpy(), batch.padded("tensor"))
+        assert [each.shape for each in batch.tf("tensor")] == [each.shape for each in batch["tensor"]]
+    images, labels = open_sizes.keras("tensor", "label")[0]
+    assert images.shape[:3] == (len(labels), 3, 24)
+
+
 def test_memory_of_tensors_that_are_dropped_is_used_again(loader):
     places = {place(batch.tf("tensor")) for _ in range(4) for batch in loader}
     assert len(places) < 20

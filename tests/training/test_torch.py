@@ -29,6 +29,13 @@ def test_tensors_share_the_memory_of_the_batch(loader):
         assert np.array_equal(images.numpy(), batch["tensor"])
 
 
+def test_images_of_their_own_sizes_come_as_a_list_as_torchvisions_detectors_take_them(open_sizes):
+    for (images, labels), batch in zip(list(open_sizes.torch("tensor", "label")), open_sizes, strict=True):
+        assert len(images) == len(labels) == len(batch)
+        assert len({each.shape for each in images}) > 1
+        assert all(np.array_equal(ours.numpy(), own) for ours, own in zip(images, batch["tensor"], strict=True))
+
+
 def test_a_tensor_that_is_kept_is_not_written_over(loader, again):
     kept = [batch.torch("tensor")[2:4, 1] for batch in loader]
     gc.collect()

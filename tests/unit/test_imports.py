@@ -134,6 +134,7 @@ ON_DEMAND = {
     ("batch", "show.html"): "the same",
     ("verify.report", "show.html"): "the same",
     ("batch", "data.frameworks"): "a batch becomes another library's when it is asked to",
+    ("batch", "kernels.gpu"): "and CuPy pads what lies on a GPU",
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",

@@ -191,6 +191,28 @@ def test_more_than_three_broken_images_are_counted_not_listed(start):
     assert response.error.message.endswith("; and 2 more")
 
 
+def test_each_request_is_padded_to_its_own_largest_image(start):
+    pipeline = pp.Pipeline(
+        [pp.decode(), pp.resize(height=8, max_size=90), pp.image_size(name="size"), pp.tensor(pad_value=7.0)]
+    )
+    model = start(pipeline, **zero(on_error="zero"))
+    names = ("tensor", "size", "status")
+    two, one, none = model.execute(
+        [
+            FakeRequest([jpeg(16, 16), jpeg(16, 60), b"junk"], names),
+            FakeRequest([jpeg(16, 24)], names),
+            FakeRequest([b"junk"], names),
+        ]
+    )
+    assert two["tensor"].shape == (3, 3, 8, 30)
+    assert two["size"].tolist() == [[8, 8], [8, 30], [0, 0]]
+    assert (two["tensor"][0, :, :, 8:] == 7).all()
+    assert not (two["tensor"][0, :, :, :8] == 7).all()
+    assert one["tensor"].shape == (1, 3, 8, 12)
+    assert none["tensor"].shape == (1, 3, 8, 1)
+    assert none["status"][0][0].startswith(b"[UNKNOWN_FORMAT]")
+
+
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
 BOXES = [[0, 0, 30, 20], [5, 5, 9, 9]]
 

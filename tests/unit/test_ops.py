@@ -9,17 +9,41 @@ import pytest
 
 import pixprep as pp
 from pixprep.ops import OPS, AnnotationOp, ColorOp, FirstOp, ImageOp, OutputOp, SteadyOp
-from pixprep.spec import keep_aspect
 
 STUBS = runpy.run_path(Path(__file__).parents[2] / "tools" / "stubs.py")
 SQUARE = pp.ImageSpec().sized(100, 100)
 WIDE = pp.ImageSpec().sized(40, 100)
 
 MISTAKES = [
-    (pp.resize, 'needs either "size" or both "height" and "width"'),
-    (lambda: pp.resize(8, height=8, width=8), 'needs either "size" or both "height" and "width"'),
-    (lambda: pp.resize(8, height=8), 'needs either "size" or both "height" and "width"'),
-    (lambda: pp.resize(height=8), 'needs either "size" or both "height" and "width"'),
+    (pp.resize, 'needs either "size", or "height" or "width" or both'),
+    (lambda: pp.resize(8, height=8, width=8), 'needs either "size", or "height" or "width" or both'),
+    (lambda: pp.resize(8, height=8), 'needs either "size", or "height" or "width" or both'),
+    (
+        lambda: pp.resize(height=8, mode="fit"),
+        '"mode" is stretch, fit or cover with "height" and "width", and scale with "size"',
+    ),
+    (lambda: pp.resize(8, enlarge=False), '"enlarge" and "shrink" go with "mode": "scale"'),
+    (lambda: pp.resize(8, mode="scale", enlarge=False, shrink=False), '"enlarge" or "shrink" must be true'),
+    (
+        lambda: pp.resize(8, side="longer", max_size=9),
+        '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone',
+    ),
+    (lambda: pp.resize(8, max_size=8), '"max_size" must be over "size", which is 8, not 8'),
+    (
+        lambda: pp.resize(height=8, width=8, multiple=4),
+        '"multiple" goes with "size", or with "height" or "width" alone',
+    ),
+    (lambda: pp.resize(8, multiple=0), '"multiple" must be 1 to 16384 pixels, not 0'),
+    (
+        lambda: pp.resize(height=8, up_to=32),
+        '"up_to" goes with "height" or "width" alone, and with "rounding": "up"',
+    ),
+    (
+        lambda: pp.resize(8, max_size=9, like="dali", subpixel=True),
+        '"subpixel" goes without "max_size", "multiple" and "mode": "scale"',
+    ),
+    (lambda: pp.tensor(dtype="uint8", pad_value=0.5), '"pad_value" must be a value of uint8, not 0.5'),
+    (lambda: pp.tensor(dtype="float16", pad_value=1e5), '"pad_value" must be a value of float16, not 100000'),
     (lambda: pp.resize(height=8, width=8, side="longer"), '"side" goes with "size", not with "height" and "width"'),
     (lambda: pp.resize(8, mode="fit"), '"mode" goes with "height" and "width", not with "size"'),
     (lambda: pp.resize(8, subpixel=True), '"subpixel" goes with "like": "dali"'),
@@ -187,7 +211,8 @@ def test_a_random_crop_that_no_image_here_could_hold_is_refused():
     ],
 )
 def test_the_other_side_is_rounded_down_as_torchvision_does(size, side, image, expected):
-    assert keep_aspect(size, side, *image) == expected
+    spec = pp.resize(size, side=side).infer(pp.ImageSpec().sized(*image))
+    assert (spec.height, spec.width) == expected
 
 
 def test_every_op_has_its_public_name():

@@ -8,8 +8,8 @@ import pixprep as pp
 CROP, TENSOR, NORMALIZE = pp.center_crop(8), pp.tensor(), pp.normalize()
 SMALL = pp.crop(0, 0, 4, 4)
 SIZE_UNKNOWN = (
-    "the size differs from image to image, and a batch needs one: add center_crop or letterbox, or give resize a "
-    "height and a width"
+    "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize a height "
+    "and a width, or a max_size"
 )
 FIRST = "the first op, and no other, must be decode, or pixels where nothing is encoded"
 ONE_FILL = "its margin has another colour than an earlier one: use one fill"

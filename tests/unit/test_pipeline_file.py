@@ -140,14 +140,14 @@ MISTAKES = {
     HEAD + '{"op": "flip", "axis": "both"}, ' + TAIL: (
         'ops[1] "flip": axis: "both" is not a choice; there are horizontal, vertical'
     ),
-    HEAD + '{"op": "resize", "size": 8, "rounding": "up"}, ' + TAIL: (
-        'ops[1] "resize": rounding: "up" is not a choice; there are down, half_even, half_away'
+    HEAD + '{"op": "resize", "size": 8, "rounding": "floor"}, ' + TAIL: (
+        'ops[1] "resize": rounding: "floor" is not a choice; there are down, half_even, half_away, up'
     ),
     HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
         'ops[1] "normalize": mean[1]: expected a number, got a string'
     ),
     HEAD + '{"op": "resize", "size": 0}, ' + TAIL: 'ops[1] "resize": "size" must be 1 to 16384 pixels, not 0',
-    HEAD + '{"op": "resize"}, ' + TAIL: 'ops[1] "resize": needs either "size" or both "height" and "width"',
+    HEAD + '{"op": "resize"}, ' + TAIL: 'ops[1] "resize": needs either "size", or "height" or "width" or both',
 }
 
 

@@ -355,7 +355,8 @@ class Maker:
         if self.recycler is None:
             return {}
         specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}
-        return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in specs.items()}
+        closed = {name: spec for name, spec in specs.items() if not spec.is_open}
+        return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in closed.items()}
 
     def _finished(self, made: Batch, rows: _Rows) -> Batch:
         """The batch with the fields of its samples, which follow the plan's ``boxes`` and ``points``."""

@@ -41,7 +41,6 @@ from pixprep.steps.levels import (
     Warp,
     WarpFilter,
     brightness,
-    size_after,
     solarize,
 )
 from pixprep.steps.operators import Arrays
@@ -110,7 +109,7 @@ class Gpu:
         self._threads = threads
         self._local = threading.local()
         self._decoder: Decoder | None = None
-        self._kernels: WeakSet[GpuKernel] = WeakSet()  # parts of plans with operators come and go
+        self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: Any = None
 
     def decoder(self, plan: Plan, limits: Limits, *, damage: Damage | None, codec: Codec) -> Decoder:
@@ -303,21 +302,30 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
             placement = plan.geometry.place(height, width)
         except ImageError:
             continue
-        if size_after(placement.levels, *placement.canvas) != _size(plan):
+        if not plan.spec.is_open and plan.spec.shape_of(*placement.size) != plan.spec.shape:
             continue  # a part of a plan, of another image: see kernels.staged
         placements.append(placement)
         images.append(_blocks(numbers, height, width, 4 if channels == 3 else channels))  # as the CPU decodes
         if len(images) == 2:
             break
-    if images and canvases.needs_canvases(plan):  # other images have other steps than the example's
+    if not images:
+        return None
+    if canvases.needs_canvases(plan):  # other images have other steps than the example's
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
-    expected = np.empty((len(images), *plan.spec.shape), plan.spec.dtype)
-    CpuKernel(plan).run(images, placements, expected, range(len(images)))
-    outs = cupy.empty(expected.shape, expected.dtype)
+    shapes = [plan.spec.shape_of(*placement.size) for placement in placements]
+    whole: Any
+    outs: Any
+    whole, outs = (
+        [empty(shape, plan.spec.dtype) for shape in shapes]
+        if plan.spec.is_open
+        else empty((len(shapes), *plan.spec.shape), plan.spec.dtype)
+        for empty in (np.empty, cupy.empty)
+    )
+    CpuKernel(plan).run(images, placements, whole, range(len(images)))
     pixels = [cupy.asarray(np.ascontiguousarray(image[:, :, :channels])) for image in images]
     kernel.run(pixels, placements, outs, range(len(images)))
-    ours = outs.get()
+    ours, expected = (np.concatenate([np.ravel(one) for one in ones]) for ones in ([o.get() for o in outs], whole))
     if np.array_equal(ours, expected):
         return None
     apart = np.abs(ours.astype(np.float64) - expected)

@@ -24,7 +24,8 @@ class Kernel(Protocol):
         Args:
             images: decoded, on this kernel's device; sizes may differ.
             placements: the plan's geometry at each image's size, and how the image lies in its pixels if that differs.
-            outs: (n, *plan.spec.shape) of its dtype, C-contiguous.
+            outs: (n, *plan.spec.shape) of its dtype, C-contiguous; where that is open, a list of arrays, each of what
+                ``shape_of`` says or larger.
             places: where each image's tensor lies in ``outs``; every value of it is written, and no other.
 
         Returns:

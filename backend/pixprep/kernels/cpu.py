@@ -64,7 +64,7 @@ class CpuKernel:
         """See ``Kernel.run``."""
         for pixels, placement, place in zip(images, placements, places, strict=True):
             out = outs[place]
-            planes = out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1)
+            planes = self._unpadded(out if self._plan.spec.layout == "chw" else out.transpose(2, 0, 1), placement.size)
             if placement.levels:
                 block = self._resample(pixels, placement)
                 self._look_up(levels.done(placement.levels, self._canvas(cast("U8", block), placement)), planes)
@@ -74,6 +74,14 @@ class CpuKernel:
                 rows, columns = slice(erase.top, erase.top + erase.height), slice(erase.left, erase.left + erase.width)
                 erased = planes[:, rows, columns]
                 erased[:] = noise(erase.noise, erased.shape) if erase.noise else np.reshape(erase.values, (-1, 1, 1))
+
+    def _unpadded(self, planes: npt.NDArray[np.generic], size: tuple[int, int]) -> npt.NDArray[np.generic]:
+        """The part of a tensor that is image; around it the padding is written."""
+        rows, columns = size
+        if planes.shape[1:] == size:
+            return planes
+        planes[:, rows:] = planes[:, :rows, columns:] = self._plan.spec.padding.value
+        return planes[:, :rows, :columns]
 
     def _write_at_once(self, pixels: U8, placement: Placement, planes: npt.NDArray[np.generic]) -> bool:
         """The usual image in one call; False where a step is missing, or there is one more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
+from pixprep.spec import NO_PADDING, TensorSpec
 
 MIDDLE_BYTES = 256 << 20
 """Between the passes and for canvases, in each thread, unless one image alone needs more. 128 photos of 12 megapixels
@@ -72,6 +74,7 @@ class GpuKernel:
         device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
         self._constants = {each: cupy.asarray(launch.constants(each)) for each in (passes, plan)}
         self._struct = launch.plan_struct(plan, self._constants[plan].data.ptr)
+        self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
         self._passes_struct = launch.plan_struct(passes, self._constants[passes].data.ptr)
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
         self._first_pass = module.get_function("first_pass")
@@ -91,12 +94,33 @@ class GpuKernel:
         """
         if not images:
             return
+        if self._is_fixed:
+            first, stride = outs.data.ptr, outs.strides[0]
+            self._launch(images, placements, [first + stride * place for place in places], self._struct)
+            return
+        alike: dict[Any, list[int]] = {}  # a launch has one size
+        for index, placement in enumerate(placements):
+            alike.setdefault((placement.canvas, placement.size), []).append(index)
+        spec = self._plan.spec
+        for (_, size), those in alike.items():
+            shape = replace(spec, padding=NO_PADDING).shape_of(*size)
+            inside = {index: outs[places[index]] for index in those}
+            made = {i: out if out.shape == shape else cupy.empty(shape, spec.dtype) for i, out in inside.items()}
+            struct = launch.plan_struct(self._plan, self._constants[self._plan].data.ptr, size)
+            tensors = [made[index].data.ptr for index in those]
+            self._launch([images[i] for i in those], [placements[i] for i in those], tensors, struct)
+            for index in those:
+                if made[index] is not inside[index]:
+                    _lay(made[index], inside[index], spec)
+
+    def _launch(
+        self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], plan_struct: Any
+    ) -> None:
+        """Queue the kernels for images whose tensors have one size, at these addresses."""
         room = _Room(self._uploads, self._middles)
         pixels = [
             launch.PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images
         ]
-        first, stride = outs.data.ptr, outs.strides[0]
-        tensors = [first + stride * place for place in places]
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
         )
@@ -107,12 +131,12 @@ class GpuKernel:
                 structs = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
                 self._first_pass(part.first_grid, TILE, (structs,))
                 if part.canvases is None:
-                    self._second_pass(part.second_grid, TILE, (structs, self._struct))
+                    self._second_pass(part.second_grid, TILE, (structs, plan_struct))
                     continue
                 canvases, struct = room.device[part.canvases :], self._passes_struct.copy()
                 struct["canvases"] = canvases.data.ptr
                 self._second_pass(part.second_grid, TILE, (structs, struct))
-                self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
+                self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
 
     def trim(self) -> None:
         """Give the memory between the passes back to CuPy's pool; any thread may ask for it.
@@ -120,6 +144,32 @@ class GpuKernel:
         What is uploaded stays: CuPy's pool of pinned memory would give it away while a copy is under way.
         """
         self._middles = threading.local()
+
+
+def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:
+    """Tensors of images as one array (n, *shape), each padded: see ``Batch.padded``."""
+    whole = cupy.empty((len(values), *shape), spec.dtype)
+    for one, value in zip(whole, values, strict=True):
+        _lay(cupy.asarray(value), one, spec)
+    cupy.cuda.get_current_stream().synchronize()
+    return whole
+
+
+def _lay(tensor: Any, out: Any, spec: TensorSpec) -> None:
+    """Queue copies of a tensor to the upper left of a larger one, and its padding around it: no kernel of CuPy's."""
+    stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
+    if spec.padding.value == 0:
+        runtime.memsetAsync(out.data.ptr, 0, out.nbytes, stream.ptr)
+    else:
+        host = np.full(out.shape, spec.padding.value, spec.dtype)
+        out.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+        stream.synchronize()  # the host's memory goes
+    planes = tensor.shape[0] if spec.layout == "chw" else 1
+    axis = 1 if spec.layout == "chw" else 0  # of the rows
+    rows, (pitch, whole) = tensor.shape[axis], (each.strides[axis] for each in (tensor, out))
+    for plane in range(planes):
+        to, begin = out.data.ptr + plane * (out.nbytes // planes), tensor.data.ptr + plane * rows * pitch
+        runtime.memcpy2DAsync(to, whole, begin, pitch, pitch, rows, runtime.memcpyDeviceToDevice, stream.ptr)
 
 
 class SurfaceKernel:

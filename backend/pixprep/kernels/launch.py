@@ -184,10 +184,13 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
 
 
-def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
-    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``."""
+def plan_struct(plan: TensorPlan, address: int, size: tuple[int, int] | None = None) -> npt.NDArray[np.void]:
+    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``.
+
+    ``size`` is that of the images of one launch, height and width, where they follow from the images.
+    """
     struct = np.zeros(1, PLAN)
-    height, width = _canvas(plan)
+    height, width = size or _canvas(plan)
     count = len(plan.channels)
     struct["tables"], struct["steps"] = address, address + plan.table.nbytes
     struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
@@ -239,13 +242,12 @@ def prepare(
         middle_end += int(ends[-1])
     parts, most = _parts(middles, middle_end, middle_bytes)
     middles += np.uint64(room.middle(most))
-    height, width = _canvas(plan)
     if canvases:
         scratch += middles
         canvases.write(uploads.memory[uploads.end :], uploads.address + uploads.end, scratch=scratch, tensors=tensors)
     if plan.geometry.levels:
         images["tensor"] = scratch
-        height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
+    height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
     middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
     canvas = _tiles(width, TILE[0] * (PIXELS if is_ours else 1)), _tiles(height, TILE[1])
     cut = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 from pixprep.decoders import Pixels
@@ -23,8 +22,6 @@ from pixprep.steps import levels
 from pixprep.steps.operators import Arrays, Extern
 
 T = TypeVar("T")
-RECENT = 32
-"""Sizes of images between two parts of a plan, whose kernels are remembered."""
 
 
 class Parts(Protocol):
@@ -68,7 +65,7 @@ class StagedKernel:
         self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
         self._fill = tuple(plan.fill[place] for place in self._order)  # of decoded channels
         self._levels = [steps for steps, _ in _cut(plan.geometry.levels)]
-        self._part = lru_cache(RECENT)(self._part_of)
+        self._parts = [self._part(part) for part in range(len(self._levels))]
 
     def run(
         self, images: Sequence[Pixels], placements: Sequence[Placement], outs: Array, places: Sequence[int]
@@ -89,7 +86,7 @@ class StagedKernel:
             if call is not None and placed.fill is not None:
                 placed = placed._replace(fill=tuple(placed.fill[place] for place in self._order))
             size = levels.size_after(steps, *placed.canvas)
-            kernel = self._part(part, size)
+            kernel = self._parts[part]
             if call is not None:
                 channels = len(self._plan.channels)
                 image = self._device.empty((1, *size, channels), "uint8")
@@ -125,8 +122,8 @@ class StagedKernel:
         self._device.copy(call.run(self._device.on_host(array), shape=shape, dtype=dtype), result)
         return result
 
-    def _part_of(self, part: int, size: tuple[int, int]) -> Kernel:
-        """The kernel of what comes before, between or after operators on levels, for a canvas of this size."""
+    def _part(self, part: int) -> Kernel:
+        """The kernel of what comes before, between or after operators on levels, whose canvases have any size."""
         plan = replace(self._plan, calls=())
         geometry = plan.geometry if part == 0 else Geometry((), None, ())
         is_last = part == len(self._levels) - 1
@@ -134,7 +131,7 @@ class StagedKernel:
         plan = replace(plan, geometry=replace(geometry, levels=self._levels[part], erasures=erasures))
         if not is_last:
             channels = tuple(range(len(plan.channels)))
-            spec = TensorSpec(shape=(*size, len(channels)), dtype="uint8", layout="hwc", low=0, high=255)
+            spec = TensorSpec(shape=(-1, -1, len(channels)), dtype="uint8", layout="hwc", low=0, high=255)
             plan = replace(plan, spec=spec, fill=self._fill, channels=channels, arithmetic=())
         return self._device.kernel(plan)
 

@@ -58,7 +58,9 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             side = max(image.min_height, image.min_width)
             if image.height is not None and image.width is not None:
                 return image.sized(side, side)
-            return replace(image, height=None, width=None, min_height=side, min_width=side)
+            mosts = (image.max_height, image.max_width)
+            most = None if None in mosts else max(filter(None, mosts))
+            return image.within((side, side), (most, most))
         if image.min_height > self.height or image.min_width > self.width:
             raise PipelineError(
                 f"the canvas {self.height} x {self.width} is smaller than the image, "

@@ -24,7 +24,7 @@ from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
-from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, keep_aspect
+from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, SideRounding, rounded
 
 
 class Resizing(Protocol):
@@ -44,7 +44,7 @@ class Resizing(Protocol):
 
 
 class Resize(ImageOp, frozen=True, tag="resize"):
-    """Resize by a separable filter; give ``size``, or ``height`` and ``width``.
+    """Resize by a separable filter; give ``size``, ``height`` and ``width``, or one of these two.
 
     ``like`` names the library whose values these are, after decoding, on every device; exactly, but for ``dali``:
 
@@ -62,98 +62,173 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     Args:
         size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
         side: which side ``size`` is for; default: ``shorter``.
-        height, width: both sides.
+        height, width: both sides; or one of them, and the other keeps the aspect ratio: by the scale of the one for
+            ``down`` and ``half_even``, ``int(width * (height / image_height))``; by the ratio of the sides for ``up``,
+            ``ceil(height * (image_width / image_height))``, as text recognizers have it.
         mode: with ``height`` and ``width``. ``stretch``: to exactly that. ``fit``: the largest size inside of the same
-            aspect ratio; ``cover``: the smallest around. Default: ``stretch``.
+            aspect ratio; ``cover``: the smallest around. Default: ``stretch``. With ``size`` ``scale``: one scale for
+            both sides, so that ``size`` itself may be missed by a pixel, as in torchvision's detectors (``min_size``)
+            and PaddleOCR's.
+        max_size: the most pixels of the other side. Where ``height`` or ``width`` is given, that is all. Where ``size``
+            is given for the shorter side, both sides follow from it where it is passed, as torchvision's ``max_size``.
+        multiple: make the sides multiples of it, by ``rounding``, and at least one; not the side that is given alone.
+            With ``scale`` the sides are cut to whole pixels first, and again where they are over ``max_size``, as
+            PaddleOCR does it.
+        enlarge, shrink: of ``scale``: also scale small images up, and large ones down. Default: True.
+        up_to: with ``height`` or ``width`` alone and ``"rounding": "up"``: a side that is over this many pixels is
+            rounded down, as PaddleOCR's recognizers do it over 320.
         filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
             ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's), ``area`` (OpenCV's); each library has
             its own choice of them.
         antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
-            ``half_even`` (timm's ``round``), ``half_away`` (DALI's). At least 1. Default: DALI's for dali, else
+            ``half_even`` (timm's ``round``), ``half_away`` (DALI's), ``up``. At least 1. Default: DALI's for dali, else
             ``down``; none where both sides are given.
         subpixel: of dali: look at the part of the image that makes the scale of both axes equal in spite of the
-            rounding (``subpixel_scale``). Default: True for dali.
+            rounding (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
     """
 
     size: int | None = None
     side: Literal["shorter", "longer"] | None = None
     height: int | None = None
     width: int | None = None
-    mode: Literal["stretch", "fit", "cover"] | None = None
+    mode: Literal["stretch", "fit", "cover", "scale"] | None = None
+    max_size: int | None = None
+    multiple: int | None = None
+    enlarge: bool | None = None
+    shrink: bool | None = None
+    up_to: int | None = None
     filter: Filter = "bilinear"
     antialias: bool | None = None
     like: Like = "pillow"
-    rounding: Rounding | None = None
+    rounding: SideRounding | None = None
     subpixel: bool | None = None
 
     def check(self) -> None:
         """See ``Op.check``."""
         pair = (self.height, self.width)
-        if (self.size is None) == (pair == (None, None)) or (self.size is None and None in pair):
-            raise PipelineError('needs either "size" or both "height" and "width"')
+        is_alone = self.size is None and None in pair
+        if (self.size is None) == (pair == (None, None)):
+            raise PipelineError('needs either "size", or "height" or "width" or both')
         check_like(self)
         if self.subpixel is not None and PROFILES[self.like].subpixel is None:
             raise PipelineError('"subpixel" goes with "like": "dali"')
         if self.size is None:
             if self.side is not None:
                 raise PipelineError('"side" goes with "size", not with "height" and "width"')
-            check_sides(self.height, self.width)
-            settle(self, "mode", "stretch")
+            check_sides(self.height or self.width, self.width or self.height)
+            if not is_alone:
+                settle(self, "mode", "stretch")
+            if self.mode == "scale" or (is_alone and self.mode is not None):
+                raise PipelineError('"mode" is stretch, fit or cover with "height" and "width", and scale with "size"')
         else:
-            if self.mode is not None:
+            if self.mode not in (None, "scale"):
                 raise PipelineError('"mode" goes with "height" and "width", not with "size"')
             check_side("size", self.size)
             settle(self, "side", "shorter")
+        self._check_open(is_alone=is_alone)
         if self.mode != "stretch":
             settle(self, "rounding", PROFILES[self.like].rounding)
-            settle(self, "subpixel", PROFILES[self.like].subpixel)
+            is_whole = self.max_size or self.multiple or self.mode == "scale"
+            if is_whole and self.subpixel:
+                raise PipelineError('"subpixel" goes without "max_size", "multiple" and "mode": "scale"')
+            settle(self, "subpixel", PROFILES[self.like].subpixel and not is_whole)
+
+    def _check_open(self, *, is_alone: bool) -> None:
+        """Check the fields of sides that follow the image."""
+        follows = is_alone or self.size is not None
+        if self.mode == "scale":
+            settle(self, "enlarge", value=True)
+            settle(self, "shrink", value=True)
+            if not (self.enlarge or self.shrink):
+                raise PipelineError('"enlarge" or "shrink" must be true')
+        elif (self.enlarge, self.shrink) != (None, None):
+            raise PipelineError('"enlarge" and "shrink" go with "mode": "scale"')
+        if self.max_size is not None:
+            if not (is_alone or self.side == "shorter" or (self.mode == "scale" and not self.shrink)):
+                raise PipelineError(
+                    '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
+                )
+            check_side("max_size", self.max_size)
+            if self.size is not None and self.max_size <= self.size:
+                raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
+        if self.multiple is not None:
+            if not follows:
+                raise PipelineError('"multiple" goes with "size", or with "height" or "width" alone')
+            check_side("multiple", self.multiple)
+        if self.up_to is not None:
+            if not is_alone or self.rounding != "up":
+                raise PipelineError('"up_to" goes with "height" or "width" alone, and with "rounding": "up"')
+            check_side("up_to", self.up_to)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec after the resize; refuses values that are not the decoder's levels."""
         need_levels(image)
         if self.filter in PROFILES[self.like].real:
             image = replace(image, values="real")
-        if self.mode == "stretch":
-            assert self.height is not None
-            assert self.width is not None
-            return image.sized(self.height, self.width)
-        if self.mode is not None:
-            least = (1, 1) if self.mode == "fit" else (self.height or 1, self.width or 1)
-            return replace(image, height=None, width=None, min_height=least[0], min_width=least[1])
-        assert self.size is not None
-        assert self.side is not None
-        assert self.rounding is not None
         if image.height is not None and image.width is not None:
-            return image.sized(*keep_aspect(self.size, self.side, image.height, image.width, self.rounding))
-        shortest = self.size if self.side == "shorter" else 1
-        return replace(image, height=None, width=None, min_height=shortest, min_width=shortest)
+            return image.sized(*self._step.size(image.height, image.width))
+        return image.within(*self._bounds)
 
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        """See ``ImageOp.lower``."""
-        del image, key
-        rule: Literal["both", "shorter", "longer", "fit", "cover"]
+    @property
+    def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
+        """The least and the most (height, width) of images of any size."""
+        most = self._whole(self.max_size)
+        if self.size is None:
+            assert self.height or self.width
+            if self.width is None:
+                return (self.height or 1, self._whole(1) or 1), (self.height, most)
+            if self.height is None:
+                return (self._whole(1) or 1, self.width), (most, self.width)
+            both = self.height, self.width
+            return {"stretch": (both, both), "fit": ((1, 1), both), "cover": (both, (None, None))}[
+                self.mode or "stretch"
+            ]
+        size, least = self._whole(self.size), self._whole(1) or 1
+        if self.side == "longer":
+            most = size if self.shrink in (None, True) else most
+        elif self.mode is None and self.max_size is None:
+            least = size or 1
+        return (least, least), (most, most)
+
+    def _whole(self, side: int | None) -> int | None:
+        """A side as ``multiple`` makes it."""
+        if side is None or self.multiple is None:
+            return side
+        return max(1, rounded(side / self.multiple, self.rounding or "down")) * self.multiple
+
+    @property
+    def _step(self) -> geometry_steps.Resize:
+        """The step of a plan that does it."""
+        rule: geometry_steps.Rule
         if self.size is not None:
             assert self.side is not None
             rule, height, width = self.side, self.size, self.size
         else:
-            assert self.height is not None
-            assert self.width is not None
-            assert self.mode is not None
-            rule, height, width = ("both" if self.mode == "stretch" else self.mode), self.height, self.width
-        return before.resized(
-            geometry_steps.Resize(
-                rule=rule,
-                height=height,
-                width=width,
-                filter=self.filter,
-                antialias=bool(self.antialias),
-                like=self.like,
-                rounding=self.rounding or "down",
-                subpixel=bool(self.subpixel),
-            )
+            assert self.height or self.width
+            rule = "width" if self.height is None else "height" if self.width is None else "both"
+            rule = self.mode if self.mode in ("fit", "cover") else rule
+            height, width = self.height or self.width or 1, self.width or self.height or 1
+        return geometry_steps.Resize(
+            rule=rule,
+            height=height,
+            width=width,
+            filter=self.filter,
+            antialias=bool(self.antialias),
+            like=self.like,
+            rounding=self.rounding or "down",
+            subpixel=bool(self.subpixel),
+            most=self.max_size,
+            multiple=self.multiple or 1,
+            up_to=self.up_to,
+            scales=(bool(self.shrink), bool(self.enlarge)) if self.mode == "scale" else None,
         )
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image, key
+        return before.resized(self._step)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
         """See ``Op.original``."""
@@ -200,7 +275,9 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         if image.height is not None and image.width is not None:
             side = max(1, int(self.fraction * min(image.height, image.width)))
             return image.sized(side, side)
-        return replace(image, height=None, width=None, min_height=1, min_width=1)
+        sides = [most for most in (image.max_height, image.max_width) if most is not None]
+        most = max(1, int(self.fraction * min(sides))) if sides else None
+        return image.within((1, 1), (most, most))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
@@ -267,7 +344,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window; refuses one that no image could hold."""
         if self.box is not None:
-            return replace(image, height=None, width=None, min_height=1, min_width=1)
+            return image.within((1, 1), (image.max_height, image.max_width))
         assert self.top is not None
         assert self.left is not None
         assert self.height is not None

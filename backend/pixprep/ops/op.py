@@ -19,7 +19,7 @@ from pixprep.errors import PipelineError, in_words
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
-from pixprep.spec import Fill, ImageSpec, InputSpec, Reals, Rounding, Side, TensorSpec, as_tuple
+from pixprep.spec import Fill, ImageSpec, InputSpec, Reals, Side, SideRounding, TensorSpec, as_tuple
 from pixprep.steps.levels import LevelStep
 from pixprep.steps.operators import Operator
 
@@ -49,10 +49,11 @@ MAX_RATIO = 1000.0
 AnOp = TypeVar("AnOp", bound="Op")
 KINDS: list[type[Op]] = []
 """Every class of an op, as it was made, and those that several of them share; see ``ops.OPS``."""
-WHOLE: Mapping[Rounding, Callable[[float], float]] = {
+WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "down": np.floor,
     "half_even": np.rint,
     "half_away": lambda value: np.floor(value + 0.5),
+    "up": np.ceil,
 }
 """What a rounding means, for originals that NumPy computes."""
 

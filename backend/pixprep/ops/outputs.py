@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from pixprep.errors import PipelineError
-from pixprep.ops.op import MAX_SIDE, AnnotationOp, OutputOp, need_whole_levels
+from pixprep.ops.op import MAX_SIDE, AnnotationOp, OutputOp, check_side, need_whole_levels
 from pixprep.plan import inputs
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import (
@@ -19,10 +19,12 @@ from pixprep.plan.output_plans import (
     PointsPlan,
 )
 from pixprep.spec import (
+    NO_PADDING,
     BoxFormat,
     ImageSpec,
     Layout,
     MaskDType,
+    Padding,
     Preset,
     ScaleOrder,
     Side,
@@ -38,27 +40,55 @@ LARGEST: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16"
 
 
 class Tensor(OutputOp, frozen=True, tag="tensor"):
-    """An output: the image as a tensor of known shape.
+    """An output: the image as a tensor, whose sides are known or have a bound.
 
     Values are cast, not scaled: without ``normalize`` a float tensor holds 0 to 255 (torchvision's ``ToTensor`` divides
     by 255).
+
+    A side that follows the image has -1 in the shape. An image alone gets a tensor of its own size; those of a batch
+    are padded below and on the right to the largest of them: see docs/pipeline-file.md. ``image_size`` before it says
+    what of a tensor is image.
 
     Args:
         dtype: ``float32``, ``float16``, or ``uint8`` where nothing was normalized.
         layout: ``chw`` (channel, height, width) or ``hwc``; of a clip ``tchw`` (frame, channel, height, width),
             ``thwc`` or ``cthw``.
+        min_height, min_width: pad to at least that.
+        multiple: pad both sides to a multiple of it.
+        pad_value: of what is padded, a value of the tensor, behind ``normalize``; default: 0.
     """
 
     dtype: TensorDType = "float32"
     layout: Layout = "chw"
+    min_height: int | None = None
+    min_width: int | None = None
+    multiple: int | None = None
+    pad_value: float | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        for name in ("min_height", "min_width", "multiple"):
+            if (side := getattr(self, name)) is not None:
+                check_side(name, side)
+        value = self.pad_value or 0.0
+        if not (value in range(256) if self.dtype == "uint8" else abs(value) <= LARGEST[self.dtype]):
+            raise PipelineError(f'"pad_value" must be a value of {self.dtype}, not {value:g}')
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        """The spec of the output; refuses an image whose size is not known or does not fit the dtype."""
-        if image.height is None or image.width is None:
+        """The spec of the output; refuses an image whose size has no bound or does not fit the dtype."""
+        if image.max_height is None or image.max_width is None:
             raise PipelineError(
-                "the size differs from image to image, and a batch needs one: add center_crop or letterbox, "
-                "or give resize a height and a width"
+                "the size differs from image to image, and has no bound: add center_crop or letterbox, or give resize "
+                "a height and a width, or a max_size"
             )
+        padding = Padding(self.pad_value or 0.0, self.min_height or 1, self.min_width or 1, self.multiple or 1)
+        least, most = (
+            padding.size(*sides) for sides in ((image.min_height, image.min_width), (image.max_height, image.max_width))
+        )
+        if least == most == (image.min_height, image.min_width):
+            padding = NO_PADDING
+        if image.frames is not None and (least != most or padding[1:] != NO_PADDING[1:]):
+            raise PipelineError("the size differs from clip to clip: give resize a height and a width, and no padding")
         if (image.frames is None) != (self.layout in ("chw", "hwc")):
             those = '"chw" or "hwc"' if image.frames is None else '"tchw", "thwc" or "cthw"'
             raise PipelineError(f'"layout": of {"an image" if image.frames is None else "a clip"} it is {those}')
@@ -69,9 +99,18 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         largest = max(abs(image.low), abs(image.high))
         if not largest <= LARGEST[self.dtype]:
             raise PipelineError(f"{self.dtype} ends at {LARGEST[self.dtype]:g}, but values reach {largest:g}")
-        sizes = {"t": image.frames, "c": image.channels, "h": image.height, "w": image.width}
-        shape = tuple(sizes[axis] or 0 for axis in self.layout)
-        return TensorSpec(shape=shape, dtype=self.dtype, layout=self.layout, low=image.low, high=image.high)
+        sizes = {"t": image.frames or 0, "c": image.channels, "h": most[0], "w": most[1]}
+        shape = tuple(sizes[axis] for axis in self.layout)
+        sizes |= {axis: -1 for axis, low, high in zip("hw", least, most, strict=True) if low < high}
+        return TensorSpec(
+            shape=tuple(sizes[axis] for axis in self.layout),
+            most=shape if least != most else (),
+            dtype=self.dtype,
+            layout=self.layout,
+            low=image.low,
+            high=image.high,
+            padding=padding,
+        )
 
     def lower(self, before: Lowered, spec: TensorSpec) -> OutputPlan:
         """See ``OutputOp.lower``."""

@@ -232,7 +232,7 @@ class RandomZoomOut(ImageOp, frozen=True, tag="random_zoom_out"):
         """The spec of the canvas: any size."""
         need_levels(image)
         need_channels("fill", self.fill, image)
-        return replace(image, height=None, width=None)
+        return image.within((image.min_height, image.min_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
@@ -278,7 +278,7 @@ class RandomIouCrop(ImageOp, frozen=True, tag="random_iou_crop"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the window: any size."""
-        return replace(image, height=None, width=None, min_height=1, min_width=1)
+        return image.within((1, 1), (image.max_height, image.max_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""

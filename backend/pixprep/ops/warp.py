@@ -7,7 +7,6 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -317,7 +316,7 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
 def _open(image: ImageSpec) -> ImageSpec:
     """An image that expands to a size that is not known; no side is shorter than the shorter one."""
     least = min(image.min_height, image.min_width)
-    return replace(image, height=None, width=None, min_height=least, min_width=least)
+    return image.within((least, least))
 
 
 def _spans(angles: Angles) -> tuple[Pair, ...]:

@@ -148,7 +148,7 @@ def walked(
             if isinstance(call, Call) and call.key and op.only != "training":
                 raise PipelineError('draws numbers, which serving has none of: say "only": "training"')
             if isinstance(op, OutputOp):
-                if isinstance(op, Tensor) and size_hint and None in (node.image.height, node.image.width):
+                if isinstance(op, Tensor) and size_hint and None in (node.image.max_height, node.image.max_width):
                     raise PipelineError(size_hint)
                 output = Output(op.name or op_name(op), op.infer(node.image), (*node.chain, op))
                 _check_output(output.name, (*outputs, *annotations))
@@ -160,6 +160,8 @@ def walked(
                 old = outputs.pop(tensors.pop(node.taken))
                 if "t" in (old.spec.layout or ""):
                     raise PipelineError("takes the tensor of an image, and this is that of a clip")
+                if old.spec.is_open:
+                    raise PipelineError(f"takes tensors of one shape, and here they are {list(old.spec.shape)}")
                 before = plans.pop(old.name)
                 output = Output(op.name or old.name, node.call.result(old.spec), (*old.chain, op))
                 _check_output(output.name, (*outputs, *annotations))

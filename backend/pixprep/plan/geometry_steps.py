@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor
 from typing import Literal
 
 from pixprep.draws.colors import Augment
 from pixprep.draws.windows import RandomStep
 from pixprep.plan.inputs import InputStep
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Filter, Like, Rounding, rounded, scaled
+from pixprep.spec import Filter, Like, Rounding, SideRounding, rounded, scaled
 from pixprep.steps.levels import LevelStep
 
 Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
@@ -83,28 +84,38 @@ LevelsStep = LevelStep | Augment | Move
 """What a plan has to say of levels, for an image of any size."""
 
 
+Rule = Literal["both", "shorter", "longer", "height", "width", "fit", "cover", "letterbox", "shrink"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resize:
     """One separable resize of the whole canvas.
 
     Attributes:
         rule: ``both``: to ``height`` x ``width``. ``shorter``, ``longer``: that side to ``height``, the other to
-            ``height * other / side``. ``fit``, ``cover``: each side divided by the larger or smaller of
-            ``side / self.side``, which makes one of them ``self.side``. ``letterbox``: both to ``side * scale`` with
-            the smaller scale; ``shrink``: the same, but no scale over 1.
+            ``height * other / side``. ``height``, ``width``: that side, and the other keeps the aspect ratio. ``fit``,
+            ``cover``: each side divided by the larger or smaller of ``side / self.side``, which makes one of them
+            ``self.side``. ``letterbox``: both to ``side * scale`` with the smaller scale; ``shrink``: the same, but no
+            scale over 1.
         rounding: of a side that the rule computes; at least 1.
         like: whose arithmetic the filter follows.
         subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
+        most, multiple, up_to: as in the op ``resize``.
+        scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
     """
 
-    rule: Literal["both", "shorter", "longer", "fit", "cover", "letterbox", "shrink"]
+    rule: Rule
     height: int
     width: int
     filter: Filter
     antialias: bool
     like: Like = "pillow"
-    rounding: Rounding = "down"
+    rounding: SideRounding = "down"
     subpixel: bool = False
+    most: int | None = None
+    multiple: int = 1
+    up_to: int | None = None
+    scales: tuple[bool, bool] | None = None
 
     @property
     def is_real(self) -> bool:
@@ -126,7 +137,11 @@ class Resize:
     def size(self, height: int, width: int) -> tuple[int, int]:
         """The (height, width) that an image of this size is resized to."""
         rows, columns = self._sides(height, width)
-        return max(1, rounded(rows, self.rounding)), max(1, rounded(columns, self.rounding))
+        of_rows, of_columns = (1 if self.rule == side else self.multiple for side in ("height", "width"))
+        return (
+            max(1, rounded(rows / of_rows, self.rounding)) * of_rows,
+            max(1, rounded(columns / of_columns, self.rounding)) * of_columns,
+        )
 
     def ratio(self, height: int, width: int, resized: tuple[int, int]) -> tuple[float, float]:
         """Image pixels for each resized pixel, (y, x); the windows lie symmetrically about the image's middle."""
@@ -146,15 +161,43 @@ class Resize:
             if self.rule == "shrink":
                 scale = min(scale, 1.0)
             return height * scale, width * scale
+        if self.scales is not None:
+            return self._scaled(height, width)
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
-        if is_height_named:
-            return self.height, self._other(width, self.height, height)
-        return self._other(height, self.width, width), self.width
+        if self.rule == "height" or (is_height_named and self.rule != "width"):
+            return self._limited(self.height, self._other(width, self.height, height))
+        return self._limited(self.width, self._other(height, self.width, width))[::-1]
+
+    def _scaled(self, height: int, width: int) -> tuple[float, float]:
+        """Both sides by one scale: as in torchvision's detectors, or with ``multiple`` as in PaddleOCR's."""
+        assert self.scales is not None
+        scale = self.height / (min if self.rule == "shorter" else max)(height, width)
+        scale = scale if self.scales[scale > 1] else 1.0
+        if self.multiple == 1:
+            scale = scale if self.most is None else min(scale, self.most / max(height, width))
+            return height * scale, width * scale
+        rows, columns = int(height * scale), int(width * scale)
+        if self.most is not None and max(rows, columns) > self.most:
+            scale = self.most / max(rows, columns)
+            rows, columns = int(rows * scale), int(columns * scale)
+        return rows, columns
+
+    def _limited(self, named: int, other: float) -> tuple[float, float]:
+        """The side that the rule names, and the other one, where there is a most."""
+        if self.rule == "shorter":
+            if self.most is None or (whole := rounded(other, self.rounding)) <= self.most:
+                return named, other
+            return self.most * named / whole, self.most
+        if self.up_to is not None and other > self.up_to:
+            other = floor(other)
+        return named, other if self.most is None else min(other, self.most)
 
     def _other(self, length: int, size: int, side: int) -> float:
         """Scale ``length`` as ``side`` is scaled to ``size``."""
         if self.rule in ("fit", "cover") and self.rounding != "half_away":
             return length / (side / size)  # timm's order
+        if self.rule in ("height", "width") and self.rounding != "half_away":
+            return size * (length / side) if self.rounding == "up" else length * (size / side)
         return scaled(length, size, side, self.rounding)
 
     def __str__(self) -> str:
@@ -163,11 +206,21 @@ class Resize:
             "both": f"to {size}",
             "shorter": f"the shorter side to {self.height}",
             "longer": f"the longer side to {self.height}",
+            "height": f"to height {self.height}, the aspect ratio kept",
+            "width": f"to width {self.width}, the aspect ratio kept",
             "fit": f"to fit into {size}",
             "cover": f"to cover {size}",
             "letterbox": f"to fit into {size}",
             "shrink": f"to fit into {size}, never enlarging",
         }[self.rule]
+        to += "" if self.scales is None else ", both by one scale"
+        to += "".join(
+            f", never {word}"
+            for word, does in zip(("shrinking", "enlarging"), self.scales or (), strict=False)
+            if not does
+        )
+        to += "" if self.most is None else f", at most {self.most}"
+        to += "" if self.multiple == 1 else f", multiples of {self.multiple}"
         antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
         profile = PROFILES[self.like]
         is_near = self.filter in profile.near

@@ -148,11 +148,18 @@ def _checked(pipeline: Pipeline, device: str, threads: int, workers: int) -> tup
     """The cluster's cores, or GPUs, and what each worker asks of them.
 
     Raises:
-        PixprepError: the pipeline takes numbers with each image: neither a list of images nor a column has them.
+        PixprepError: the pipeline takes numbers with each image: neither a list of images nor a column has them; or the
+            sides of a tensor follow the image.
         SetupError: so many workers need more: Ray would wait for the others for ever.
     """
     for name, spec in pipeline.inputs.items():
         raise PixprepError(f'the pipeline takes "{name}", {spec}, with each image: run it by pixprep.Engine')
+    for name, output in pipeline.outputs.items():
+        if output.spec.is_open:
+            raise PixprepError(
+                f'"{name}" follows the image, and a column of tensors has one shape: give it one, such as by '
+                "min_height and min_width of tensor"
+            )
     unit, asks = ("GPU", {"num_gpus": 1, "num_cpus": 0}) if device.startswith("gpu") else ("CPU", {"num_cpus": threads})
     found = int(ray.cluster_resources().get(unit, 0))
     if workers * asks.get("num_gpus", threads) > found:

@@ -20,7 +20,7 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import quoted, read_bytes
 from pixprep.repository import pbtxt
-from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking
+from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking, open_sides
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
 from pixprep.repository.models import Tensor, suggest
@@ -28,6 +28,7 @@ from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
 from pixprep.show.warnings import black_margins, odd_ranges, unlike_sides
+from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
@@ -143,7 +144,7 @@ def build(
     demo_pipeline = presets.efficientnet_lite0()
     pipeline = (pipeline or demo_pipeline).for_serving()
     notes += [pipeline.left_out] if pipeline.left_out else []
-    notes += [*unlike_sides(pipeline), *asked(pipeline)]
+    notes += [*unlike_sides(pipeline), *asked(pipeline), *open_sides(pipeline)]
     if (odd := odd_ranges(pipeline)) and not chosen.get("odd_range"):
         raise PipelineError(*(f"{text}; or say {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
@@ -235,7 +236,7 @@ def build(
         at = output.resolve().parent if _WORK in str(at) else at  # nobody knows our own folder in it
         raise SetupError(f"{output}: not written: {f'{at}: ' if at else ''}{error.strerror or error}") from None
     if classifier == "tensorrt" and not plan:
-        command = _trtexec(output / names.classifier / "1", model, inputs, batch)
+        command = _trtexec(output / names.classifier / "1", model, specs, batch)
         notes.append(f"make the plan on the machine that will serve it, with its TensorRT:\n{command}")
     return Built(tuple(sorted(output / file for file in files)), tuple(notes))
 
@@ -348,11 +349,12 @@ def _data_files(onnx: Path, model: Classifier) -> Iterator[Path]:
         yield path
 
 
-def _trtexec(folder: Path, model: Classifier, inputs: Sequence[model_config.Config], max_batch_size: int) -> str:
-    """The command that makes the plan for every batch from one image to ``max_batch_size``."""
+def _trtexec(folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int) -> str:
+    """The command that makes the plan for every batch from one image to ``max_batch_size``, and for every size."""
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
     if any(-1 in (tensor.shape or ()) for tensor in model.inputs):  # trtexec refuses shapes for a model with none free
         for end, batch in (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size)):
-            shapes = [f"{entry['name']}:{'x'.join(map(str, [batch, *entry['dims']]))}" for entry in inputs]
+            sides = {name: spec.least if end == "min" else spec.largest for name, spec in specs.items()}
+            shapes = [f"{name}:{'x'.join(map(str, [batch, *dims]))}" for name, dims in sides.items()]
             command.append(f"--{end}Shapes={','.join(shapes)}")
     return shlex.join(command)

@@ -114,6 +114,12 @@ def asked(pipeline: Pipeline) -> list[str]:
     return [f"asks its clients for {such} with each image"] if such else []
 
 
+def open_sides(pipeline: Pipeline) -> list[str]:
+    """The tensors whose sides follow the image, if any."""
+    specs = {name: output.spec for name, output in pipeline.outputs.items()}
+    return [f'the sides of "{name}" follow the image: {spec}' for name, spec in specs.items() if spec.is_open]
+
+
 def lacking(config: Mapping[str, Any]) -> list[str]:
     """The decoders that this machine lacks for the formats of a configuration; the server's may have them."""
     formats, notes = model_config.options(config).limits.formats, []
@@ -139,7 +145,8 @@ def side_notes(path: Path) -> list[str]:
         with suppress(PipelineError, SetupError):  # which is a problem, and said as such
             pipeline = model_config.read_pipeline(file) if path.is_dir() else Pipeline.load(file)
             note = pipeline.left_out if "serving" in pipeline.sides else "no serving side: it is for training alone"
-            notes += [f"{file}: {each}" for each in (note, *unlike_sides(pipeline), *asked(pipeline)) if each]
+            known = note, *unlike_sides(pipeline), *asked(pipeline), *open_sides(pipeline)
+            notes += [f"{file}: {each}" for each in known if each]
     return notes
 
 

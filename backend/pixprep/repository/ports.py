@@ -239,11 +239,27 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         raise PipelineError(f'input "{tensor.name}" has no batch dimension: {export}')
     _check_batch("input", tensor, max_batch_size)
     wanted = shape[1:]
+    if free := [
+        axis for axis, ours, theirs in zip(spec.layout or "", spec.shape, wanted, strict=False) if ours == -1 != theirs
+    ]:
+        raise PipelineError(
+            f'the pipeline gives {list(spec.shape)}, whose sides follow the image, and the model\'s "{tensor.name}" '
+            f"wants {list(wanted)}: export the model with free sides, or {_settle(free, spec, wanted)}"
+        )
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline gives {list(spec.shape)}, the model\'s "{tensor.name}" wants {list(wanted)}: '
             f"{mend_dims(output, wanted) or export}"
         )
+
+
+def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
+    """Remedy in the pipeline for a model that takes one size."""
+    most, lengths = (_lengths(shape, spec.layout or "chw") for shape in (spec.largest, wanted))
+    names = {"h": "min_height", "w": "min_width"}
+    if all(most[axis] <= lengths[axis] for axis in free):
+        return f"set tensor {' and '.join(f'{names[axis]} to {lengths[axis]}' for axis in free)}"
+    return f"add letterbox with height {lengths['h']}, width {lengths['w']}"
 
 
 def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
@@ -269,6 +285,8 @@ def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
     dims = (output.shape or ())[1:]
     if "box" in output.name.lower() or (len(dims) == 2 and 4 <= dims[1] <= 7):
         return True
+    if image.is_open:
+        return False
     sides = _lengths(image.shape, image.layout or "chw")
     places = [sum((sides["h"] // stride) * (sides["w"] // stride) for stride in grids) for grids in _GRIDS]
     return len(dims) == 2 and any(count * anchors in dims for count in places for anchors in (1, 3))

@@ -93,7 +93,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
             if mask.shape == pixels.shape[:2]:
                 pixels = with_labels(pixels, mask)
         pixels = fitted(pixels)
-    factor = pixels.shape[1] / placed.placements[name].size[1]
+    factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
         labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)

@@ -46,6 +46,7 @@ def batch_html(batch: Batch) -> str:
     whole = [index for index, error in enumerate(batch.errors) if error is None]
     parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
     arrays = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
+    arrays = {name: batch.padded(name) if isinstance(array, list) else array for name, array in arrays.items()}
     rows = [(name, array.dtype, list(array.shape), _range(array, whole)) for name, array in arrays.items()]
     parts.append(table(("output", "dtype", "shape", "range"), rows))
     for name, plan in batch.plans.items():

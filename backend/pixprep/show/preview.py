@@ -57,6 +57,12 @@ class Shown:
         return ["gray"] if len(self.plan.channels) == 1 else [_COLORS[channel] for channel in self.plan.channels]
 
     @property
+    def shape(self) -> list[int]:
+        """The shape of this photo's tensor; of a clip, that of all its frames."""
+        spec = self.plan.spec
+        return list(spec.shape_of(*self.placement.size) if spec.is_open else spec.shape)
+
+    @property
     def window(self) -> tuple[int, int, int, int]:
         """(top, left, bottom, right) of what the canvas shows of the photo; empty where it shows nothing.
 
@@ -92,11 +98,9 @@ class Shown:
         """The share of the tensor that is not photo, as far as anybody knows."""
         if self._is_replaced:
             return 0.0
-        if self._mask is not None:
-            return 1 - float(self._mask.mean())
         top, left, bottom, right = self.window
-        height, width = self.placement.canvas
-        return 1 - (bottom - top) * (right - left) / (height * width)
+        seen = (bottom - top) * (right - left) if self._mask is None else int(self._mask.sum())
+        return 1 - seen / (self.tensor.shape[0] * self.tensor.shape[1])
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_] | None:
@@ -151,7 +155,8 @@ class Shown:
         if self.is_empty or self._is_replaced:
             return pixels
         top, left, bottom, right = self.window
-        return pixels[top:bottom, left:right] if self._mask is None else pixels[self._mask][:, None]
+        rows, columns = self.placement.size
+        return pixels[top:bottom, left:right] if self._mask is None else pixels[:rows, :columns][self._mask][:, None]
 
 
 @dataclass(frozen=True)

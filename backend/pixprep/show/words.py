@@ -37,7 +37,7 @@ from pixprep.plan.output_plans import (
     TensorPlan,
 )
 from pixprep.plan.plan import Plan
-from pixprep.spec import Color, InputSpec
+from pixprep.spec import NO_PADDING, Color, InputSpec
 from pixprep.steps.operators import find
 
 _NUMBERS = {
@@ -102,6 +102,10 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
         for index, channel in enumerate(output.channels):
             name = "gray" if len(output.channels) == 1 else ("red", "green", "blue")[channel]
             yield f"{name}: {_formula(output.arithmetic, index)}"
+        spec = output.spec
+        if spec.is_open or spec.padding != NO_PADDING:
+            batch = ", and in a batch to its largest image" if spec.is_open else ""
+            yield f"padded with {spec.padding.value:g} below and on the right{batch}"
         for call in output.calls:
             yield str(call)
 

@@ -207,7 +207,7 @@ class TritonPythonModel:
         errors = batch.errors[rows]
         if not self._is_zeroing and any(errors):
             return _error(_message(_bad(batch, spans), len(spans)), pb_utils.TritonError.INVALID_ARG)
-        tensors = [self._tensor(name, batch.outputs[name][rows]) for name in part.outputs if name in batch.outputs]
+        tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
         if model_config.STATUS_NAME in part.outputs:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
             tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))

@@ -195,6 +195,7 @@ class _Tensor:
         chain, originals, op = output.chain, comparison.originals, resizing(output.chain)
         normalizes = [x for x in chain if isinstance(x, ops.Normalize)]
         self.name, self._chain, self._dtype = output.name, chain, output.spec.dtype
+        self._padding = output.spec.padding
         moves = [x for x in chain[:-1] if not isinstance(x, ops.Normalize)]
         colours = [x for x in moves if isinstance(x, ops.SteadyOp)]
         first = moves.index(colours[0]) if colours else len(moves)
@@ -225,7 +226,7 @@ class _Tensor:
         end = values if levels == EQUAL else _carried(levels, normalizes)
         libraries = [decoder, self._resizer, *colourists, *self._arithmetic]
         self._rows.append(comparison.row(self.name, "end to end", libraries, end))
-        if origin is None:
+        if origin is None or output.spec.is_open:
             return
         height, width = output.spec.shape[1:] if output.spec.layout == "chw" else output.spec.shape[:2]
         self._transform = originals.complete(origin, (height, width))
@@ -269,7 +270,10 @@ class _Tensor:
         """The original arithmetic; float64 values stay so until a float32 op or the tensor."""
         for original in self._arithmetic:
             levels = original.run(levels)
-        return levels.astype(self._dtype)
+        sides = [
+            (0, whole - side) for whole, side in zip(self._padding.size(*levels.shape[:2]), levels.shape, strict=False)
+        ]
+        return np.pad(levels.astype(self._dtype), [*sides, (0, 0)], constant_values=self._padding.value)
 
 
 def _rgb(pixels: Array, chain: Sequence[ops.Op]) -> Array:

@@ -7,6 +7,7 @@ pixprep, and nothing that computes pixels: no profile, no kernel, no decoder.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -178,17 +179,46 @@ def size_of(op: Resizing, pixels: Array) -> Size:
         scale = min(op.height / height, op.width / width)
         scale = scale if op.enlarge else min(scale, 1.0)
         return max(1, int(whole(height * scale))), max(1, int(whole(width * scale)))
-    if op.size is not None:
-        base = (min if op.side == "shorter" else max)(height, width)
-        sides = (op.size * height / base, op.size * width / base)
-    else:
+    if op.mode == "stretch":
         assert op.height is not None
         assert op.width is not None
-        if op.mode == "stretch":
-            return op.height, op.width
+        return op.height, op.width
+    sides: tuple[float, float]
+    if op.size is not None:
+        sides = _by_size(op, height, width)
+    elif op.width is None or op.height is None:
+        named, lengths = (op.height, (height, width)) if op.width is None else (op.width, (width, height))
+        assert named is not None
+        free = named * (lengths[1] / lengths[0]) if op.rounding == "up" else lengths[1] * (named / lengths[0])
+        free = int(free) if op.up_to and free > op.up_to else free
+        free = min(free, op.max_size or free)
+        free = max(1, int(whole(free / (op.multiple or 1)))) * (op.multiple or 1)
+        return (named, free) if op.width is None else (free, named)
+    else:
         ratio = (max if op.mode == "fit" else min)(height / op.height, width / op.width)
         sides = (height / ratio, width / ratio)
-    return max(1, int(whole(sides[0]))), max(1, int(whole(sides[1])))
+    rows, columns = (max(1, int(whole(side / (op.multiple or 1)))) * (op.multiple or 1) for side in sides)
+    return rows, columns
+
+
+def _by_size(op: ops.Resize, height: int, width: int) -> tuple[float, float]:
+    """The sides by ``size``, before they are rounded."""
+    assert op.size is not None
+    base = (min if op.side == "shorter" else max)(height, width)
+    if op.mode == "scale":
+        scale = max(op.size / base, 0 if op.shrink else 1)
+        scale = min(scale, math.inf if op.enlarge else 1)
+        if op.multiple is None:
+            scale = min(scale, op.max_size / max(height, width) if op.max_size else scale)
+            return height * scale, width * scale
+        rows, columns = int(height * scale), int(width * scale)
+        over = op.max_size / max(rows, columns) if op.max_size and max(rows, columns) > op.max_size else 1.0
+        return int(rows * over), int(columns * over)
+    longer = int(WHOLE[op.rounding or "down"](op.size * max(height, width) / base))
+    if op.max_size is not None and longer > op.max_size:
+        shorter = op.max_size * op.size / longer
+        return (shorter, op.max_size) if height <= width else (op.max_size, shorter)
+    return op.size * height / base, op.size * width / base
 
 
 def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], Array] | None = None) -> Array:

@@ -59,6 +59,11 @@ def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str]
     return values[0] if len(names) == 1 else values
 
 
+def value(batch: Batch, name: str) -> Any:
+    """An output or a field; images of their own sizes as one padded array, for a library that takes no list of them."""
+    return batch.padded(name) if name in batch.outputs else batch[name]
+
+
 def mapped(value: Any, convert: Callable[[Any], Any]) -> Any:
     """An array converted, a list of arrays as a list of what they become, and all else as it is."""
     if is_array(value):

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from pixprep.batch import Batch
-from pixprep.data.frameworks import Batches, chosen
+from pixprep.data.frameworks import Batches, chosen, value
 
 
 class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -34,7 +34,7 @@ class Dataset(keras.utils.PyDataset):  # type: ignore[misc]
         batch = self._looked_at.pop(0) if self._is_begun and self._looked_at else self._next()
         if not self._is_begun:
             self._looked_at.append(batch)
-        return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: batch[name])
+        return chosen(self._names, (*batch.outputs, *batch.fields), lambda name: value(batch, name))
 
     def _next(self) -> Batch:
         batch = next(self._epoch, None) if self._epoch is not None else None

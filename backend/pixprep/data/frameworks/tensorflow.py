@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from pixprep.batch import Batch
-from pixprep.data.frameworks import Batches, chosen, is_array, mapped
+from pixprep.data.frameworks import Batches, chosen, is_array, mapped, value
 from pixprep.data.recycling import ALIGNMENT
 from pixprep.errors import DataError
 
@@ -31,16 +31,16 @@ def _tensor(array: Any) -> Any:
 def dataset(loader: Batches, names: Sequence[str]) -> Any:
     """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong."""
     example = loader.example()
-    wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(example[name])]
+    wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(value(example, name))]
 
     def batches() -> Iterator[Any]:
         return map(values, loader)
 
     def values(batch: Batch) -> Any:
-        return chosen(names, wanted, lambda name: _value(batch[name]))
+        return chosen(names, wanted, lambda name: _value(value(batch, name)))
 
     return tf.data.Dataset.from_generator(
-        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example[name]))
+        batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example))
     )
 
 
@@ -48,11 +48,13 @@ def _is_tensor(value: Any) -> bool:
     return is_array(value) or (isinstance(value, list) and (is_array(value[0]) or isinstance(value[0], str | bytes)))
 
 
-def _signature(name: str, value: Any) -> Any:
+def _signature(name: str, example: Batch) -> Any:
     """The type of a value with any number of rows, told from one with one row."""
-    if is_array(value):
-        return tf.TensorSpec((None, *value.shape[1:]), value.dtype)
-    (first,) = value
+    one = value(example, name)
+    if is_array(one):
+        sides = example.plans[name].spec.shape if isinstance(example[name], list) else one.shape[1:]
+        return tf.TensorSpec((None, *(None if side == -1 else side for side in sides)), one.dtype)
+    (first,) = one
     if is_array(first):
         return tf.RaggedTensorSpec((None, None, *first.shape[1:]), first.dtype, ragged_rank=1)
     if isinstance(first, str | bytes):

@@ -354,7 +354,7 @@ def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
     return {
         "name": shown.name,
         "dtype": spec.dtype,
-        "shape": list(spec.shape),
+        "shape": shown.shape,
         "panels": [_panel(panel) for panel in pictures],
         "low": ends[0],
         "high": ends[1],
