@@ -13,6 +13,7 @@ from PIL import Image
 import pixprep as pp
 from images import jpeg, scene, with_exif
 from pixprep.boxes import annotated, columns
+from pixprep.show.words import explain
 
 SIZE = (37, 53)
 MASK = np.random.default_rng(8).integers(0, 200, SIZE, np.uint8)
@@ -330,6 +331,13 @@ def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():
         pytest.raises(pp.ImageError, match="turned by its EXIF data"),
     ):
         next(iter(loader))
+
+
+def test_explain_says_that_labels_are_never_blended():
+    ops = [pp.decode(), pp.resize(height=24, width=20), pp.mask(ignore=0), pp.masks(), pp.tensor()]
+    said = explain(pp.Pipeline(ops).for_training())
+    assert "mask: label of each pixel of the image here, by the nearest alone, uint8, 0 where no image is" in said
+    assert "masks: mask of each object of the image here, by the nearest alone, uint8, 0 where no image is" in said
 
 
 def test_an_image_without_a_result_has_the_ignored_label_alone():

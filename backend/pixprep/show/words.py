@@ -113,7 +113,7 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
 def _annotation(plan: AnnotationPlan) -> str:
     if isinstance(plan, MaskPlan):
         what = "label of each pixel" if plan.field == "mask" else "mask of each object"
-        return f"{what} of the image here, {plan.dtype}, {plan.ignore} where no image is"
+        return f"{what} of the image here, by the nearest alone, {plan.dtype}, {plan.ignore} where no image is"
     rows = "one array an image" if plan.pad is None else f"{plan.pad} rows an image, -1 where there is none"
     kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
     return f"{kind} in {'parts of the sides' if plan.is_normalized else 'pixels'} of the image here, {rows}"
