@@ -110,6 +110,8 @@ def smallest():
         {"op": "transform"},
         {"op": "boxes"},
         {"op": "points"},
+        {"op": "mask"},
+        {"op": "masks"},
     )
     for like in get_args(Like):
         yield {"op": "resize", "size": 256, "like": like}

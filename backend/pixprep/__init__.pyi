@@ -47,6 +47,8 @@ from pixprep.ops.geometry import Resize as resize
 from pixprep.ops.levels import Normalize as normalize
 from pixprep.ops.outputs import Boxes as boxes
 from pixprep.ops.outputs import ImageSize as image_size
+from pixprep.ops.outputs import Mask as mask
+from pixprep.ops.outputs import Masks as masks
 from pixprep.ops.outputs import OpticalFlow as optical_flow
 from pixprep.ops.outputs import OriginalSize as original_size
 from pixprep.ops.outputs import Points as points

@@ -166,7 +166,7 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
             elif isinstance(op, FirstOp):
                 raise PipelineError("apply takes pixels, and its list begins with what is done to them: leave it out")
             elif isinstance(op, OutputOp | AnnotationOp):
-                raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader boxes and points")
+                raise PipelineError("apply gives the image alone: an Engine has outputs, and a Loader annotations")
             else:
                 those.append((index, op))
     return _Chain(first, tuple(those), tensor, tuple(calls), tuple(known))

@@ -1,4 +1,4 @@
-"""Boxes and points: their formats, from a photo to its tensor and back, and of a sample moved with its image.
+"""Boxes and points: their formats, from a photo to its tensor and back, and an annotation moved with its image.
 
 Coordinates are continuous: x to the right, y down; the image begins at (0, 0) and ends at (width, height), and the
 centre of its first pixel is (0.5, 0.5). A box is four numbers, in a format that says which:
@@ -24,6 +24,7 @@ array([[320., 320., 640., 640.]], dtype=float32)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -31,7 +32,8 @@ import numpy.typing as npt
 
 from pixprep.draws.windows import IouCrop
 from pixprep.errors import ImageError, PipelineError, PixprepError
-from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, PointsPlan
+from pixprep.masks import labels, laid
+from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
 from pixprep.plan.placement import Placement, moved
 from pixprep.plan.plan import Placed, Plan
 from pixprep.spec import BoxFormat
@@ -165,7 +167,8 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     """Apply a plan to one sample's annotation, which lies in its image as ``placed`` says.
 
     Returns:
-        By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), and the fields of each box that is left.
+        By name: boxes float32 (n, 4), points float32 (n, 2) or (n, k, 2), masks, and what is said of each box that is
+        left.
     """
     if not plan.annotations:
         return {}
@@ -198,15 +201,30 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             points = points[..., order, :]
             results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
             results[name] = _padded(results[name], output.pad, name)
-    return {
+    results = {
         name: values if name in _points_of(plan) else _padded(values, pad, name) for name, values in results.items()
     }
+    for name, output in plan.annotations.items():
+        if isinstance(output, MaskPlan):
+            mask = labels(
+                output,
+                sample,
+                partial(check_size, height=placed.height, width=placed.width, is_upright=plan.apply_exif_orientation),
+            )
+            if output.field == "masks" and kept is not None:
+                if len(mask) != len(kept):
+                    raise ImageError("BAD_RECORD", f'{len(mask)} of "masks" for {len(kept)} boxes')
+                mask = mask[kept]
+            mask = laid(output, placed.placements[name], mask)
+            if output.field == "masks" and pad is not None:  # boxes has refused more
+                mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
+            results[name] = mask
+    return results
 
 
 def moving(plan: Plan) -> tuple[str, ...]:
     """The fields of a sample that the plan's ops take: an op's ``name`` may give the result another name."""
-    kinds = {type(each) for each in plan.annotations.values()}
-    return tuple(field for field, kind in (("boxes", BoxesPlan), ("points", PointsPlan)) if kind in kinds)
+    return tuple(dict.fromkeys(_field(each) for each in plan.annotations.values()))
 
 
 def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -222,10 +240,28 @@ def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, A
     for name in names:
         values = [None if each is None else each.get(name) for each in made]
         result[name] = values
-        if _pad_of(plan, name) is not None:
+        missing = _missing(plan, name)
+        if missing is not None:
             some = next(value for value in values if value is not None)
-            result[name] = np.stack([np.full_like(some, _NO_ROW) if value is None else value for value in values])
+            result[name] = np.stack([np.full_like(some, missing) if value is None else value for value in values])
     return result
+
+
+def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
+    """Refuse an image that has not the size that its annotation was made for.
+
+    Raises:
+        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
+    """
+    if annotated_size is None or tuple(annotated_size) == (height, width):
+        return
+    hint = ""
+    if tuple(annotated_size) == (width, height):
+        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
+    raise ImageError(
+        "BAD_RECORD",
+        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
+    )
 
 
 def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
@@ -348,12 +384,20 @@ def _points_of(plan: Plan) -> list[str]:
     return [name for name, each in plan.annotations.items() if isinstance(each, PointsPlan)]
 
 
-def _pad_of(plan: Plan, name: str) -> int | None:
-    """The rows of an annotation: its own, or those of the boxes that it belongs to."""
+def _missing(plan: Plan, name: str) -> int | None:
+    """The value of an image without a result, where all images are one array; None where they are a list."""
     own: AnnotationPlan | None = plan.annotations.get(name)
-    if own is not None:
-        return own.pad
-    return next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
+    pad = next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
+    if isinstance(own, MaskPlan):
+        return own.ignore if own.is_one_size and (own.field == "mask" or pad is not None) else None
+    return None if (pad if own is None else own.pad) is None else _NO_ROW
+
+
+def _field(plan: AnnotationPlan) -> str:
+    """The field of a sample that an op takes."""
+    if isinstance(plan, MaskPlan):
+        return plan.field
+    return "boxes" if isinstance(plan, BoxesPlan) else "points"
 
 
 def _array(name: str, values: Numbers, last: int) -> F64:

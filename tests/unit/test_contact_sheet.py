@@ -6,6 +6,7 @@ from PIL import Image
 
 import pixprep as pp
 from broken_data import make
+from images import png
 from pixprep.cli.parser import main
 from pixprep.show.contact_sheet import contact_sheet, panels
 from pixprep.show.drawing import CROP
@@ -189,3 +190,19 @@ def test_what_should_not_be_written_is_refused(tmp_path, monkeypatch, capsys, ou
     assert main(["preview", "p.json", "data", "--output", output]) == 1
     assert capsys.readouterr().err == f"pixprep: {text}\n"
     assert not (tmp_path / output).exists()
+
+
+def test_labels_lie_on_the_picture_and_what_is_ignored_or_background_does_not():
+    photo = np.full((40, 60, 3), 100, np.uint8)
+    mask = np.zeros((40, 60), np.uint8)
+    mask[:10], mask[10:20], mask[20:30] = 1, 2, 255
+    sample = {"image": png(photo), "mask": mask, "masks": np.stack([mask == 1, mask == 2])}
+    for op in (pp.mask(), pp.masks()):
+        ops = [pp.decode(), pp.crop(0, 0, 40, 60), op, pp.tensor(dtype="uint8")]
+        pipeline = pp.Pipeline(ops).for_training()
+        (panel,) = panels(pipeline, batch_of([sample], pipeline))
+        rows = panel.pixels[:: len(panel.pixels) // 40, 0]
+        assert (rows[20:] == 100).all()
+        assert (rows[:10] == rows[0]).all()
+        assert (rows[10:20] == rows[10]).all()
+        assert len({tuple(rows[at].tolist()) for at in (0, 10, 20)}) == 3

@@ -117,7 +117,10 @@ def test_a_kind_is_plain_from_the_name_or_given(tmp_path, capsys, kind, make_, o
         (["x.bin"], "x.bin: say what it is: coco:, files:, table:, tar:, tfrecord:, videos:, voc: before the path"),
         (["i.json"], "i.json: say where the images are: --option images=FOLDER"),
         (["voc:.", "--option", "splt=train"], "voc has no option 'splt'; it has split, classes"),
-        (["i.json", "--option", "image=x"], "coco has no option 'image'; it has images, keypoints, crowd, empty"),
+        (
+            ["i.json", "--option", "image=x"],
+            "coco has no option 'image'; it has images, keypoints, masks, crowd, empty",
+        ),
     ],
 )
 def test_what_cannot_be_opened_is_one_line(tmp_path, monkeypatch, capsys, words, text):

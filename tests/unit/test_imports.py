@@ -33,7 +33,7 @@ plan.geometry_steps
 plan.folding
 plan.output_plans
 plan.plan
-boxes plan.lowered
+plan.lowered
 ops.op
 ops.*
 ops.canvas ops.policies ops.random_color
@@ -50,7 +50,7 @@ pipeline data.timeline
 presets show show.warnings kernels.colours
 kernels.surfaces
 data data.manifest data.sources data.wire
-data.sources.checksum data.sources.remote
+data.sources.checksum data.sources.remote data.sources.shapes
 data.sources.storage
 data.sources.*
 data.sources.voc
@@ -61,8 +61,8 @@ kernels.fixed kernels.filters kernels.flow
 kernels.filling kernels.resampling
 kernels.resample kernels.warp
 kernels.levels
-kernels.launch kernels.nvrtc
-decoders.cpu kernels.cpu kernels.gpu
+kernels.launch kernels.nvrtc masks
+boxes decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
@@ -154,6 +154,7 @@ HOMES = {
     "keras": {"data.frameworks.keras", "verify.origins"},
     "msgspec": {
         "data.sources.coco",
+        "data.sources.shapes",
         "data.sources.tar",
         "steps.operators",
         "ops.extern",

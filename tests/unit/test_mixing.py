@@ -93,3 +93,9 @@ def test_levels_are_not_mixed_and_a_label_is_one_of_the_classes():
         pytest.raises(pp.DataError, match=r'^Mix: "label" of each sample is a whole number from 0 to 1$'),
     ):
         list(ours)
+
+
+def test_an_annotation_is_not_left_with_one_image_of_two():
+    ops = [pp.decode(), pp.resize(height=24, width=20), pp.mask(), pp.normalize(), pp.tensor()]
+    with pytest.raises(pp.PipelineError, match=r'^Mix: images and labels are mixed, and "mask" would stay that of one'):
+        loader(pp.Pipeline(ops).for_training())

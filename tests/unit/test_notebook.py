@@ -73,10 +73,10 @@ def test_a_pipeline_is_a_table_of_what_each_op_does_and_the_shape_after_it():
         ["tensor", "give the image as float16 chw", "float16 [3, 64, 96] chw, values -1..2"],
         [
             "transform",
-            'give where the image came from: here = decoded * scale + offset, from "canvas"',
+            'give scale_y, scale_x, offset_y, offset_x: here = decoded * scale + offset, from "canvas"',
             "float32 [4]",
         ],
-        ["original_size", "give the height and width of the decoded image", "int32 [2]"],
+        ["original_size", "give height, width: of the decoded image", "int32 [2]"],
         ["flip", 'mirror, vertical, from "canvas"', "64 x 96 bgr, uint8 0..255"],
         ['tensor "levels"', "give the image as uint8 hwc", "uint8 [64, 96, 3] hwc, values 0..255"],
     ]

@@ -305,12 +305,15 @@ def test_another_size_than_it_declares_fails_its_image():
     assert str(error) == "[OPERATOR] acme.odd 1 gave uint8 (8, 8, 3), not ndarray of uint8 (9, 9, 3)"
 
 
-@pytest.mark.parametrize("after", [pp.transform(), pp.scale_factor(), pp.boxes(), pp.points()], ids=op_name)
+ANNOTATIONS = [pp.boxes(), pp.points(), pp.mask(), pp.masks()]
+
+
+@pytest.mark.parametrize("after", [pp.transform(), pp.scale_factor(), *ANNOTATIONS], ids=op_name)
 def test_nothing_behind_it_says_where_a_pixel_came_from(after):
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
     assert str(caught.value) == (
-        f'ops[3] "{op_name(after)}": {"in training: " * (op_name(after) in ("boxes", "points"))}nobody knows where a '
+        f'ops[3] "{op_name(after)}": {"in training: " * (after in ANNOTATIONS)}nobody knows where a '
         "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: put this before it"
     )
     assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)

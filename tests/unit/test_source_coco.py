@@ -197,3 +197,94 @@ def test_no_annotations_and_no_good_image_are_read(tmp_path):
     annotation = {"image_id": 5, "category_id": 1, "bbox": [1, 1, 1, 1]}
     content = {"images": [{"id": "5"}], "annotations": [annotation], "categories": [{"id": 1, "name": "a"}]}
     assert list(refusals(coco(tmp_path, content))) == [0]
+
+
+# Masks
+
+
+def shaped(folder, segmentation, **options):
+    """A source of one image, 90 x 120, with one object of this shape."""
+    content = coco_annotations(2)
+    content["images"], content["annotations"] = content["images"][1:], content["annotations"][:1]
+    content["annotations"][0]["segmentation"] = segmentation
+    return coco(folder, content, masks=True, **options)
+
+
+def test_polygons_and_runs_are_masks(tmp_path):
+    rectangle = np.zeros((90, 120), np.uint8)
+    rectangle[10:30, 20:60] = 1
+    two = [[20, 10, 60, 10, 60, 30, 20, 30], [100, 80, 120, 80, 120, 90, 100, 90]]
+    both = rectangle.copy()
+    both[80:, 100:] = 1
+    runs = np.diff(np.flatnonzero(np.diff(rectangle.T.ravel(), prepend=0)), prepend=0, append=90 * 120).tolist()
+    for segmentation, expected in (
+        (two[:1], rectangle),
+        (two, both),
+        ([], rectangle * 0),
+        ({"counts": [20 * 90 + 10, *runs[1:]], "size": [90, 120]}, rectangle),
+        ({"counts": [0, 90 * 120], "size": [90, 120]}, rectangle * 0 + 1),
+        ({"counts": "0`a:", "size": [90, 120]}, rectangle * 0 + 1),
+    ):
+        masks = np.asarray(shaped(tmp_path, segmentation)[0]["masks"])
+        assert masks.dtype == np.uint8
+        assert np.array_equal(masks, expected[None])
+    triangle = np.asarray(shaped(tmp_path, [[0, 0, 90, 90, 0, 90]])[0]["masks"])[0]
+    rows, columns = np.indices((90, 120))
+    inside = columns < rows
+    assert (triangle[(np.abs(rows - columns) > 1)] == inside[(np.abs(rows - columns) > 1)]).all()
+
+
+def test_masks_go_with_their_boxes_through_a_loader(tmp_path):
+    write_coco(tmp_path, 3)
+    content = coco_annotations(3)
+    for index, each in enumerate(content["annotations"]):
+        left, top, width, height = each["bbox"] = [30 * index, 5, 20, 40]
+        each["segmentation"] = [
+            [left, top, left + width, top, left + width, top + height, left, top + height],
+        ]
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    ops = [pp.decode(), pp.random_flip(), pp.crop(0, 0, 90, 70), pp.boxes(), pp.masks(), pp.tensor()]
+    source = read.coco(tmp_path / "images", tmp_path / "instances.json", masks=True)
+    with pp.Loader(source, pp.Pipeline(ops).for_training(), batch_size=3) as loader:
+        (batch,) = loader
+    assert [len(each) for each in batch["masks"]] == [len(each) for each in batch["boxes"]]
+    for boxes, masks in zip(batch["boxes"], batch["masks"], strict=True):
+        for (left, top, right, bottom), mask in zip(boxes.astype(int).tolist(), masks, strict=True):
+            assert mask[top:bottom, left:right].all()
+            assert mask.sum() == (bottom - top) * (right - left)
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "text"),
+    [
+        (None, "annotations[0]: Expected `object | array`, got `null` - at `$.segmentation`"),
+        ([[1, 2, "3"]], "annotations[0]: Expected `float`, got `str` - at `$.segmentation[0][2]`"),
+    ],
+)
+def test_a_segmentation_of_another_kind_costs_its_image(tmp_path, segmentation, text):
+    assert refusals(shaped(tmp_path, segmentation)) == {0: f"[BAD_RECORD] i.json, image 110: {text}"}
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "text"),
+    [
+        ([[0.5, 1, 2, 3]], "shape 1 of 1: a polygon of 4 numbers"),
+        ([[1, 2, 3, 4, 5, 6, 7]], "a polygon of 7 numbers"),
+        ([[1, 2, 3, 4, 5, 1e7]], "a point lies 1e[+]07 pixels away"),
+        ([[0, 0, 9e5, 0, 0, 0] * 3], "an outline of 5,400,000 pixels"),
+        ({"counts": [5, 6], "size": [90, 120]}, r"its runs are 11 pixels of \(90, 120\), and the image is 90 x 120"),
+        ({"counts": [-1, 10801], "size": [90, 120]}, "its runs are 10,800 pixels"),
+        ({"counts": [0, 10800], "size": [120, 90]}, r"its runs are 10,800 pixels of \(120, 90\)"),
+        ({"counts": "1é", "size": [90, 120]}, "its runs are"),
+    ],
+)
+def test_a_shape_that_makes_no_sense_fails_its_image_when_it_is_drawn(tmp_path, segmentation, text):
+    source = shaped(tmp_path, segmentation)
+    write_coco(tmp_path, 2)
+    pipeline = pp.Pipeline([pp.decode(), pp.masks(), pp.center_crop(8), pp.tensor()]).for_training()
+    sample = source[0] | {"image": tmp_path / "images" / "1.jpg"}
+    with (
+        pp.Loader([sample], pipeline, batch_size=1) as loader,
+        pytest.raises(pp.ImageError, match=rf'^\[BAD_RECORD\] 1.jpg: "masks": .*{text}'),
+    ):
+        next(iter(loader))

@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-_OPS = {"boxes": "boxes", "bboxes": "boxes", "bbox": "boxes", "points": "points", "keypoints": "points"}
+_OPS = {
+    "boxes": "boxes",
+    "bboxes": "boxes",
+    "bbox": "boxes",
+    "points": "points",
+    "keypoints": "points",
+    "mask": "mask",
+    "masks": "masks",
+    "segmentation": "mask",
+}
 """The ops that would move a field."""
-_PICTURES = ("mask", "masks", "segmentation")
 
 
 def collated(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -38,7 +46,7 @@ def left_behind(
         if op := _OPS.get(name):
             remedy = f"add the op {op}" if name == op else f'call the field "{op}", which the op {op} moves'
             yield name, f'no op moves batch["{name}"]: they are in pixels of the photos, not of the tensors: {remedy}'
-        elif name in _PICTURES or _is_of_pixels(value, size):
+        elif _is_of_pixels(value, size):
             how = "it is not cropped, resized and flipped as its photo is: see batch.placed"
             yield name, f'no op moves batch["{name}"]: {how}'
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.batch import Batch
-from pixprep.boxes import annotated, columns, moving, read_field
+from pixprep.boxes import annotated, check_size, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
 from pixprep.data.mixing import Mix
@@ -70,10 +70,10 @@ class Annotated:
     that image's, as one of its pixels would be.
 
     Args:
-        plan: says where boxes and points lie, and in what form they come.
+        plan: says where boxes, points and masks lie, and in what form they come.
         place: of ``plan.placing``.
-        sample: ``size`` (height, width) as annotated, ``boxes``, ``points`` and what is said of each box, if it has
-            them.
+        sample: ``size`` (height, width) as annotated, ``boxes``, ``points``, ``mask``, ``masks`` and what is said of
+            each box, if it has them.
 
     Attributes:
         fields: after the call, what the plan makes of the annotation: its outputs, and what follows the boxes.
@@ -96,23 +96,6 @@ class Annotated:
         placed = self._place(height, width)
         self.fields = annotated(self._plan, placed, self._sample)
         return placed
-
-
-def check_size(annotated_size: Sequence[int] | None, height: int, width: int, *, is_upright: bool) -> None:
-    """Refuse an image that has not the size that its annotation was made for.
-
-    Raises:
-        ImageError: BAD_RECORD, with a hint where the image was turned by its EXIF data, or was not.
-    """
-    if annotated_size is None or tuple(annotated_size) == (height, width):
-        return
-    hint = ""
-    if tuple(annotated_size) == (width, height):
-        hint = f': turned by its EXIF data? then decode needs "apply_exif_orientation": {str(not is_upright).lower()}'
-    raise ImageError(
-        "BAD_RECORD",
-        f"{height} x {width} pixels, but annotated as {annotated_size[0]} x {annotated_size[1]}{hint}",
-    )
 
 
 def checked_on_error(on_error: OnError, world: int) -> OnError:
@@ -198,7 +181,13 @@ class Maker:
         """Make the reader of samples for ``batches``, which closes it."""
         of_pixels = self.engine.plan.takes is not None
         return Reader(
-            self.source, self.limits, self.timeline, cache=self.cache, blocks=self.blocks, of_pixels=of_pixels
+            self.source,
+            self.limits,
+            self.timeline,
+            cache=self.cache,
+            blocks=self.blocks,
+            of_pixels=of_pixels,
+            files=[name for name in moving(self.engine.plan) if name in ("mask", "masks")],
         )
 
     def batches(self, epoch: int, position: int, reader: Reader) -> Generator[tuple[int, Batch], None, None]:

@@ -64,6 +64,8 @@ class Mix:
         if self.image not in pipeline.outputs:
             raise PipelineError(f'Mix: the pipeline gives no "{self.image}"; it gives {", ".join(pipeline.outputs)}')
         spec = pipeline.outputs[self.image].spec
+        for name in pipeline.plan.annotations:
+            raise PipelineError(f'Mix: images and labels are mixed, and "{name}" would stay that of one image')
         if spec.is_open:
             raise PipelineError(f'Mix: images of one size are mixed, and "{self.image}" is {spec}')
         if not spec.dtype.startswith("float") or not {"h", "w"} <= {*(spec.layout or "")}:

@@ -56,10 +56,12 @@ def read(
     cache: PixelCache | None = None,
     blocks: Blocks | None = None,
     of_pixels: bool = False,
+    files: Sequence[str] = (),
 ) -> Sample:
     """One sample, whose pixels may be kept already; of a broken one its error, and what is known of it.
 
-    ``of_pixels``: its image is no encoded one, but an array of pixels.
+    ``of_pixels``: its image is no encoded one, but an array of pixels. ``files``: fields that may be paths of files,
+    which are read, too.
 
     Raises:
         DataError: what the source gives is no sample, broken or not.
@@ -78,6 +80,12 @@ def read(
         raise DataError(f'sample {index:,} has no "image"; it has {", ".join(map(printable, fields)) or "nothing"}')
     image = fields.pop("image")
     name = str(fields.get("name") or (image if isinstance(image, Path) else f"sample {index:,}"))
+    for field in files:
+        if isinstance(path := fields.get(field), Path):
+            try:
+                fields[field] = read_image({"image": path, "name": f'{name}, "{field}"'}, limits)
+            except ImageError as error:
+                return Sample(index, name, error.as_value(), fields)
     kept = cache.get(index) if cache is not None else None
     if kept is not None:
         return Sample(index, name, kept, fields)
@@ -123,7 +131,7 @@ class Reader:
         limits: no more of a file is read than these allow.
         timeline: gets a span for each thread's share of a batch, and for each time that the engine waits.
         cache: images that need not be read.
-        of_pixels: as in ``read``.
+        of_pixels, files: as in ``read``.
         blocks: memory for files; default: its own.
 
     Attributes:
@@ -139,9 +147,11 @@ class Reader:
         cache: PixelCache | None = None,
         blocks: Blocks | None = None,
         of_pixels: bool = False,
+        files: Sequence[str] = (),
     ) -> None:
         self._source = source
         self._of_pixels = of_pixels
+        self._files = files
         self._limits = limits
         self._timeline = timeline
         self._cache = cache
@@ -152,7 +162,15 @@ class Reader:
     def samples(self, indices: Sequence[int]) -> list[Sample]:
         """Read samples at once, in this thread."""
         return [
-            read(self._source, index, self._limits, cache=self._cache, blocks=self._blocks, of_pixels=self._of_pixels)
+            read(
+                self._source,
+                index,
+                self._limits,
+                cache=self._cache,
+                blocks=self._blocks,
+                of_pixels=self._of_pixels,
+                files=self._files,
+            )
             for index in indices
         ]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import PIL
 from PIL import Image, features
 
-from pixprep.errors import ImageError, SetupError
+from pixprep.errors import ImageError, SetupError, printable
 
 U8 = npt.NDArray[np.uint8]
 
@@ -63,6 +65,32 @@ def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     # Pillow's RGB has a fourth byte in memory: asked for with it, 50 megapixels need 400 MB less than by way of RGBX.
     pixels = np.frombuffer(image.tobytes("raw", "RGBX"), np.uint8)
     return pixels.reshape(image.height, image.width, 4)
+
+
+def labels_of(
+    encoded: bytes | bytearray | memoryview, check_size: Callable[[tuple[int, ...]], None]
+) -> npt.NDArray[Any]:
+    """The numbers that a PNG stores, gray or indices of its palette: whole numbers (height, width).
+
+    Args:
+        encoded: its bytes.
+        check_size: is given its (height, width) before anything is decoded.
+
+    Raises:
+        ImageError: BAD_RECORD: it is no PNG, damaged, or in colours; or what ``check_size`` raises.
+    """
+    try:
+        with Image.open(BytesIO(encoded), formats=("PNG",)) as image:
+            check_size((image.height, image.width))
+            labels = np.asarray(image)
+            mode = image.mode
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ImageError("BAD_RECORD", f"no PNG that Pillow reads: {printable(error)}") from None
+    if labels.ndim != 2:
+        raise ImageError("BAD_RECORD", f"a PNG in colours ({mode}): save the labels as gray, or with a palette")
+    if mode == "L" and encoded[24] < 8:  # bits a pixel: Pillow spreads 2 and 4 of them over 0 to 255
+        labels = labels // (255 // ((1 << encoded[24]) - 1))
+    return labels
 
 
 def check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:

@@ -146,7 +146,7 @@ def _taken(step: Take, image: U8) -> U8:
     top, left = max(step.top, 0), max(step.left, 0)
     seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]
     if seen.shape[:2] != (step.height, step.width):
-        canvas = np.empty((step.height, step.width, channels), np.uint8)
+        canvas = np.empty((step.height, step.width, channels), image.dtype)
         canvas[...] = step.fill
         if seen.size:
             top, left = top - step.top, left - step.left

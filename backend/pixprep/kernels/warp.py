@@ -30,13 +30,14 @@ def warped(step: Warp, image: U8) -> U8:
 
     Args:
         step: says which.
-        image: uint8 (height, width, channels), 1 or 3 channels, any strides.
+        image: uint8 (height, width, channels), 1 or 3 channels, any strides; of a step that takes the nearest, whole
+            numbers of any type, and any number of channels.
 
     Returns:
-        uint8 (step.height, step.width, channels).
+        As the image, (step.height, step.width, channels).
     """
     loaded = native.library()
-    if loaded is None:
+    if loaded is None or image.dtype != np.uint8 or image.shape[2] not in (1, 3):
         return by_formula(step, image)
     height, width, channels = image.shape
     kind: str = step.like
@@ -95,7 +96,7 @@ def _picked(step: Warp, image: U8, x: Index, y: Index) -> U8:
     """The level at each place, or the fill outside."""
     height, width, channels = image.shape
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    out = np.empty((step.height, step.width, channels), np.uint8)
+    out = np.empty((step.height, step.width, channels), image.dtype)
     out[...] = step.fill or (0,)
     out[inside] = image[y[inside], x[inside]]
     return out

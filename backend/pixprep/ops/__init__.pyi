@@ -41,6 +41,8 @@ from pixprep.ops.op import is_on as is_on
 from pixprep.ops.op import op_name as op_name
 from pixprep.ops.outputs import Boxes as Boxes
 from pixprep.ops.outputs import ImageSize as ImageSize
+from pixprep.ops.outputs import Mask as Mask
+from pixprep.ops.outputs import Masks as Masks
 from pixprep.ops.outputs import OpticalFlow as OpticalFlow
 from pixprep.ops.outputs import OriginalSize as OriginalSize
 from pixprep.ops.outputs import Points as Points

@@ -281,10 +281,10 @@ class OutputOp(Op, frozen=True):
 
 
 class AnnotationOp(Op, frozen=True):
-    """An op that gives a sample's boxes or points, in training, and passes its image on."""
+    """An op that gives a sample's boxes, points or masks, in training, and passes its image on."""
 
-    def lower(self, before: Lowered) -> AnnotationPlan:
-        """The plan of the output."""
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        """The plan of the output, in the image here."""
         raise NotImplementedError
 
     def fixed(self, words: Words) -> list[Op]:

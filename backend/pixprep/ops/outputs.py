@@ -13,6 +13,7 @@ from pixprep.plan.output_plans import (
     AnnotationPlan,
     BoxesPlan,
     FlowPlan,
+    MaskPlan,
     NumbersPlan,
     OutputPlan,
     PointsPlan,
@@ -22,6 +23,7 @@ from pixprep.spec import (
     BoxFormat,
     ImageSpec,
     Layout,
+    MaskDType,
     Padding,
     Preset,
     ScaleOrder,
@@ -285,12 +287,9 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
             raise PipelineError(f'"min_visible" must be 0 to 1, not {self.min_visible:g}')
         _check_pad(self.pad)
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change."""
-        return image
-
-    def lower(self, before: Lowered) -> AnnotationPlan:
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
+        del image
         before.check_places()
         return BoxesPlan(
             geometry=before.geometry,
@@ -334,12 +333,9 @@ class Points(AnnotationOp, frozen=True, tag="points"):
             raise PipelineError(f'"flip_pairs" has each keypoint once, by its number from 0, not {self.flip_pairs}')
         _check_pad(self.pad)
 
-    def infer(self, image: ImageSpec) -> ImageSpec:
-        """The spec does not change."""
-        return image
-
-    def lower(self, before: Lowered) -> AnnotationPlan:
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
+        del image
         before.check_places()
         return PointsPlan(
             geometry=before.geometry,
@@ -348,6 +344,57 @@ class Points(AnnotationOp, frozen=True, tag="points"):
             clips=self.clip,
             pad=self.pad,
         )
+
+
+class Mask(AnnotationOp, frozen=True, tag="mask"):
+    """An output of training: the sample's segmentation map in the image here, (height, width).
+
+    A sample has a label for each pixel of the decoded image as ``mask``: an array (height, width), or a PNG, gray or
+    with a palette, whose stored numbers are the labels. It follows all geometry before this op, always by the nearest
+    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``; a rotation and an
+    affine map round as the op's ``like``.
+
+    Args:
+        ignore: the label where no image is: in margins, and in the corners of a rotation.
+        dtype: ``uint8``, or ``int64`` for labels that are not all 0 to 255.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    ignore: int = 255
+    dtype: MaskDType = "uint8"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if self.dtype == "uint8" and not 0 <= self.ignore <= 255:
+            raise PipelineError(f'"ignore" must be 0 to 255, not {self.ignore}: "dtype": "int64" holds any label')
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        """See ``AnnotationOp.lower``."""
+        before.check_places()
+        return MaskPlan(
+            geometry=before.geometry,
+            field="mask",
+            ignore=self.ignore,
+            dtype=self.dtype,
+            is_one_size=None not in (image.height, image.width),
+        )
+
+
+class Masks(AnnotationOp, frozen=True, tag="masks"):
+    """An output of training: a mask of each object in the image here, uint8 (n, height, width).
+
+    A sample has an array (n, height, width) as ``masks``, 0 where the object is not. They move as by ``mask``, with 0
+    where no image is. Where there are boxes, too, mask n belongs to box n, and goes with it.
+    """
+
+    home: ClassVar[Side | None] = "training"
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        """See ``AnnotationOp.lower``."""
+        before.check_places()
+        is_one_size = None not in (image.height, image.width)
+        return MaskPlan(geometry=before.geometry, field="masks", ignore=0, dtype="uint8", is_one_size=is_one_size)
 
 
 def _check_places(before: Lowered) -> None:

@@ -172,7 +172,7 @@ def walked(
             elif isinstance(op, AnnotationOp):
                 name = op.name or op_name(op)
                 _check_output(name, (*outputs, *annotations))
-                annotations[name] = op.lower(node.lowered)
+                annotations[name] = op.lower(node.lowered, node.image)
                 _check_once(annotations)
     if not any(isinstance(node.op, Tensor) for node in passed):
         raise PipelineError("ops: no op gives a tensor: end with tensor")
@@ -229,7 +229,7 @@ def _check_input(name: str, others: Sequence[str], annotations: Mapping[str, Ann
     """Refuse an input that a client or a source could take for something else."""
     if name in others:
         raise PipelineError(f'ops: the input "{name}" has the name of an op or an output: give it another')
-    if name in ("boxes", "points") and annotations:
+    if name in ("boxes", "points", "mask", "masks") and annotations:
         raise PipelineError(f'ops: the input "{name}" has the name of a sample\'s annotation: give it another')
 
 

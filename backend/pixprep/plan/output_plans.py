@@ -1,4 +1,4 @@
-"""Plans of the outputs: a tensor and its arithmetic, sizes and scales, a flow, boxes, points."""
+"""Plans of the outputs: a tensor and its arithmetic, sizes and scales, a flow, boxes, points, masks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pixprep.errors import PipelineError
 from pixprep.plan.folding import Geometry
 from pixprep.plan.placement import Placement
-from pixprep.spec import BoxFormat, Preset, TensorSpec
+from pixprep.spec import BoxFormat, MaskDType, Preset, TensorSpec
 from pixprep.steps.operators import Extern
 
 
@@ -219,5 +219,24 @@ class PointsPlan:
     pad: int | None
 
 
-AnnotationPlan = BoxesPlan | PointsPlan
+@dataclass(frozen=True, kw_only=True)
+class MaskPlan:
+    """An output that is a sample's segmentation map, or the masks of its objects.
+
+    Attributes:
+        geometry: of the image here.
+        field: of the sample: ``mask`` (height, width), or ``masks`` (n, height, width), which go with the boxes.
+        ignore: the label where no image is.
+        dtype: of the result.
+        is_one_size: every image here has the same size.
+    """
+
+    geometry: Geometry
+    field: Literal["mask", "masks"]
+    ignore: int
+    dtype: MaskDType
+    is_one_size: bool
+
+
+AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan
 """An output that is made of a sample's annotation, and not by the engine."""

@@ -1,4 +1,4 @@
-"""A contact sheet: what a training sees of a few samples, with their boxes, and what was drawn for each."""
+"""A contact sheet: what a training sees of a few samples, with their boxes and masks, and what was drawn for each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,21 @@ from pixprep.boxes import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
 from pixprep.pipeline import Pipeline
-from pixprep.plan.output_plans import BoxesPlan, FlowPlan, TensorPlan
+from pixprep.plan.output_plans import BoxesPlan, FlowPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Placed
-from pixprep.show.drawing import FAINT, INK, U8, Panel, Picture, Sheet, fitted, true_colours, with_arrows, with_boxes
+from pixprep.show.drawing import (
+    FAINT,
+    INK,
+    U8,
+    Panel,
+    Picture,
+    Sheet,
+    fitted,
+    true_colours,
+    with_arrows,
+    with_boxes,
+    with_labels,
+)
 
 _ROW = 3
 _EVERY = 16
@@ -63,7 +75,7 @@ def contact_sheet(
 
 
 def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
-    """Each sample of a batch: its first tensor with its boxes, its name and label, and its draws."""
+    """Each sample of a batch: its first tensor with its boxes and masks, its name and label, and its draws."""
     return [_panel(pipeline, batch, row, classes) for row in range(len(batch))]
 
 
@@ -76,7 +88,11 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...])
         flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
         pixels = _film(plan, tensor, flows[0] if flows else None)
     else:
-        pixels = fitted(true_colours(plan, np.asarray(tensor)))
+        pixels = true_colours(plan, np.asarray(tensor))
+        for mask in _masks(pipeline, batch, row):
+            if mask.shape == pixels.shape[:2]:
+                pixels = with_labels(pixels, mask)
+        pixels = fitted(pixels)
     factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
         boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
@@ -103,6 +119,17 @@ def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> U8:
         pictures.append(pixels)
     rows = [np.concatenate(pictures[start : start + 2], axis=1) for start in (0, 2)]
     return fitted(np.concatenate(rows))
+
+
+def _masks(pipeline: Pipeline, batch: Batch, row: int) -> Iterator[npt.NDArray[Any]]:
+    """The masks of a sample as labels (height, width), 0 where none is seen; objects are numbered from 1."""
+    for name, each in pipeline.plan.annotations.items():
+        if isinstance(each, MaskPlan):
+            mask = np.asarray(batch[name][row])
+            if each.field == "masks":
+                yield ((mask != 0) * np.arange(1, len(mask) + 1)[:, None, None]).max(axis=0, initial=0)
+            else:
+                yield np.where(mask == each.ignore, 0, mask)
 
 
 def _boxes_plans(pipeline: Pipeline) -> Iterator[tuple[str, BoxesPlan]]:

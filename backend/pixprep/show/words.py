@@ -12,6 +12,8 @@ from pixprep.ops import (
     Extern,
     FirstOp,
     ImageOp,
+    Mask,
+    Masks,
     Normalize,
     OpticalFlow,
     Pixels,
@@ -29,6 +31,7 @@ from pixprep.plan.output_plans import (
     ArithmeticStep,
     BoxesPlan,
     Float32,
+    MaskPlan,
     NumbersPlan,
     OutputPlan,
     TensorPlan,
@@ -108,6 +111,9 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
 
 
 def _annotation(plan: AnnotationPlan) -> str:
+    if isinstance(plan, MaskPlan):
+        what = "label of each pixel" if plan.field == "mask" else "mask of each object"
+        return f"{what} of the image here, by the nearest alone, {plan.dtype}, {plan.ignore} where no image is"
     rows = "one array an image" if plan.pad is None else f"{plan.pad} rows an image, -1 where there is none"
     kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
     return f"{kind} in {'parts of the sides' if plan.is_normalized else 'pixels'} of the image here, {rows}"
@@ -170,6 +176,10 @@ def op_words(pipeline: Pipeline) -> list[str]:
                 words.append("give the boxes of the image here")
             case Points():
                 words.append("give the points of the image here")
+            case Mask():
+                words.append(f"give the label of each pixel of the image here, {op.ignore} where no image is")
+            case Masks():
+                words.append("give the mask of each object of the image here")
             case Extern():
                 words.append(str(find(op.operator, op.version, pipeline.operators).use(op.fields)))
             case Normalize():

@@ -9,6 +9,8 @@ A source has ``len()``, ``source[index]``, and what ``Source`` names. A sample i
 ``boxes``   float32 (n, 4): x1, y1, x2, y2 in pixels of the upright image, 0-based; x2, y2 are where the box ends
 ``labels``  int64 (n): the class of each box
 ``points``  float32 (n, k, 2): x, y in the same pixels
+``mask``    whole numbers (height, width): the class of each pixel; an array, or a PNG as ``image`` is one
+``masks``   (n, height, width): where each object of ``boxes`` is
 ``size``    (height, width) of the image, as annotated
 
 All else is metadata and comes back with the batch. Several threads may ask a source at once. A sample that cannot be

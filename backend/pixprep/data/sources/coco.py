@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample, Source, naming
+from pixprep.data.sources.shapes import Shape, Shapes
 from pixprep.data.sources.storage import I64, Names, StrPath, fingerprint, folder_of, image_at, inside, noted, opening
 from pixprep.errors import DataError, ImageError
 from pixprep.pipeline.file import read_bytes
@@ -65,7 +66,7 @@ class CocoImages(Source):
 
     A sample has ``image`` (a path), ``name`` and ``id``, ``size`` where the file says it, ``boxes`` and ``labels``, and
     of each box ``ids``, ``iscrowd`` and ``area``. With keypoints it has ``points``, and ``visible``: uint8 (n, k),
-    COCO's 0 (not labelled), 1 (hidden), 2.
+    COCO's 0 (not labelled), 1 (hidden), 2. With masks it has ``masks``, which are made when NumPy asks for the array.
 
     Attributes:
         category_ids: the file's own number of each class.
@@ -81,6 +82,7 @@ class CocoImages(Source):
         *,
         broken: Mapping[int, ImageError],
         notes: Sequence[str],
+        shapes: Names | None = None,
     ) -> None:
         self.classes = tuple(categories.values())
         self.category_ids = tuple(categories)
@@ -90,12 +92,14 @@ class CocoImages(Source):
         self._images = dict(images)
         self._boxes = dict(boxes)
         self._broken = dict(broken)
+        self._shapes = shapes
 
     @property
     def fingerprint(self) -> str:
         """Hash of all that is kept of the file."""
         columns = (*self._images.values(), *self._boxes.values())
-        return fingerprint("coco", self.classes, self.category_ids, self._names.blob, *columns)
+        shapes = () if self._shapes is None else (self._shapes.blob,)
+        return fingerprint("coco", self.classes, self.category_ids, self._names.blob, *columns, *shapes)
 
     def __len__(self) -> int:
         return len(self._names)
@@ -111,13 +115,21 @@ class CocoImages(Source):
             sample["size"] = height, width
         for field, column in self._boxes.items():
             sample[field] = column[start:end].astype(np.int64) if field == "labels" else column[start:end].copy()
+        if self._shapes is not None:
+            sample["masks"] = Shapes([self._shapes[at] for at in sample.pop("shape").tolist()], (height, width))
         return sample
 
 
 def coco(
-    images: StrPath, annotations: StrPath, *, keypoints: bool = False, crowd: bool = False, empty: bool = True
+    images: StrPath,
+    annotations: StrPath,
+    *,
+    keypoints: bool = False,
+    masks: bool = False,
+    crowd: bool = False,
+    empty: bool = True,
 ) -> CocoImages:
-    """Read COCO's annotations of objects, and of keypoints.
+    """Read COCO's annotations of objects, their keypoints and their masks.
 
     Labels count from 0 in the order of the categories' numbers, which have gaps. The images come in the order of
     theirs, as in torchvision's ``CocoDetection``. A box of COCO's is left, upper, width, height in float pixels; one
@@ -130,6 +142,7 @@ def coco(
         images: the folder of the images. Their names may not lead out of it.
         annotations: the JSON file.
         keypoints: read them: every category must name as many.
+        masks: read polygons and run lengths, for the op ``masks``; each pixel is that of pycocotools.
         crowd: keep boxes around a crowd (``iscrowd``), which no detector should learn as one object. torchvision's
             detection reference leaves them out, in training and in evaluation.
         empty: keep images without a box. torchvision's reference keeps them in evaluation, and trains without those
@@ -160,7 +173,8 @@ def coco(
     name = Path(where).name
     broken: dict[int, ImageError] = {}
     names, images_, places = _read_images(file.images, name, broken)
-    boxes, notes = _read_boxes(file.annotations, name, places, categories, broken, points=points.pop())
+    shapes: list[str] | None = [] if masks else None
+    boxes, notes = _read_boxes(file.annotations, name, places, categories, broken, points=points.pop(), shapes=shapes)
     if not crowd and (count := int(boxes["iscrowd"].sum())):
         notes.append(f"{count:,} boxes around crowds are left out: crowd=True keeps them")
         boxes = {field: column[~boxes["iscrowd"]] for field, column in boxes.items()}
@@ -168,7 +182,16 @@ def coco(
         names, images_, broken = _without_empty(names, images_, boxes, broken)
     ends = np.searchsorted(boxes.pop("image"), np.arange(len(names) + 1)).astype(np.int64)
     notes += [error.detail for _, error in sorted(broken.items())][:100]
-    return CocoImages(root, names, images_ | {"ends": ends}, boxes, categories, broken=broken, notes=notes)
+    return CocoImages(
+        root,
+        names,
+        images_ | {"ends": ends},
+        boxes,
+        categories,
+        broken=broken,
+        notes=notes,
+        shapes=None if shapes is None else Names([shapes]),
+    )
 
 
 def _without_empty(
@@ -240,16 +263,22 @@ def _read_boxes(
     broken: dict[int, ImageError],
     *,
     points: int,
+    shapes: list[str] | None,
 ) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
-    """The columns of the boxes in the order of their images, ``image`` the first; and what belongs to no image."""
+    """The columns of the boxes in the order of their images, ``image`` the first; and what belongs to no image.
+
+    Where ``shapes`` is given, it gets those of all annotations, and a column ``shape`` says which is whose.
+    """
     decode = msgspec.json.Decoder(_Annotation).decode
     decode_points = msgspec.json.Decoder(_Keypoints).decode
+    decode_shape = msgspec.json.Decoder(Shape).decode
     owner, category, number = array("q"), array("q"), array("q")
     corners, area, crowd, spots = array("d"), array("f"), array("b"), array("f")
     notes, failed = [], list[tuple[int, int, str]]()
     for at, raw in enumerate(raws):
         try:
             each = decode(raw)
+            shape = None if shapes is None else msgspec.json.encode(decode_shape(raw)).decode()
             if points:
                 found = decode_points(raw).keypoints or [0.0] * (3 * points)
                 if len(found) != 3 * points:
@@ -258,6 +287,8 @@ def _read_boxes(
         except msgspec.MsgspecError as error:
             failed.append((at, _image_of(raw), str(error)))
             continue
+        if shapes is not None and shape is not None:
+            shapes.append(shape)
         owner.append(each.image_id)
         category.append(each.category_id)
         number.append(each.id)
@@ -296,6 +327,8 @@ def _read_boxes(
         "iscrowd": np.frombuffer(crowd, np.bool_)[kept],
         "area": np.frombuffer(area, np.float32)[kept],
     }
+    if shapes is not None:
+        columns["shape"] = kept
     if points:
         triples = np.frombuffer(spots, np.float32).reshape(-1, points, 3)[kept]
         columns |= {"points": np.ascontiguousarray(triples[:, :, :2]), "visible": triples[:, :, 2].astype(np.uint8)}
