@@ -225,6 +225,23 @@ def test_paddleocr_detects_what_rapidocr_does_with_either_limit(limit):
     assert equal_count(pipeline, theirs, [*PHOTOS, LONG]) == len(PHOTOS) + 1
 
 
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.mark.parametrize(("mean", "std", "is_equal"), [((0.5,) * 3, (0.5,) * 3, True), (*IMAGENET, False)])
+def test_paddlex_normalizes_by_one_product_and_one_sum(mean, std, is_equal):
+    """The reason under "What does not fit": ``value * alpha + beta``, each rounded to float32."""
+    normalize = paddlex("object_detection").Normalize(1 / 255, list(mean), list(std))
+    levels = np.arange(256, dtype=np.uint8)
+    theirs = normalize.norm(np.repeat(levels[None, :, None], 3, axis=2)).transpose(2, 0, 1)
+    ours = changed(DETECTOR, ('"mean": 0.5, "std": 0.5', f'"mean": {list(mean)}, "std": {list(std)}')).ops[-2]
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(1, 256), ours, pp.tensor()])
+    (tensor,) = tensors(pipeline, [png(np.repeat(levels[None, :, None], 3, axis=2))])
+    most = np.abs(tensor - theirs).max()
+    print(f"one product and one sum: {most:.1e} apart")
+    assert most == 0 if is_equal else 0 < most < 1e-6
+
+
 def test_paddleocr_recognizes_what_rapidocr_does():
     recognizer = paddlex("text_recognition").OCRReisizeNormImg()
     wide = png(scene(20, 2000))  # over 3200 in rapidocr
