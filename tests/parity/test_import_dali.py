@@ -78,7 +78,7 @@ def test_a_frozen_pipeline_is_what_the_script_writes(dali, name):
 
 
 def test_the_model_of_the_docs_is_the_frozen_one(tmp_path):
-    page = (SCRIPT.parents[1] / "docs" / "dali.md").read_text(encoding="utf-8")
+    page = (SCRIPT.parents[2] / "docs" / "dali.md").read_text(encoding="utf-8")
     (tmp_path / "dali.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
     line = re.search(r'python -c "(.*?)"', page)[1]
     subprocess.run([sys.executable, "-c", line], cwd=tmp_path, check=True)

