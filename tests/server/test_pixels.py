@@ -332,6 +332,7 @@ def called(acme):
     return {
         "denoised": pp.Pipeline([pp.decode(), *CROP, acme.denoise(strength=0.8), pp.flip(), pp.tensor()]),
         "patched": pp.Pipeline([pp.pixels(), *CROP, pp.tensor(), acme.patches(backwards=True)]),
+        "cornered": pp.Pipeline([pp.pixels(), *CROP, acme.corner(), pp.flip(), pp.tensor()]),
         "faulty": pp.Pipeline([pp.pixels(), *CROP, acme.faulty(), pp.tensor()]),
         "saying": pp.Pipeline([pp.pixels(), *CROP, acme.faulty(what="say"), pp.tensor()]),
     }
@@ -341,7 +342,7 @@ def called(acme):
 def calling(tmp_path_factory, called):
     models = tmp_path_factory.mktemp("operators") / "models"
     for name, pipeline in called.items():
-        allowed = "" if name == "denoised" else parameters(allow_operators="acme.patches, acme.faulty")
+        allowed = "" if name == "denoised" else parameters(allow_operators="acme.patches, acme.corner, acme.faulty")
         write_model(models, name, BACKEND + allowed, {"pipeline.json": pipeline.to_json()})
     return models
 
@@ -370,6 +371,9 @@ def test_an_installed_operator_serves(asked, called):
     rows = ask(asked, "patched", array[None])[0]
     assert (rows.shape, rows.dtype) == ((16, 192), np.float16)
     assert np.array_equal(rows, expected(called["patched"], [array])[0])
+    corner = ask(asked, "cornered", array[None])[0]
+    assert corner.shape == (3, 24, 20)
+    assert np.array_equal(corner, expected(called["cornered"], [array])[0])
 
 
 def test_an_operators_mistake_fails_its_request_alone_and_the_log_has_it(asked, serve):

@@ -1,4 +1,4 @@
-"""Three operators: one on levels, one on tensors, and one that fails on some images."""
+"""Four operators: on levels, on tensors, to another size, and one that fails on some images."""
 
 import numpy as np
 
@@ -18,6 +18,12 @@ def patches(tensor, *, backwards: bool = False):
     """Cut a tensor [3, 32, 32] into 16 rows, one for each patch of 8 x 8."""
     rows = tensor.reshape(3, 4, 8, 4, 8).transpose(1, 3, 0, 2, 4).reshape(16, -1).astype(np.float16)
     return rows[::-1] if backwards else rows
+
+
+@pp.operator("acme.corner", version=1, shape=(24, 20))
+def corner(pixels):
+    """Keep the upper left corner."""
+    return pixels[:24, :20]
 
 
 @pp.operator("acme.faulty", version=1)
