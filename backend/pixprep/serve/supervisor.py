@@ -389,6 +389,7 @@ class _Model:
         if not error:
             self._old |= before | self._stubs
             self._stubs, self._is_known = set(), False
+            self._find_stubs()  # at once: of one that dies before the next look, the memory must be known
             self._is_back()
         return error
 
