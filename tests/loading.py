@@ -1,6 +1,12 @@
 """Small samples and pipelines for the tests of the Loader."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -51,3 +57,21 @@ def expected(index, pipeline=PLAIN):
     """The tensor of a sample by an engine alone."""
     with pp.Engine(pipeline, threads=1) as engine:
         return engine.run([encoded(index)])[0]
+
+
+def killed(arguments):
+    """State and draws after each of the first 7 batches of a Loader, whose process is then ended by SIGKILL."""
+    code = (
+        "import json\n"
+        "from loading import TRAINING, samples\n"
+        "import pixprep as pp\n"
+        f"loader = pp.Loader({arguments})\n"
+        "for batch in loader:\n"
+        "    print(json.dumps([loader.state_dict(), batch.draws]), flush=True)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    lines = [json.loads(child.stdout.readline()) for _ in range(7)]
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    return lines

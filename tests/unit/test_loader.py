@@ -23,7 +23,7 @@ from PIL import Image
 
 import broken_data
 import pixprep as pp
-from loading import PLAIN, TRAINING, encoded, expected, same, samples
+from loading import PLAIN, TRAINING, encoded, expected, killed, same, samples
 
 TESTS = Path(__file__).parents[1]
 
@@ -247,19 +247,7 @@ def test_a_state_may_have_numpys_numbers_as_checkpoints_give_them_back():
 
 def test_kill_9_in_mid_epoch_and_the_rest_is_the_same():
     """The process writes its state and its draws behind each batch, and is killed; another one goes on."""
-    code = (
-        "import json, pathlib, sys\n"
-        "from loading import TRAINING, samples\n"
-        "import pixprep as pp\n"
-        "loader = pp.Loader(samples(), TRAINING, batch_size=2, shuffle=True, seed=9, threads=2)\n"
-        "for batch in loader:\n"
-        "    print(json.dumps([loader.state_dict(), batch.draws]), flush=True)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
-    lines = [json.loads(child.stdout.readline()) for _ in range(7)]
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
+    lines = killed("samples(), TRAINING, batch_size=2, shuffle=True, seed=9, threads=2")
     state, _ = lines[-1]
     options = {"pipeline": TRAINING, "batch_size": 2, "shuffle": True}
     with loader(**options, seed=9) as ours:

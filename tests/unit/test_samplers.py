@@ -1,11 +1,6 @@
 """Samplers: weights, shares, repeats, epochs of another length, subsets; each a pure function of seed and epoch."""
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +9,7 @@ import pytest
 
 import broken_data
 import pixprep as pp
-from loading import PLAIN, TRAINING, same, samples
+from loading import PLAIN, TRAINING, killed, same, samples
 from pixprep import read
 from pixprep.data.order import Order
 
@@ -218,19 +213,7 @@ def test_a_state_is_of_one_sampler():
 
 
 def test_kill_9_with_weights_and_the_rest_is_the_same():
-    code = (
-        "import json\n"
-        "from loading import TRAINING, samples\n"
-        "import pixprep as pp\n"
-        "loader = pp.Loader(samples(40), TRAINING, batch_size=2, shuffle=True, seed=9, weights=range(40), repeats=2)\n"
-        "for batch in loader:\n"
-        "    print(json.dumps([loader.state_dict(), batch.draws]), flush=True)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
-    lines = [json.loads(child.stdout.readline()) for _ in range(7)]
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
+    lines = killed("samples(40), TRAINING, batch_size=2, shuffle=True, seed=9, weights=range(40), repeats=2")
     options = {"pipeline": TRAINING, "batch_size": 2, "seed": 9, "weights": WEIGHTS, "repeats": 2}
     with loader(**options) as ours:
         whole = list(ours)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 CARRIED = ROOT / "build" / "gpu_hour"
 """Folders that prepare_hour.py has made: photos, kernels, and groups of wheels."""
-PLACE = Path(os.environ.get("PIXPREP_HOUR", "/tmp/pixprep-hour"))  # noqa: S108  (a machine of one user's)
+PLACE = Path(os.environ.get("PIXPREP_HOUR") or Path(tempfile.gettempdir(), "pixprep-hour"))
 LIMIT_S = 560.0
 """Of a call, which the machine ends after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")

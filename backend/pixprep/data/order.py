@@ -306,7 +306,7 @@ def _words(seed: int, epoch: int, count: int, part: int | None = None) -> npt.ND
 
 
 def _copies(order: Indices) -> Indices:
-    """How often each index of an order came before it there."""
+    """Count, for each index of an order, its earlier places there."""
     sorting = np.argsort(order, kind="stable")
     ordered = order[sorting]
     is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])

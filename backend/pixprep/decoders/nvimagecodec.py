@@ -113,21 +113,8 @@ class Memory(NamedTuple):
 class NvImageCodec:
     """A decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray, on the device.
 
-    When it is made, it decodes ``samples`` and compares them with the CPU decoder's.
-
-    Args:
-        plan: what to decode to.
-        codec: what may decode, see ``Engine``.
-        kept_bytes: memory that a thread keeps for the pixels of its next images.
-        threads: of nvImageCodec, which has at most 16, and one less than there are cores.
-        device_id: the GPU, or nvImageCodec's number for "no GPU".
-        memory: of the device.
-
-    Attributes:
-        words: what decodes here.
-
-    Raises:
-        SetupError: nvImageCodec lacks something here, or decodes something else than libjpeg-turbo does.
+    The arguments, ``words`` and what it raises are those of ``GpuDecoder``. nvImageCodec gets at most 16 threads, and
+    one less than there are cores.
     """
 
     def __init__(

@@ -125,7 +125,19 @@ class NumbersOp(OutputOp, frozen=True):
         raise NotImplementedError
 
 
-class OriginalSize(NumbersOp, frozen=True, tag="original_size"):
+class _SizeOp(NumbersOp, frozen=True):
+    """An output of two sides; ``original_size`` says what the fields are."""
+
+    dtype: SizeDType = "int32"
+    order: SizeOrder = "hw"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """Two numbers, whatever the image."""
+        del image
+        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
+
+
+class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
     """An output: the size of the image as decoded (upright where the EXIF orientation is applied).
 
     RT-DETR's ``orig_target_sizes`` is of ``int64``, in the order ``wh``.
@@ -135,21 +147,13 @@ class OriginalSize(NumbersOp, frozen=True, tag="original_size"):
         order: ``hw``: ``[height, width]``; ``wh``: ``[width, height]``.
     """
 
-    dtype: SizeDType = "int32"
-    order: SizeOrder = "hw"
-
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        """Two numbers, whatever the image."""
-        del image
-        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
-
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         """See ``OutputOp.lower``."""
         del before
         return NumbersPlan(spec=spec, kind="original_size", is_x_first=self.order == "wh")
 
 
-class ImageSize(NumbersOp, frozen=True, tag="image_size"):
+class ImageSize(_SizeOp, frozen=True, tag="image_size"):
     """An output: the size of the image here, such as after a resize and before its padding.
 
     PaddleDetection's ``im_shape`` is of ``float32``, behind the resize.
@@ -157,14 +161,6 @@ class ImageSize(NumbersOp, frozen=True, tag="image_size"):
     Args:
         dtype, order: as in ``original_size``.
     """
-
-    dtype: SizeDType = "int32"
-    order: SizeOrder = "hw"
-
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        """Two numbers, whatever the image."""
-        del image
-        return TensorSpec(shape=(2,), dtype=self.dtype, low=1, high=65535)
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         """See ``OutputOp.lower``."""

@@ -81,7 +81,7 @@ class Move:
 
 
 LevelsStep = LevelStep | Augment | Move
-"""What a plan has to say of levels, for an image of any size."""
+"""A step of a plan on levels, for an image of any size."""
 
 
 Rule = Literal["both", "shorter", "longer", "height", "width", "fit", "cover", "letterbox", "shrink"]

@@ -115,7 +115,7 @@ def subset(source: AnySource, indices: npt.ArrayLike | slice) -> Subset:
 
 
 def _same(found: Sequence[Any], what: str) -> Any:
-    """What all sources say that say something."""
+    """Values of the sources that have one."""
     said = list(dict.fromkeys(each for each in found if each))
     if len(said) > 1:
         text = " and ".join(", ".join(each[:3]) if isinstance(each, tuple) else str(each) for each in said[:2])

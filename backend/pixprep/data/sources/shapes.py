@@ -15,7 +15,7 @@ U8 = npt.NDArray[np.uint8]
 _FARTHEST = 1e6
 """Pixels from the image's corner that a point may lie."""
 _LONGEST = 1 << 24
-"""Of an outline, in fifths of a pixel."""
+"""Points of an outline, in fifths of a pixel."""
 
 
 class Runs(msgspec.Struct):
