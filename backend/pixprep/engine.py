@@ -215,7 +215,7 @@ class Engine:
             plans=self.plan.outputs,
         )
         for index in {*range(images)}.difference(there) if sent is not encoded else ():
-            _fail(batch, range(ends[index] - counts[index], ends[index]), rows, encoded[index])
+            self._fail(batch, range(ends[index] - counts[index], ends[index]), rows, encoded[index])
         lock = Lock()  # a generator may not be asked by two threads at once
 
         def take() -> Chunk[Any] | None:
@@ -248,7 +248,7 @@ class Engine:
         """Room for one output of a batch; a few numbers an image stay where Python is. An open one has none yet."""
         spec = self.pipeline.outputs[name].spec
         if spec.is_open:
-            return [np.zeros(spec.least, spec.dtype)] * count
+            return [None] * count
         shape = (count, *spec.shape)
         return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
 
@@ -270,7 +270,7 @@ class Engine:
                 span = batch.rows[index]
                 for row, each in zip(range(span.start, span.stop), _each(result, span), strict=True):
                     if isinstance(each, ImageError):
-                        _fail(batch, [row], rows, each)
+                        self._fail(batch, [row], rows, each)
                     else:
                         images[rows[row]] = each
                         batch.placed[row] = each.placed
@@ -279,7 +279,7 @@ class Engine:
                 failed |= self._write(name, images, array)
             for row in those if failed else ():
                 if rows[row] in failed:
-                    _fail(batch, [row], rows, failed[rows[row]])
+                    self._fail(batch, [row], rows, failed[rows[row]])
             after_transform = perf_counter()
             if keep is not None:
                 for index, result in zip(indices, results, strict=True):
@@ -329,6 +329,18 @@ class Engine:
                 unreachable(never)
         return {}
 
+    def _fail(self, batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageError) -> None:
+        """Give rows of a batch no result: they are zeros."""
+        for row in those:
+            batch.errors[row], batch.placed[row] = error, None
+            for name, array in batch.outputs.items():
+                spec = batch.plans[name].spec
+                if spec.is_open:
+                    array[rows[row]] = self._device.empty(spec.least, spec.dtype)
+                    array[rows[row]][...] = 0
+                else:
+                    array[rows[row]] = 0
+
     def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
         """The tensor of one clip, whose frames share a placement, or its flow; or why an operator failed on a frame."""
         if isinstance(plan, FlowPlan):
@@ -375,15 +387,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _fail(batch: Batch, those: Iterable[int], rows: Sequence[int], error: ImageError) -> None:
-    """Give rows of a batch no result: they are zeros."""
-    for row in those:
-        batch.errors[row], batch.placed[row] = error, None
-        for name, array in batch.outputs.items():
-            spec = batch.plans[name].spec
-            array[rows[row]] = np.zeros(spec.least, spec.dtype) if spec.is_open else 0
 
 
 def _each(result: Decoded | ImageError, span: slice) -> Sequence[Decoded | ImageError]:

@@ -215,6 +215,7 @@ def test_tensors_that_follow_the_image_and_their_padding_equal_the_cpu_engines(c
         batch, expected = ours.run_batch(images), theirs.run_batch(images)
         alone = [ours.run([image])[0] for image in images]
     assert isinstance(batch["tensor"], list) == (case != "of one size")
+    assert len({type(tensor) for tensor in batch["tensor"]}) == 1  # the zeros of what failed are on the GPU, too
     for index, tensor in enumerate(expected["tensor"]):
         assert np.array_equal(batch["tensor"][index], tensor), index
         assert index == 2 or np.array_equal(alone[index], tensor), index
