@@ -15,7 +15,7 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.kernels.levels import done
 from pixprep.plan.output_plans import MaskPlan
 from pixprep.plan.placement import Placement
-from pixprep.profiles import PROFILES, Method
+from pixprep.profiles import PROFILES, Method, Profile
 from pixprep.profiles.windows import Axis
 from pixprep.steps.levels import Take, Warp
 
@@ -82,7 +82,9 @@ def laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     """
     if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
         mask = mask.astype(plan.dtype)
-    rows, columns = (_looked_at(placement, axis) for axis in (0, 1))
+    resize = plan.geometry.resize
+    profile = PROFILES["dali" if resize is not None and resize.subpixel else "torchvision"]
+    rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     result[..., rows < 0, :] = plan.ignore
     result[..., columns < 0] = plan.ignore
@@ -99,7 +101,7 @@ def laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     return np.ascontiguousarray(result, plan.dtype)
 
 
-def _looked_at(placement: Placement, axis: int) -> npt.NDArray[np.int32]:
+def _looked_at(placement: Placement, axis: int, profile: Profile) -> npt.NDArray[np.int32]:
     """The row or column of the decoded image at which each of the canvas looks; -1: at none."""
     begin, end = placement.box[axis::2]
     first, last = placement.region[axis::2]
@@ -107,8 +109,8 @@ def _looked_at(placement: Placement, axis: int) -> npt.NDArray[np.int32]:
     if first == last:
         return canvas
     lengths = placement.laid[axis], placement.resized[axis]
-    read = Axis(*lengths, lengths[0] / lengths[1], first, last, is_vertical=axis == 0)
-    positions = PROFILES["torchvision"].windows(_NEAREST, "fixed", read).first - placement.margins[axis]
+    read = Axis(*lengths, placement.ratio[axis], first, last, is_vertical=axis == 0)
+    positions = profile.windows(_NEAREST, "fixed", read).first - placement.margins[axis]
     inside = (positions >= 0) & (positions < end - begin)
     positions = end - 1 - positions if placement.mirrors[axis] else begin + positions
     there = slice(placement.at[axis], placement.at[axis] + last - first)

@@ -113,6 +113,22 @@ def test_each_label_is_where_its_pixel_is(name, dtype, ignore):
     assert (seen > 0) == (name != "window, resize, flip")
 
 
+def test_labels_follow_a_subpixel_resize_as_dali_itself_resizes_them():
+    geometry, moved = [pp.resize(17, like="dali", filter="nearest"), pp.center_crop(9)], 0
+    for size in [(height, width) for height in range(19, 60, 5) for width in range(20, 90, 3)]:
+        mask = np.random.default_rng(size).integers(0, 200, size, np.uint8)
+        sides = []
+        for resize in (geometry[0], pp.resize(17, like="dali", filter="nearest", subpixel=False)):
+            ops = [pp.decode(), resize, geometry[1], pp.mask(), pp.tensor(only="training")]
+            plan = pp.Pipeline(ops).for_training().plan
+            (numbers,) = plan.draw(seed=1, epoch=0, indices=[0])
+            sides.append(annotated(plan, plan.placing(numbers, {"mask": mask})(*size), {"mask": mask})["mask"])
+        with pp.Engine(pp.Pipeline([pp.decode(), *geometry, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
+            assert np.array_equal(sides[0], engine.run([stored(np.dstack([mask] * 3))])[0][:, :, 0]), size
+        moved += not np.array_equal(*sides)
+    assert moved > 20
+
+
 def test_levels_and_erasing_leave_labels_as_they_are():
     plain, _ = made(pp.random_resized_crop(24), pp.mask())
     ops = [pp.random_resized_crop(24), pp.color_jitter(0.9), pp.random_solarize(128, p=1.0), pp.random_gaussian_blur(5)]

@@ -347,8 +347,8 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
 
     A sample has a label for each pixel of the decoded image as ``mask``: an array (height, width), or a PNG, gray or
     with a palette, whose stored numbers are the labels. It follows all geometry before this op, always by the nearest
-    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``; a rotation and an
-    affine map round as the op's ``like``.
+    pixel, and nothing that is done to levels. It is resized as torchvision v2 resizes a ``Mask``, or by a resize with
+    ``subpixel`` as DALI's ``nearest``; a rotation and an affine map round as the op's ``like``.
 
     Args:
         ignore: the label where no image is: in margins, and in the corners of a rotation.
