@@ -6,10 +6,7 @@ Read without Keras. The facts are those of Keras 3.15 on TensorFlow, channels la
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,7 +14,8 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
-from pixprep.importers.fields import MAX_BYTES, Fields, parse_json, read_json, reading, reals
+from pixprep.importers.fields import Fields, read_json, reading, reals
+from pixprep.importers.keras_layers import Layer, config_of, layers_of, read_archive
 from pixprep.ops import CenterCrop, Decode, Normalize, Op, RandomCrop, RandomFlip, Resize, Tensor, as_tuple
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import quoted
@@ -134,7 +132,7 @@ def _read(source: str | Path | Mapping[str, Any], where: str) -> tuple[Mapping[s
     if isinstance(source, Mapping):
         return source, where
     path = Path(source)
-    return (read_json(path) if path.suffix == ".json" else _read_archive(path)), path.name
+    return (read_json(path) if path.suffix == ".json" else read_archive(path)), path.name
 
 
 def _of_application(name: str, loader: Loader, size: Size | None) -> list[Op]:
@@ -166,34 +164,6 @@ def _loaded(loader: Loader, size: Size) -> Resize:
     return resize(size, filter="nearest") if loader == "load_img" else resize(size, like="tensorflow")
 
 
-def _read_archive(path: Path) -> dict[str, Any]:
-    """The model's config in a ``.keras`` file, and the version of Keras that wrote it; nothing is unpacked."""
-    texts = []
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in ("config.json", "metadata.json"):
-                with archive.open(name) as file:
-                    texts.append(file.read(MAX_BYTES + 1))
-    except OSError as error:
-        raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError):
-        raise PipelineError(f"{path.name}: not a .keras file; of an .h5 file give model.to_json()") from None
-    config, metadata = (parse_json(text, path.name) for text in texts)
-    return {"keras_version": metadata.get("keras_version")} | config
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """One layer of a model: its class, ``keras.layers.`` left out, its name, and what it was made with."""
-
-    cls: str
-    name: str
-    config: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return f"layer {quoted(self.name)} ({self.cls})"
-
-
 def _of_model(
     config: Mapping[str, Any],
     where: str,
@@ -204,7 +174,7 @@ def _of_model(
     side: Side = "serving",
 ) -> list[Op]:
     try:
-        chain = list(_chain(config, where))
+        chain = list(layers_of(config, where))
     except RecursionError:
         raise PipelineError(f"{where}: nested too deeply") from None
     shape = _input_shape(chain, where)
@@ -242,75 +212,7 @@ def _of_model(
     return [*ops, Tensor(layout="hwc")]
 
 
-def _chain(config: Mapping[str, Any], where: str) -> Iterator[_Layer]:
-    """The layers from the input on, each of which takes nothing but the one before; models inside are unfolded.
-
-    A Functional model forks, or joins, at some layer: there its chain ends with a layer of the class ``fork``.
-    """
-    entries = _config(config).get("layers")
-    if config.get("class_name") not in ("Sequential", "Functional") or not isinstance(entries, list):
-        raise PipelineError(f'{where}: "class_name": {quoted(config.get("class_name"))} is no Sequential or Functional')
-    if not all(isinstance(entry, Mapping) and isinstance(entry.get("config"), Mapping) for entry in entries):
-        raise PipelineError(f'{where}: "layers": must be layers, each with a "config"')
-    for entry in entries if config["class_name"] == "Sequential" else _line(entries, where):
-        if entry.get("class_name") == "Sequential":
-            yield from _chain(entry, where)
-        else:
-            values = {name: _unwrapped(value) for name, value in entry["config"].items()}
-            yield _Layer(_class_of(entry), str(values.get("name", "")), values)
-
-
-def _config(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arguments that a serialized object of Keras was made with."""
-    config = entry.get("config")
-    return config if isinstance(config, Mapping) else {}
-
-
-def _unwrapped(value: Any) -> Any:
-    """An array's values, which are in the config of an object of the class ``__numpy__``; anything else as it is."""
-    is_array = isinstance(value, Mapping) and value.get("class_name") in ("__numpy__", "__tensor__")
-    return _config(value).get("value") if is_array else value
-
-
-def _class_of(entry: Mapping[str, Any]) -> str:
-    """The class of a layer of Keras itself; anything else gets a name that none of Keras' layers has."""
-    name, module = str(entry.get("class_name")), str(entry.get("module") or "keras")
-    is_own = module.split(".", 1)[0] == "keras" and entry.get("registered_name") in (None, name)
-    return name if is_own else f"{module}.{name}"
-
-
-def _line(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
-    """The layers of a Functional model as long as each has one input, and one layer takes it."""
-    inputs = {str(entry.get("name")): _inputs(entry.get("inbound_nodes")) for entry in entries}
-    if len(inputs) < len(entries):
-        raise PipelineError(f'{where}: "layers": two have one name')
-    takers: dict[str, list[Mapping[str, Any]]] = {name: [] for name in inputs}
-    for entry in entries:
-        for name in inputs[str(entry.get("name"))]:
-            takers.setdefault(name, []).append(entry)
-    following = [entry for entry in entries if not inputs[str(entry.get("name"))]]
-    while len(following) == 1 and len(inputs[str(following[0].get("name"))]) < 2:
-        yield following[0]
-        following = takers[str(following[0].get("name"))]
-    if following:
-        yield {"class_name": "fork", "config": {"name": str(following[0].get("name"))}}
-
-
-def _inputs(node: Any) -> set[str]:
-    """The names of the layers that a node of Keras 3, or of Keras 2, takes the results of."""
-    if isinstance(node, Mapping):
-        if node.get("class_name") == "__keras_tensor__":
-            history = _config(node).get("keras_history")
-            return {str(history[0])} if isinstance(history, list) and history else set()
-        return set().union(*map(_inputs, node.values()))
-    if isinstance(node, list):
-        if len(node) in (3, 4) and isinstance(node[0], str) and isinstance(node[1], int):
-            return {node[0]}
-        return set().union(*map(_inputs, node))
-    return set()
-
-
-def _input_shape(chain: list[_Layer], where: str) -> Size | None:
+def _input_shape(chain: list[Layer], where: str) -> Size | None:
     """(height, width) of the model's input, if it says them; refuses what is not float32, or not channels last RGB."""
     inputs = [Fields(layer.config, f"{where}: {layer}") for layer in chain if layer.cls == "InputLayer"]
     for fields in inputs:  # those of models inside too
@@ -328,7 +230,7 @@ def _input_shape(chain: list[_Layer], where: str) -> Size | None:
 def _check_dtype(fields: Fields) -> None:
     """Refuse layers that compute, or round, in anything but float32."""
     dtype = fields.take("dtype", "float32")
-    if (_config(dtype).get("name") if isinstance(dtype, Mapping) else dtype) != "float32":
+    if (config_of(dtype).get("name") if isinstance(dtype, Mapping) else dtype) != "float32":
         fields.refuse("dtype", "is not float32")
 
 

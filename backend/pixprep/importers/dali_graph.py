@@ -1,0 +1,90 @@
+"""The graph of a serialized DALI pipeline: its operators and their arguments, read without DALI.
+
+The file is a Protocol Buffers message; nothing in it is ever run. The numbers of the fields are those of DALI's
+``dali.proto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pixprep.data import wire
+from pixprep.errors import PipelineError
+from pixprep.pipeline.file import quoted
+
+MAX_OPERATORS, MAX_OUTPUTS = 256, 32
+
+# The fields of dali.proto's messages, by number.
+# name, device, is_argument_input, arg_name, dtype, ndim, layout
+_EDGE: wire.Message = {1: "text", 2: "bytes", 3: "integer", 4: "text", 5: "integer", 6: "integer", 7: "bytes"}
+# name, type, floats, ints, strings, booleans, is_vector; and extra_args, the elements of a list
+_ELEMENT: wire.Message = {1: "text", 2: "bytes", 3: "float", 4: "integer", 5: "text", 6: "integer", 8: "integer"}
+_ARGUMENT: wire.Message = {**_ELEMENT, 7: _ELEMENT}
+# name, input, output, args, inst_name, logical_id
+_OPERATOR: wire.Message = {1: "text", 2: _EDGE, 3: _EDGE, 4: _ARGUMENT, 5: "bytes", 6: "integer"}
+_PIPELINE: wire.Message = {5: _OPERATOR, 7: _EDGE}  # op, pipe_outputs
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the graph.
+
+    Attributes:
+        where: how messages call it.
+        inputs, outputs: names of tensors.
+        computed: names of arguments that a tensor gives.
+    """
+
+    name: str
+    where: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    computed: tuple[str, ...]
+    arguments: Mapping[str, Any]
+
+
+def graph(data: bytes, where: str) -> tuple[list[Operator], list[str]]:
+    """The operators in their order, each after those whose output it takes, and the names of the outputs.
+
+    Raises:
+        wire.WireError: it is something else.
+        PipelineError: it is too large.
+    """
+    message = wire.read(data, _PIPELINE, is_open=True)  # the rest is how it is run
+    if not message[5] or not message[7]:
+        raise wire.WireError("it has no operator" if not message[5] else "it has no output")
+    for what, limit, found in (("operators", MAX_OPERATORS, message[5]), ("outputs", MAX_OUTPUTS, message[7])):
+        if len(found) > limit:
+            raise PipelineError(f"{where}: {len(found):,} {what}; at most {limit}")
+    operators = [_operator(number, entry, where) for number, entry in enumerate(message[5], 1)]
+    return operators, [_one(edge[1]) for edge in message[7]]
+
+
+def _operator(number: int, message: Mapping[int, list[Any]], where: str) -> Operator:
+    name = _one(message[1])
+    arguments = dict(map(_argument, message[4]))
+    if len(arguments) < len(message[4]):
+        raise wire.WireError(f"an argument of operator {number} stands twice")
+    return Operator(
+        name=name,
+        where=f"{where}: operator {number} {quoted(name)}",
+        inputs=tuple(_one(edge[1]) for edge in message[2] if not any(edge[3])),
+        outputs=tuple(_one(edge[1]) for edge in message[3]),
+        computed=tuple(_one(edge[4]) for edge in message[2] if any(edge[3])),
+        arguments=arguments,
+    )
+
+
+def _argument(message: Mapping[int, list[Any]]) -> tuple[str, Any]:
+    """An argument's name and value: a number, a boolean, a text, or a list of them."""
+    values = [*message[3], *message[4], *message[5], *map(bool, message[6])]
+    values += [_argument(element)[1] for element in message.get(7, ())]
+    return _one(message[1]), values if any(message[8]) else _one(values)
+
+
+def _one(values: Sequence[Any]) -> Any:
+    if len(values) != 1:
+        raise wire.WireError(f"a name, or the value of an argument, is there {len(values)} times")
+    return values[0]
