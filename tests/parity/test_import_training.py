@@ -327,7 +327,7 @@ V2_END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
         ("training[0] RandomCrop: \"padding_mode\": 'reflect'", [v1.RandomCrop(9, 2, padding_mode="reflect")]),
         ('training[0] RandAugment: "interpolation": 1 must', [v2.RandAugment(interpolation=1)]),
         ('training[0] RandomRotation: "interpolation": 1 must', [v2.RandomRotation(3, interpolation=1)]),
-        ("training[0] AugMix: is not understood", [v2.AugMix()]),
+        ("training[0] AugMix: is not understood: it adds up several versions of an image as floats", [v2.AugMix()]),
         ("training[0] RandomPerspective: is not understood (it is random)", [v2.RandomPerspective()]),
         ("training[0] RandomChoice: is not understood (it is random)", [v2.RandomChoice([v2.RandomInvert()])]),
         ("training[0] ElasticTransform: is not understood", [v2.ElasticTransform()]),

@@ -59,6 +59,10 @@ from pixprep.ops import (
 from pixprep.pipeline import Pipeline
 from pixprep.spec import ColorLike, Filter, Side
 
+_NO_OP = {
+    "AugMix": ": it adds up several versions of an image as floats, and a step on levels has one image of whole levels"
+}
+"""Transforms that are refused for a reason of their own."""
 _NOT_SERVED = "serving draws nothing: give these transforms as training"
 Input = Literal["pil", "tensor"]
 Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
@@ -196,7 +200,8 @@ class _Walk:
             raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
         is_random = name in {*_RANDOM, "RandomApply"}
         if name not in _TRANSFORMS and not is_random:
-            raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
+            why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))
+            raise PipelineError(f"{where}: is not understood{why}")
         if is_random and self.side == "serving":
             raise PipelineError(f"{where}: is random, and {_NOT_SERVED}")
         self.is_v2 = package.startswith("torchvision.transforms.v2.")
