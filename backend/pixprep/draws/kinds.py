@@ -14,7 +14,7 @@ import numpy as np
 
 TorchvisionPolicy = Literal["imagenet", "cifar10", "svhn"]
 TimmPolicy = Literal["original", "originalr", "v0", "v0r"]
-AutoPolicy = Literal["imagenet", "cifar10", "svhn", "original", "originalr", "v0", "v0r"]
+AutoPolicy = Literal[TorchvisionPolicy, TimmPolicy]
 Table = Literal["rand", "trivial", "timm", "timm_increasing", "timm_weighted"] | AutoPolicy
 Magnitude = Callable[[float, int, int, int], float]
 """Magnitude of a bin without its sign, by its index, how many bins there are, and the image's height and width."""
