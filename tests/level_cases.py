@@ -7,7 +7,20 @@ import numpy as np
 import pixprep as pp
 from cuda_cases import plan_of
 from pixprep.spec import ColorLike
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, Take, Tone, Warp, brightness, size_after, solarize
+from pixprep.steps.levels import (
+    WARP_FILTERS,
+    Blend,
+    Curve,
+    Erase,
+    Filter,
+    Hue,
+    Take,
+    Tone,
+    Warp,
+    brightness,
+    size_after,
+    solarize,
+)
 
 LIKES = get_args(ColorLike)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
@@ -76,7 +89,7 @@ def every(height, width, channels):
             yield f"hue, {shift}, {like}", Hue(shift, like)
         yield f"autocontrast, {like}", Tone("autocontrast", like)
         yield f"equalize, {like}", Tone("equalize", like)
-        for way in ("nearest", "bilinear"):
+        for way in WARP_FILTERS[like]:
             for name, matrix in matrices(height, width).items():
                 whole = max(1, int(height * 1.2)), max(1, int(width * 0.9))
                 window = whole[0] // 4, whole[1] // 5, max(1, whole[0] // 2), max(1, whole[1] // 2)
@@ -154,7 +167,7 @@ def _random(rng, size, channels):
     matrix = tuple((np.array([1, 0, 0, 0, 1, 0]) + rng.normal(0, [0.4, 0.4, width / 4, 0.4, 0.4, height / 4])).tolist())
     if rng.integers(4) == 0:  # no turn
         matrix = (matrix[0], 0.0, matrix[2], 0.0, *matrix[4:])
-    way = ("nearest", "bilinear")[rng.integers(2)]
+    way = WARP_FILTERS[like][rng.integers(len(WARP_FILTERS[like]))]
     whole = sides[0] + int(rng.integers(9)), sides[1] + int(rng.integers(9))
     window = *(int(rng.integers(0, room - side + 1)) for room, side in zip(whole, sides, strict=True)), *sides
     return Warp(matrix, whole, *window, fill if rng.integers(3) else None, way, like)

@@ -32,6 +32,7 @@ from pixprep.ops.color import Invert as invert
 from pixprep.ops.color import Posterize as posterize
 from pixprep.ops.color import Saturation as saturation
 from pixprep.ops.color import Solarize as solarize
+from pixprep.ops.color import SolarizeAdd as solarize_add
 from pixprep.ops.decode import Decode as decode
 from pixprep.ops.decode import DecodeVideo as decode_video
 from pixprep.ops.decode import Pixels as pixels
@@ -55,7 +56,9 @@ from pixprep.ops.outputs import Points as points
 from pixprep.ops.outputs import ScaleFactor as scale_factor
 from pixprep.ops.outputs import Tensor as tensor
 from pixprep.ops.outputs import Transform as transform
+from pixprep.ops.policies import AutoAugment as auto_augment
 from pixprep.ops.policies import RandAugment as rand_augment
+from pixprep.ops.policies import TimmRandAugment as timm_rand_augment
 from pixprep.ops.policies import TrivialAugment as trivial_augment
 from pixprep.ops.random import RandomCrop as random_crop
 from pixprep.ops.random import RandomFlip as random_flip

@@ -1235,6 +1235,7 @@ WRONG_STEPS = {
     "nearest, by whole numbers": ("(long long)numbers[2]) >> 16", "(long long)numbers[2] + 32768) >> 16"),
     "nearest, by a walk": ("m[4] * 0.5", "m[4]"),
     "bilinear of pillow": ("(lower - upper) * dy", "(lower - upper)"),
+    "bicubic of pillow": ("(a - b) * 2.0 + c - d", "(a - b) * 2.0 + c"),
     "nearest of torchvision": ("(int)rintf(from_y)", "(int)floorf(from_y)"),
     "bilinear of torchvision": ("{s * l, s * r, t * l, t * r}", "{s * r, s * l, t * l, t * r}"),
     "a window": ("step.flip_y ? step.height - 1 - y : y", "y"),

@@ -1,14 +1,11 @@
-"""rand_augment and trivial_augment against torchvision v2: the tables, what is drawn from them, and the pixels."""
-
-from collections import Counter
+"""The policies against torchvision v2 and timm: the tables, what is drawn from them, and the pixels."""
 
 import numpy as np
 import pytest
 
 import pixprep as pp
-from images import noise, photo, png, read, scene
-from pixprep.draws.policies import KINDS
-from policy_cases import FROZEN, digest, frozen_draws
+from pixprep.draws.kinds import KINDS, POLICIES
+from policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, sampled
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared with")
@@ -17,7 +14,7 @@ from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 
 from torchvision_images import as_array, as_theirs  # noqa: E402
 
-THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide}
+THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": v2.AutoAugment}
 LIKES = ["pillow", "torchvision"]
 FILL = (123, 117, 104)
 DRAWS = 300
@@ -44,7 +41,7 @@ def test_every_magnitude_of_every_table_is_torchvisions(table):
             for height, width in ((1, 1), (224, 176), (331, 997), (480, 640), (3000, 4001)):
                 expected = magnitudes(bins, height, width)
                 if expected is None:
-                    assert kind.ends is None
+                    assert kind.magnitude is None
                     continue
                 ours = [kind.magnitude(index, bins, height, width) for index in range(bins)]
                 assert ours == expected.tolist(), (name, bins, height, width)
@@ -63,18 +60,6 @@ def test_the_middle_of_a_table_tells_a_rounding_twice_from_once():
 # ----------------------------------------------------------------------------------------------------- the pixels
 
 
-def photos():
-    """Pieces of a photo, a scene and noise, of sizes that no rule favours; one is square."""
-    flower = np.asarray(read(photo("flower")))
-    return [
-        np.ascontiguousarray(flower[100:140, 200:260]),
-        scene(57, 31),
-        noise(23, 80),
-        np.ascontiguousarray(flower[60:104, 80:124]),
-        noise(20, 31),
-    ]
-
-
 def expected_of(pixels, steps, op):
     """What torchvision's own step makes, for the kind and the magnitude drawn."""
     theirs = v2.RandAugment(interpolation=InterpolationMode(op.filter), fill=op.fill)
@@ -86,34 +71,10 @@ def expected_of(pixels, steps, op):
     return as_array(image)
 
 
-def differing(op, count, change=lambda steps: steps):
-    """For each kind (draws, values that differ, values, the largest difference) of many draws of an op."""
-    ops = [pp.decode(), op, pp.tensor(dtype="uint8", layout="hwc", only="training")]
-    found = {}
-    key = f"{type(op).__struct_config__.tag}#0"
-    for number, pixels in enumerate(photos()):
-        height, width = pixels.shape[:2]
-        window = pp.crop(top=0, left=0, height=height, width=width)
-        pipeline = pp.Pipeline([ops[0], window, *ops[1:]])
-        drawn = pipeline.plan.draw(seed=7, epoch=number, indices=range(count // 5))
-        with pp.Engine(pipeline, threads=2) as engine:
-            batch = engine.run_batch([png(pixels)] * len(drawn), places=[pipeline.plan.placing(n) for n in drawn])
-        for row, ours in enumerate(batch["tensor"]):
-            steps = batch.placed[row].draws[key]["ops"]
-            off = abs(ours.astype(int) - expected_of(pixels, change(steps), op))
-            for kind in {each["op"] for each in steps}:
-                total = found.setdefault(kind, Counter())
-                total["draws"] += 1
-                total["differing"] += np.count_nonzero(off)
-                total["values"] += off.size
-                total["largest"] = max(total["largest"], int(off.max()))
-    return found
-
-
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize(("filter_", "fill"), [("nearest", FILL), ("bilinear", None), ("bilinear", FILL)], ids=str)
 def test_every_value_of_a_trivial_augment_is_torchvisions(like, filter_, fill):
-    found = differing(pp.trivial_augment(filter=filter_, fill=fill, like=like), 16 * DRAWS + 1000)
+    found = differing(pp.trivial_augment(filter=filter_, fill=fill, like=like), 16 * DRAWS + 1000, expected_of)
     for kind, total in sorted(found.items()):
         print(f"{like}, {filter_}, {kind}: {total['differing']} of {total['values']:,}, by {total['largest']}")
     assert set(found) == set(KINDS["trivial"])
@@ -123,7 +84,7 @@ def test_every_value_of_a_trivial_augment_is_torchvisions(like, filter_, fill):
 
 @pytest.mark.parametrize("like", LIKES)
 def test_every_value_of_a_rand_augment_is_torchvisions(like):
-    found = differing(pp.rand_augment(num_ops=3, magnitude=17, fill=FILL, like=like), 6 * DRAWS)
+    found = differing(pp.rand_augment(num_ops=3, magnitude=17, fill=FILL, like=like), 6 * DRAWS, expected_of)
     assert min(total["draws"] for total in found.values()) >= DRAWS
     assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
 
@@ -150,11 +111,75 @@ def reversed_(steps):
 @pytest.mark.parametrize("change", [negated, swapped, whole, reversed_])
 @pytest.mark.parametrize("like", LIKES)
 def test_another_step_would_be_seen(change, like):
-    found = differing(pp.rand_augment(num_ops=3, magnitude=10, num_magnitude_bins=32, like=like), 500, change)
+    found = differing(
+        pp.rand_augment(num_ops=3, magnitude=10, num_magnitude_bins=32, like=like), 500, expected_of, change
+    )
     assert sum(total["differing"] for total in found.values()) > 10_000
 
 
-@pytest.mark.parametrize("case", FROZEN, ids=" ".join)
+POLICIES_OF = {policy.value: policy for policy in v2.AutoAugmentPolicy}
+
+
+@pytest.mark.parametrize("policy", POLICIES_OF)
+def test_the_pairs_of_every_policy_are_torchvisions(policy):
+    theirs = [
+        [(kind, p, index or 0) for kind, p, index in pair] for pair in v2.AutoAugment(POLICIES_OF[policy])._policies
+    ]
+    assert [list(pair) for pair in POLICIES[policy]] == theirs
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("policy", POLICIES_OF)
+def test_every_value_of_an_auto_augment_is_torchvisions(policy, like):
+    op = pp.auto_augment(policy, fill=FILL, like=like, filter="bilinear" if policy == "svhn" else "nearest")
+    found = differing(op, 2 * DRAWS, expected_of)
+    assert len(found) >= 9
+    assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
+
+
+def test_bicubic_moves_pixels_of_pil_images_as_torchvision_does():
+    found = differing(pp.trivial_augment(filter="bicubic", fill=FILL), 2 * DRAWS, expected_of)
+    assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
+
+
+# ------------------------------------------------------------------------------------------------------- the numbers
+
+
+def theirs_drawn(transform, count):
+    """Steps that torchvision's own generator draws, as ours write them."""
+    torch.manual_seed(2)
+    image = as_theirs(np.zeros((24, 40, 3), np.uint8), "pillow")
+    samples = []
+
+    def note(image, kind, magnitude, **_):
+        samples[-1].append((kind, magnitude))
+        return image
+
+    transform._apply_image_or_video_transform = note
+    for _ in range(count):
+        samples.append([])
+        transform(image)
+    return samples
+
+
+@pytest.mark.parametrize(
+    ("op", "theirs", "another"),
+    [
+        (pp.rand_augment(), v2.RandAugment(), pp.rand_augment(magnitude=10)),
+        (pp.trivial_augment(), v2.TrivialAugmentWide(), pp.rand_augment(1)),
+        (pp.auto_augment(), v2.AutoAugment(), pp.auto_augment("originalr")),
+        (pp.auto_augment("cifar10"), v2.AutoAugment(POLICIES_OF["cifar10"]), pp.auto_augment("svhn")),
+        (pp.auto_augment("svhn"), v2.AutoAugment(POLICIES_OF["svhn"]), pp.auto_augment("imagenet")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_steps_and_magnitudes_are_as_frequent_as_torchvisions(op, theirs, another):
+    expected = theirs_drawn(theirs, 4000)
+    assert chi_square(sampled(op, 4000), expected) < 3.3
+    assert chi_square(sampled(another, 4000), expected) > 10
+
+
+@pytest.mark.parametrize("case", [case for case in FROZEN if not case[0].startswith("timm")], ids=" ".join)
 def test_what_was_frozen_for_machines_without_torchvision_is_still_its_own(case):
     pixels, op, draws, _ = frozen_draws(*case)
     assert digest(np.stack([expected_of(pixels, steps, op) for steps in draws])) == FROZEN[case]

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import pixprep as pp
 from images import noise, png, read
@@ -228,7 +229,12 @@ FIELDS = {
     ],
     "v1.TrivialAugmentWide(fill=128)": [pp.trivial_augment(fill=128)],
     "v2.TrivialAugmentWide()": [pp.trivial_augment()],
+    "v2.AutoAugment()": [pp.auto_augment()],
+    "v1.AutoAugment(v1.AutoAugmentPolicy.SVHN, v1.InterpolationMode.BICUBIC, fill=[1, 2, 3])": [
+        pp.auto_augment("svhn", filter="bicubic", fill=(1, 2, 3))
+    ],
     "v2.RandomRotation(15, expand=False)": [pp.random_rotate((-15.0, 15.0))],
+    "v2.RandomRotation(9, v2.InterpolationMode.BICUBIC)": [pp.random_rotate((-9.0, 9.0), filter="bicubic")],
     "v2.RandomAffine(10, (0.1, 0.2), (0.8, 1.2), (1, 2, 3, 4))": [
         pp.random_affine((-10.0, 10.0), (0.1, 0.2), (0.8, 1.2), (1.0, 2.0, 3.0, 4.0))
     ],
@@ -319,10 +325,9 @@ V2_END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
         ),
         ("training[0] RandomErasing: takes no PIL image", [v2.RandomErasing(), v1.ToTensor()]),
         ("training[0] RandomCrop: \"padding_mode\": 'reflect'", [v1.RandomCrop(9, 2, padding_mode="reflect")]),
-        ('training[0] RandAugment: "interpolation": 3 must', [v2.RandAugment(interpolation=3)]),
-        ('training[0] RandomRotation: "interpolation": 3 must', [v2.RandomRotation(3, interpolation=3)]),
-        ("training[0] AutoAugment: is not understood", [v2.AutoAugment()]),
-        ("training[0] AugMix: is not understood", [v2.AugMix()]),
+        ('training[0] RandAugment: "interpolation": 1 must', [v2.RandAugment(interpolation=1)]),
+        ('training[0] RandomRotation: "interpolation": 1 must', [v2.RandomRotation(3, interpolation=1)]),
+        ("training[0] AugMix: is not understood: it adds up several versions of an image as floats", [v2.AugMix()]),
         ("training[0] RandomPerspective: is not understood (it is random)", [v2.RandomPerspective()]),
         ("training[0] RandomChoice: is not understood (it is random)", [v2.RandomChoice([v2.RandomInvert()])]),
         ("training[0] ElasticTransform: is not understood", [v2.ElasticTransform()]),
@@ -351,6 +356,7 @@ def test_what_is_not_exact_is_refused_by_its_place(message, chain):
     ("message", "transform"),
     [
         ('RandomRotation: "fill": None gives tensors other edges', v2.RandomRotation(3, BILINEAR, fill=None)),
+        ('RandAugment: "filter": "bicubic" is of "like": "pillow" alone', v2.RandAugment(interpolation=3)),
         ('RandomAffine: "fill": None gives tensors other edges', v2.RandomAffine(3, interpolation=BILINEAR, fill=None)),
     ],
 )
@@ -465,8 +471,50 @@ def test_timms_defaults_are_the_fields_of_ops():
     assert len(ops) == 6
 
 
-@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "original", "3a", "augmix-m5"])
-def test_timms_policies_are_refused(policy):
+@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m7-n3-tweights", "v0r-mstd0.5"])
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+def test_a_recipe_of_timms_with_a_policy_is_its_own_given_the_draw(policy, interpolation):
+    """timm's own transform, whose policy does the steps that ours has drawn."""
+    arguments = {**STILL, "hflip": 1.0, "auto_augment": policy, "interpolation": interpolation, "grayscale_prob": 1.0}
+    encoded = [png(noise(97, 61)), png(noise(41, 130)), *photos()] * 4
+    ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=5)
+    transform = timm_transform(**{**arguments, "color_jitter": 0.4})
+    (place,) = (place for place, each in enumerate(transform.transforms) if "Augment" in type(each).__name__)
+    transform.transforms[place] = replay = Replay(Image.Resampling[interpolation.upper()])
+    done = 0
+    for image, actual, words in zip(encoded, ours, draws, strict=True):
+        (replay.steps,) = (each["ops"] for each in words.values() if "ops" in each)
+        done += len(replay.steps)
+        assert np.array_equal(theirs(transform, [image], "pil")[0], actual)
+    assert done > len(encoded) / 2
+
+
+class Replay:
+    """timm's functions for the steps of a draw."""
+
+    def __init__(self, resample):
+        self.how = {"fillcolor": tuple(round(255 * mean) for mean in CONFIG["mean"]), "resample": resample}
+
+    def __call__(self, image):
+        from timm.data.auto_augment import NAME_TO_OP  # noqa: PLC0415 - where there is a timm
+
+        for each in self.steps:
+            is_factor = each["op"] in ("Color", "Contrast", "Brightness", "Sharpness")
+            arguments = [each["magnitude"] + is_factor] if "magnitude" in each else []
+            image = NAME_TO_OP[each["op"]](image, *arguments, **self.how)
+        return image
+
+
+def test_a_policy_switches_timms_jitter_off():
+    for policy, count in ((None, 6), ("original", 6)):
+        arguments = {"auto_augment": policy, "color_jitter": 0.4}
+        ours = from_timm(CONFIG, training=arguments).for_training().ops
+        assert len(timm_transform(**arguments).transforms) + 1 == len(ours) == count
+        assert isinstance(ours[3], pp.auto_augment if policy else pp.color_jitter)
+
+
+@pytest.mark.parametrize("policy", ["3a", "augmix-m5"])
+def test_policies_of_steps_that_there_are_not_are_refused(policy):
     assert f"\"auto_augment\": '{policy}' is not understood" in refusal(
         from_timm, CONFIG, training={"auto_augment": policy}
     )

@@ -148,13 +148,23 @@ CHAINS = {
         pp.random_affine(10, translate=(0.1, 0.2), scale=(0.8, 1.2), shear=9, filter="bilinear", fill=(1, 2, 3)),
         *(pp.random_crop(33, 40), pp.random_flip("vertical", 0.7), pp.random_sharpness(2)),
     ],
-    "policies": [pp.random_resized_crop(40), pp.rand_augment(3, 11, fill=7), pp.trivial_augment()],
+    "policies": [
+        *(pp.random_resized_crop(40), pp.rand_augment(3, 11, fill=7), pp.trivial_augment()),
+        pp.auto_augment("svhn", fill=(1, 2, 3)),
+    ],
+    "timm's policies": [
+        pp.random_resized_crop(40),
+        pp.timm_rand_augment(6, 12, 3.0, 30, 1.0, increasing=True),
+        pp.auto_augment("v0", 0.5, filter="bilinear", fill=7),
+    ],
     "a blur": [pp.random_resized_crop(40), pp.random_autocontrast(), pp.random_gaussian_blur(5, p=0.7)],
 }
 
 
-@pytest.mark.parametrize("like", ["pillow", "torchvision"])
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(
+    ("chain", "like"),
+    [(chain, like) for chain in CHAINS for like in ("pillow", "torchvision")[: 1 + (chain != "timm's policies")]],
+)
 def test_a_training_side_is_certified_draw_by_draw(chain, like):
     need("torch")
     those = [ops.changed(op, like=like) if "like" in op.__struct_fields__ else op for op in CHAINS[chain]]

@@ -11,6 +11,7 @@ from images import png, scene
 from pixprep.boxes import annotated
 from pixprep.draws import erasing, philox
 from pixprep.kernels.levels import done
+from pixprep.steps.levels import WARP_FILTERS
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its warps were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its warps were not compared with")
@@ -26,6 +27,7 @@ SIZES = ((60, 80), (97, 51), (33, 120), (64, 64), (20, 31), (3, 7))
 FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
 FILTERS = ["nearest", "bilinear"]
+WAYS = [(like, how) for like, filters in WARP_FILTERS.items() for how in filters]
 MOST_OF_A_BLUR = 30 / 1e6
 """The share of values that may differ: PyTorch's convolution adds up in an order of its own."""
 torch.set_num_threads(1)
@@ -118,8 +120,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("how", FILTERS)
-@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(("like", "how"), WAYS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
     ops, expected = CASES[name]
@@ -131,8 +132,7 @@ def test_the_values_of_a_random_warp_are_torchvisions(name, like, how):
 
 @pytest.mark.parametrize("angle", [0, 90, 180, 270, -90, 450, 45, 89.999, 1e-9])
 @pytest.mark.parametrize("expand", [False, True])
-@pytest.mark.parametrize("how", FILTERS)
-@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(("like", "how"), WAYS)
 def test_the_values_of_a_rotation_are_torchvisions(like, how, expand, angle):
     op = pp.rotate(angle, filter=how, expand=expand, fill=9)
     wrong, _, _ = differing(
@@ -141,8 +141,7 @@ def test_the_values_of_a_rotation_are_torchvisions(like, how, expand, angle):
     assert wrong == 0
 
 
-@pytest.mark.parametrize("how", FILTERS)
-@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(("like", "how"), WAYS)
 @pytest.mark.parametrize(
     "fields",
     [

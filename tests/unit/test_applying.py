@@ -23,7 +23,16 @@ FIELDS = {
     "hue": {"factor": 0.2},
     "gamma": {"gamma": 1.5},
 }
-USUAL = {"factor": 0.7, "bits": 4, "threshold": 100, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1}
+USUAL = {
+    "factor": 0.7,
+    "bits": 4,
+    "threshold": 100,
+    "add": 60,
+    "angle": 30,
+    "degrees": 30,
+    "kernel_size": 3,
+    "shift": 0.1,
+}
 """Of fields that ops of any name require."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]

@@ -176,7 +176,30 @@ def test_without_augmentation_the_image_is_squeezed():
     ("arguments", "message"),
     [
         ({"interpolation": "random"}, "\"interpolation\": 'random' draws bilinear or bicubic for each image"),
-        ({"auto_augment": "rand-m9-mstd0.5-inc1"}, "\"auto_augment\": 'rand-m9-mstd0.5-inc1' is not understood"),
+        ({"auto_augment": "3a"}, "\"auto_augment\": '3a' is not understood: no op blurs as Pillow's GaussianBlur does"),
+        (
+            {"auto_augment": "augmix-m5"},
+            "\"auto_augment\": 'augmix-m5' is not understood: no op adds up several vers",
+        ),
+        (
+            {"auto_augment": "rand-m9-t3aw"},
+            "\"auto_augment\": 'rand-m9-t3aw' has 't3aw', which is not understood: no op blurs as Pillow's",
+        ),
+        (
+            {"auto_augment": "rand-m9-inc"},
+            "\"auto_augment\": 'rand-m9-inc' has 'inc', which is not understood: its par",
+        ),
+        ({"auto_augment": "rand-m9-w0"}, "\"auto_augment\": 'rand-m9-w0' has 'w0', which is not understood: "),
+        ({"auto_augment": "rand-m9.5"}, "\"auto_augment\": 'rand-m9.5' has 'm9.5', which is not understood: "),
+        (
+            {"auto_augment": "v0-m9"},
+            "\"auto_augment\": 'v0-m9' has 'm9', which is not understood: its parts are mstd, each with a number",
+        ),
+        ({"auto_augment": "rand-m9-m8"}, "\"auto_augment\": 'rand-m9-m8' has two m"),
+        ({"auto_augment": "rand-n21"}, '"num_ops" must be 0 to 20, not 21'),
+        ({"auto_augment": "ra"}, "\"auto_augment\": 'ra' must begin with one of rand, original, originalr, v0, v0r"),
+        ({"auto_augment": "v0", "interpolation": "lanczos"}, "\"interpolation\": 'lanczos' is none that Pillow turns"),
+        ({"auto_augment": "v0", "mean": (-1, 0, 0)}, '"mean": (-1, 0, 0) is not the colour of what is outside an'),
         ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
         ({"color_jitter_prob": 1.5}, '"p" must be 0 to 1, not 1.5'),
         ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),

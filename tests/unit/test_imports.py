@@ -26,6 +26,7 @@ steps.levels
 draws
 draws.philox
 draws.blurring draws.colors draws.erasing draws.warps draws.windows
+draws.kinds
 draws.policies
 plan plan.clip_frames plan.placement
 plan.inputs

@@ -94,6 +94,22 @@ FIELDS = {
     },
     "rand_augment": WARP | {"num_ops": one_of(0, 1, 20), "magnitude": one_of(0, 1, 30)},
     "trivial_augment": WARP | {"num_magnitude_bins": one_of(2, 31, 1000)},
+    "auto_augment": {
+        "policy": one_of("imagenet", "cifar10", "svhn", "original", "originalr", "v0", "v0r"),
+        "filter": one_of("nearest", "bilinear", "bicubic"),
+        "fill": FILLS,
+    },
+    "timm_rand_augment": {
+        "num_ops": one_of(0, 1, 15),
+        "magnitude": one_of(0.0, 9.0, 100.0),
+        "magnitude_std": one_of(0.0, "uniform", 100.0),
+        "magnitude_max": one_of(0.0, 10.0, 100.0),
+        "p": P,
+        "increasing": st.booleans(),
+        "weighted": st.booleans(),
+        "filter": one_of("nearest", "bilinear", "bicubic"),
+        "fill": FILLS,
+    },
 }
 """For each random op its fields: what is allowed least and most, and between."""
 BOXES = one_of(

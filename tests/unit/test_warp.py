@@ -112,7 +112,9 @@ def some_warps(count, seed=0):
             image = np.concatenate([image, image], axis=2)[:, :, :4].copy()[:, :, :3]
         fill = None if index % 6 == 0 else tuple(int(level) for level in rng.integers(0, 256, channels))
         center = None if index % 3 else (float(rng.uniform(-9, 50)), float(rng.uniform(-9, 50)))
-        look = Look(filter=FILTERS[index // 2 % 2], center=center, fill=fill, like=LIKES[index % 2])
+        like = LIKES[index % 2]
+        ways = levels.WARP_FILTERS[like]
+        look = Look(filter=ways[index // 2 % len(ways)], center=center, fill=fill, like=like)
         if index % 5 < 3:
             angle = float(rng.uniform(-400, 400)) if index % 11 else 90.0
             (step,) = rotated(height, width, angle, look, expand=index % 8 == 0) or [None]

@@ -31,6 +31,7 @@ from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan
 from pixprep.spec import ColorLike, DType
 from pixprep.steps.levels import (
+    WARP_FILTERS,
     Blend,
     Erase,
     Filter,
@@ -39,7 +40,6 @@ from pixprep.steps.levels import (
     Take,
     Tone,
     Warp,
-    WarpFilter,
     brightness,
     solarize,
 )
@@ -355,7 +355,7 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     for like in get_args(ColorLike):
         steps += [Filter("sharpness", like, 1.5), Blend("own", 1.25, like), Hue(0.1, like), Blend("mean", 0.75, like)]
         for matrix in (_TURNED, _SCALED):
-            steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in get_args(WarpFilter)]
+            steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in WARP_FILTERS[like]]
         steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
     return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
 

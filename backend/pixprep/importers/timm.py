@@ -7,17 +7,20 @@ timm is needed for names only. The training transform comes from the arguments o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import floor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from pixprep.draws.kinds import TimmPolicy
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, library_module
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, read_json, reading, sides
 from pixprep.ops import (
     MAX_SIDE,
+    AutoAugment,
     CenterCrop,
     ColorJitter,
     Decode,
@@ -31,11 +34,13 @@ from pixprep.ops import (
     RandomResizedCrop,
     Resize,
     Tensor,
+    TimmRandAugment,
     as_tuple,
 )
 from pixprep.pipeline import Pipeline
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Filter
+from pixprep.steps.levels import WARP_FILTERS
 
 NO_PIXEL = (
     *("url", "file", "state_dict", "hf_hub_id", "hf_hub_filename", "source", "architecture", "tag", "custom_load"),
@@ -60,6 +65,14 @@ FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
     ("hflip", "horizontal", 0.5),
     ("vflip", "vertical", 0.0),
 )
+PARTS: dict[str, Callable[[str], float]] = {"m": int, "n": int, "p": float, "mstd": float, "mmax": int, "inc": int}
+PARTS["tweights"] = len  # of nothing
+"""What ``auto_augment`` may say of timm's ``RandAugment``."""
+NO_POLICIES = {
+    **dict.fromkeys(("3a", "3aw"), "is not understood: no op blurs as Pillow's GaussianBlur does"),
+    "augmix": "is not understood: no op adds up several versions of an image",
+}
+"""The policies that are refused, and why."""
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")
 """Of these, timm takes an empty value, or a zero, as an absent one."""
 _FILTERS = {filter_: filter_ for filter_ in PILLOW_FILTERS.values()}
@@ -151,14 +164,55 @@ def _augmented(fields: Fields, size: tuple[int, int], filter_: Filter) -> list[O
         p = fields.number(name, usual)
         ops += [RandomFlip(axis, p)] * (p > 0)
     if fields.take("auto_augment"):
-        fields.refuse("auto_augment", "is not understood: timm's own policies are not torchvision's")
+        fields.ignore("color_jitter", "color_jitter_prob")
+        ops.append(_policy(fields, filter_))
+    else:
+        ops += _jittered(fields)
     gray, blur = fields.number("grayscale_prob", 0.0), fields.number("gaussian_blur_prob", 0.0)
     return [
         *ops,
-        *_jittered(fields),
         *[RandomGray(p=gray)] * (gray > 0),
         *[RandomGaussianBlur(23, p=blur)] * (blur > 0),
     ]
+
+
+def _policy(fields: Fields, filter_: Filter) -> AutoAugment | TimmRandAugment:
+    """The policy of a text such as ``rand-m9-mstd0.5-inc1``: behind its name each part is a key and a number."""
+    text, policies = fields.text("auto_augment"), get_args(TimmPolicy)
+    name, *parts = text.split("-")
+    known = PARTS if name == "rand" else {"mstd": float}
+    if name not in ("rand", *policies):
+        fields.refuse("auto_augment", NO_POLICIES.get(name, f"must begin with one of rand, {', '.join(policies)}"))
+    if filter_ not in WARP_FILTERS["pillow"]:
+        fields.refuse("interpolation", "is none that Pillow turns images by, as auto_augment does")
+    fill = tuple(min(255, round(255 * value)) for value in as_tuple(fields.numbers("mean", IMAGENET_MEAN)))
+    if min(fill) < 0:
+        fields.refuse("mean", "is not the colour of what is outside an image, which auto_augment makes of it")
+    look: dict[str, Any] = {"filter": filter_, "fill": fill if len(fill) > 1 else fill[0]}
+    given: dict[str, float] = {}
+    for part in parts:
+        key, number = re.fullmatch(r"(t.*|[^0-9]*)(.*)", part, re.DOTALL).groups()  # type: ignore[union-attr]
+        try:
+            value = known[key](number)
+        except (KeyError, ValueError):
+            why = NO_POLICIES.get(part[1:], f"is not understood: its parts are {', '.join(known)}, each with a number")
+            fields.refuse("auto_augment", f"has {part!r}, which {why}")
+        if key in given:
+            fields.refuse("auto_augment", f"has two {key}")
+        given[key] = value
+    std = given.get("mstd", 0.0)
+    if name != "rand":
+        return AutoAugment(policy=name, magnitude_std=std, **look)  # type: ignore[arg-type]
+    return TimmRandAugment(
+        num_ops=int(given.get("n", 2)),
+        magnitude=given.get("m", 10.0),
+        magnitude_std="uniform" if std > 100 else std,
+        magnitude_max=given.get("mmax") or 10.0,
+        p=given.get("p", 0.5),
+        increasing=bool(given.get("inc")),
+        weighted="tweights" in given,
+        **look,
+    )
 
 
 def _jittered(fields: Fields) -> list[Op]:

@@ -14,16 +14,18 @@ from enum import Enum
 from math import exp, log
 from pathlib import Path
 from runpy import run_path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pixprep.draws.kinds import TorchvisionPolicy
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.assembly import assembled, library_module, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, reading, reals
 from pixprep.ops import (
     Anchor,
     Arithmetic,
+    AutoAugment,
     CenterCrop,
     ColorJitter,
     Decode,
@@ -57,6 +59,10 @@ from pixprep.ops import (
 from pixprep.pipeline import Pipeline
 from pixprep.spec import ColorLike, Filter, Side
 
+_NO_OP = {
+    "AugMix": ": it adds up several versions of an image as floats, and a step on levels has one image of whole levels"
+}
+"""Transforms that are refused for a reason of their own."""
 _NOT_SERVED = "serving draws nothing: give these transforms as training"
 Input = Literal["pil", "tensor"]
 Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
@@ -68,7 +74,7 @@ FILTERS: dict[Any, Filter] = {
     **PILLOW_FILTERS,
 }
 """What the values of ``InterpolationMode``, and the numbers in its place, mean."""
-MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear")}
+MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear", "bicubic")}
 """The same, of what moves pixels."""
 
 
@@ -194,7 +200,8 @@ class _Walk:
             raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
         is_random = name in {*_RANDOM, "RandomApply"}
         if name not in _TRANSFORMS and not is_random:
-            raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
+            why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))
+            raise PipelineError(f"{where}: is not understood{why}")
         if is_random and self.side == "serving":
             raise PipelineError(f"{where}: is random, and {_NOT_SERVED}")
         self.is_v2 = package.startswith("torchvision.transforms.v2.")
@@ -454,6 +461,12 @@ def _trivial_augment(walk: _Walk, fields: Fields) -> None:
     walk.ops.append(TrivialAugment(**_policy(walk, fields)))
 
 
+def _auto_augment(walk: _Walk, fields: Fields) -> None:
+    fields.ignore("policies")  # v1 keeps its table
+    policy = fields.choice("policy", get_args(TorchvisionPolicy))
+    walk.ops.append(AutoAugment(policy=policy, **_moved(walk, fields)))
+
+
 def _policy(walk: _Walk, fields: Fields) -> dict[str, Any]:
     return {"num_magnitude_bins": fields.whole("num_magnitude_bins"), **_moved(walk, fields)}
 
@@ -528,5 +541,6 @@ _RANDOM: dict[str, Take] = {
     "RandomErasing": _random_erasing,
     "RandAugment": _rand_augment,
     "TrivialAugmentWide": _trivial_augment,
+    "AutoAugment": _auto_augment,
 }
 """Of training alone."""

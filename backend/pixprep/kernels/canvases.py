@@ -26,7 +26,7 @@ U8 = npt.NDArray[np.uint8]
 KINDS = (
     *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "erase"),
     *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_bilinear"),
-    *("warp_torchvision_nearest", "warp_torchvision_bilinear"),
+    *("warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
 )
 """What levels.cu calls the steps: LEVEL_CURVE..."""
 LIKES: tuple[str, ...] = get_args(ColorLike)
@@ -178,9 +178,9 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
 
 
 def _warp_record(step: Warp, size: tuple[int, int]) -> bytes:
-    fixed, numbers, way = step.fixed, step.matrix, "bilinear"
+    fixed, numbers, way = step.fixed, step.matrix, str(step.filter)
     if step.like == "torchvision":
-        numbers, way = tuple(step.grid(*size).reshape(-1).tolist()), step.filter
+        numbers = tuple(step.grid(*size).reshape(-1).tolist())
     elif step.filter == "nearest":
         numbers, way = (step.matrix, "walk") if fixed is None else (fixed, "fixed")
     window, kind = (step.top, step.left, step.height, step.width), f"warp_{step.like}_{way}"

@@ -167,6 +167,12 @@ SHARED whole between(whole a, whole b, whole c, whole d, wide dx, wide dy) {
     return WHOLE(upper + (lower - upper) * dy);
 }
 
+// Its cubic between b and c, of four in a row.
+SHARED wide cubic(wide a, wide b, wide c, wide d, wide t) {
+    wide slope = c - a, bend = (a - b) * 2.0 + c - d, twist = b - a - c + d;
+    return b + t * (slope + t * (bend + t * twist));
+}
+
 // The position that torchvision's warps look at, in float32; `half` of the image's length. Further away than these bounds
 // nothing lies, and whole numbers suffice.
 SHARED real warped_float(const double *m, real x, real y, float half) {

@@ -233,6 +233,15 @@ __device__ static inline void warp_pillow(const struct LevelStep &step, const st
     int i = (int)floor(from_x), j = (int)floor(from_y);
     double dx = from_x - i, dy = from_y - j;
     for (int c = 0; c < CHANNELS; ++c) {
+        if (step.kind == LEVEL_WARP_PILLOW_BICUBIC) {
+            double rows[4];
+            for (int row = 0; row < 4; ++row)
+                rows[row] = cubic(image.level(j + row - 1, i - 1, c), image.level(j + row - 1, i, c),
+                                  image.level(j + row - 1, i + 1, c), image.level(j + row - 1, i + 2, c), dx);
+            double level = cubic(rows[0], rows[1], rows[2], rows[3], dy);
+            pixel[c] = is_inside ? (int)fmin(fmax(level, 0.0), 255.0) : fill_of(step, c);
+            continue;
+        }
         int level = between(image.level(j, i, c), image.level(j, i + 1, c), image.level(j + 1, i, c),
                             image.level(j + 1, i + 1, c), dx, dy);
         pixel[c] = is_inside ? level : fill_of(step, c);
@@ -310,6 +319,7 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
         break;
     }
     case LEVEL_WARP_PILLOW_BILINEAR:
+    case LEVEL_WARP_PILLOW_BICUBIC:
         warp_pillow(step, image, step.top + y, step.left + x, pixel);
         break;
     default:

@@ -8,7 +8,7 @@
 #include "formulas.h"
 
 // In the order of KINDS in kernels/warp.py.
-enum kind { PILLOW, TORCHVISION, NEAREST, FIXED };
+enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, CUBIC };
 
 typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
@@ -61,7 +61,29 @@ ALWAYS word picked(const struct image *image, whole x, whole y) {
     return CHOOSE(is_inside(image, x, y), pixel, image->fill);
 }
 
-ALWAYS word by_pillow(const struct image *image, whole column, whole row) {
+// Pillow's cubic of 4 x 4 levels, in float64; those beyond an edge are the edge's.
+ALWAYS word by_cubics(const struct image *image, whole first, whole above, wide dx, wide dy) {
+    word found[4][4], made = {0};
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) {
+            whole x = inner(first + (j - 1), image->width), y = inner(above + (i - 1), image->height);
+            found[i][j] = pixel_of(load_pairs(image, x, y), 0);
+        }
+    for (int k = 0; k < image->channels; ++k) {
+        wide rows[4];
+        for (int i = 0; i < 4; ++i) {
+            const word *of = found[i];
+            rows[i] = cubic(WIDE(level_of(of[0], k)), WIDE(level_of(of[1], k)), WIDE(level_of(of[2], k)),
+                            WIDE(level_of(of[3], k)), dx);
+        }
+        wide level = cubic(rows[0], rows[1], rows[2], rows[3], dy);
+        level = CHOOSE(level > 0, level, 0.0);
+        made |= (word)WHOLE(CHOOSE(level < 255, level, 255.0)) << (8 * k);
+    }
+    return made;
+}
+
+ALWAYS word by_pillow(const struct image *image, whole column, whole row, int is_cubic) {
     wide along = WIDE(column) + 0.5, down = WIDE(row) + 0.5;
     wide x = warped(image->matrix, along, down), y = warped(image->matrix + 3, along, down);
     const double width = image->width, height = image->height;
@@ -71,6 +93,7 @@ ALWAYS word by_pillow(const struct image *image, whole column, whole row) {
     wide u = CHOOSE(x < width, x, width) - 0.5, v = CHOOSE(y < height, y, height) - 0.5;
     wide left = rounded_down(u), top = rounded_down(v), dx = u - left, dy = v - top;
     whole first = WHOLE(left), above = WHOLE(top);
+    if (is_cubic) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
     // Of two columns that are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
     const int last = image->width > 2 ? image->width - 2 : 0;
     dx = CHOOSE(left < 0, 0.0, dx);
@@ -136,9 +159,9 @@ ALWAYS void make(const struct warp *told, enum kind kind, int channels, int apar
     for (int64_t y = 0; y < n.rows; ++y)
         for (int64_t x = 0; x < n.columns; x += LANES) {
             whole row = ALL(whole, (int)(n.top + y)), column = steps + (int)(n.left + x);
-            word made = kind == PILLOW  ? by_pillow(&image, column, row)
-                        : kind == FIXED ? by_fixed(&image, column, row)
-                                        : by_torchvision(&image, &n, column, row, kind == NEAREST);
+            word made = kind == PILLOW || kind == CUBIC ? by_pillow(&image, column, row, kind == CUBIC)
+                        : kind == FIXED                   ? by_fixed(&image, column, row)
+                                                          : by_torchvision(&image, &n, column, row, kind == NEAREST);
             uint8_t *out = n.out + (y * n.columns + x) * (channels == 1 ? 1 : 4);
             if (channels == 1) {
                 bytes levels = __builtin_convertvector(made, bytes);
@@ -161,5 +184,6 @@ KERNEL void warp(const struct warp *n) {
     case TORCHVISION: return make_kind(n, TORCHVISION);
     case NEAREST: return make_kind(n, NEAREST);
     case FIXED: return make_kind(n, FIXED);
+    case CUBIC: return make_kind(n, CUBIC);
     }
 }

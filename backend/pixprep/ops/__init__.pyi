@@ -14,6 +14,7 @@ from pixprep.ops.color import Invert as Invert
 from pixprep.ops.color import Posterize as Posterize
 from pixprep.ops.color import Saturation as Saturation
 from pixprep.ops.color import Solarize as Solarize
+from pixprep.ops.color import SolarizeAdd as SolarizeAdd
 from pixprep.ops.decode import Decode as Decode
 from pixprep.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.ops.decode import Pixels as Pixels
@@ -49,7 +50,9 @@ from pixprep.ops.outputs import Points as Points
 from pixprep.ops.outputs import ScaleFactor as ScaleFactor
 from pixprep.ops.outputs import Tensor as Tensor
 from pixprep.ops.outputs import Transform as Transform
+from pixprep.ops.policies import AutoAugment as AutoAugment
 from pixprep.ops.policies import RandAugment as RandAugment
+from pixprep.ops.policies import TimmRandAugment as TimmRandAugment
 from pixprep.ops.policies import TrivialAugment as TrivialAugment
 from pixprep.ops.random import RandomCrop as RandomCrop
 from pixprep.ops.random import RandomFlip as RandomFlip

@@ -226,6 +226,35 @@ class Solarize(ColorOp, frozen=True, tag="solarize"):
         return library.ImageOps.solarize(image, self.threshold)
 
 
+class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
+    """Add to the levels below a threshold, to 255 at most.
+
+    timm's ``solarize_add``.
+
+    Args:
+        add: 0 to 255, what is added.
+        threshold: 0 to 255, the least level that stays what it is.
+    """
+
+    add: int
+    threshold: float = 128.0
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        check_range("add", self.add, 0, 255)
+        check_range("threshold", self.threshold, 0, 255)
+
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.solarize_add(self.add, self.threshold)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``: timm has no more of its own than the table."""
+        del library
+        table = [min(255, level + self.add) if level < self.threshold else level for level in range(256)]
+        return image.point(table * len(image.getbands()))
+
+
 class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     """Stretch the levels of each channel of the image, so that its lowest becomes 0 and its highest 255.
 

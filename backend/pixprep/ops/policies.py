@@ -1,44 +1,62 @@
-"""Ops that choose, for each image, which steps on levels are done to it: in training only, with torchvision v2's rules.
+"""Ops that choose, for each image, which steps on levels are done to it: in training only, as torchvision v2 and timm.
 
-``pixprep.draws.policies`` has the tables and what is drawn.
+``pixprep.draws.kinds`` has the tables, and ``draws.policies`` what is drawn.
 """
 
 from __future__ import annotations
 
-from math import atan, degrees
+from math import atan, degrees, inf
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
+from pixprep.draws.kinds import TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.draws.philox import Words
-from pixprep.draws.policies import Policy, Table
+from pixprep.draws.policies import Policy, threshold_of
 from pixprep.draws.warps import Look
 from pixprep.errors import PipelineError
-from pixprep.ops.color import Autocontrast, Brightness, Contrast, Equalize, Posterize, Saturation, Solarize
+from pixprep.ops.color import (
+    Autocontrast,
+    Brightness,
+    Contrast,
+    Equalize,
+    Invert,
+    Posterize,
+    Saturation,
+    Solarize,
+    SolarizeAdd,
+)
 from pixprep.ops.filters import Sharpness
-from pixprep.ops.op import ImageOp, Op, check_fill, need_channels, need_whole_levels, op_name
-from pixprep.ops.warp import Affine, Rotate
+from pixprep.ops.op import ImageOp, Op, check_fill, check_range, need_channels, need_whole_levels, op_name
+from pixprep.ops.warp import Affine, Rotate, check_filter
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import ColorLike, ImageSpec, Levels, Side
+from pixprep.steps.levels import WarpFilter
 
 MAX_BINS = 1000
 MAX_OPS = 20
+MAX_LEVEL = 100
+_BIN = 10
+"""Bins of an ``AutoAugment`` of torchvision's."""
 
 
 class _Policy(ImageOp, frozen=True, kw_only=True):
     home: ClassVar[Side | None] = "training"
 
-    num_magnitude_bins: int = 31
-    filter: Literal["nearest", "bilinear"] = "nearest"
+    filter: WarpFilter = "nearest"
     fill: Levels | None = None
     like: ColorLike = "pillow"
+
+    @property
+    def table(self) -> Table:
+        """Whose kinds and magnitudes."""
+        raise NotImplementedError
 
     def check(self) -> None:
         """See ``Op.check``."""
         if self.fill is not None:
             check_fill(self.fill)
-        if not 2 <= self.num_magnitude_bins <= MAX_BINS:
-            raise PipelineError(f'"num_magnitude_bins" must be 2 to {MAX_BINS}, not {self.num_magnitude_bins}')
+        check_filter(self.filter, self.like)
+        if self.table in TIMM and self.like != "pillow":
+            raise PipelineError(f'"like" must be "pillow", not "{self.like}": timm works on PIL images')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels."""
@@ -47,26 +65,18 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
             need_channels("fill", self.fill, image)
         return image
 
-    def policy(self, before: Lowered, key: str, *, table: Table, count: int, magnitude: int | None) -> Lowered:
-        """Lowered ops so far, with steps of a table; see ``draws.policies.Policy``."""
+    def policed(self, before: Lowered, key: str, **rules: Any) -> Lowered:
+        """Lowered ops so far, with steps of the table; see ``draws.policies.Policy`` for the rules."""
         fill = None if self.fill is None else before.colour(self.fill)
-        return before.do(
-            Policy(
-                key=key,
-                table=table,
-                count=count,
-                magnitude=magnitude,
-                bins=self.num_magnitude_bins,
-                look=Look(filter=self.filter, fill=fill, like=self.like),
-            )
-        )
+        look = Look(filter=self.filter, fill=fill, like=self.like)
+        return before.do(Policy(key=key, table=self.table, look=look, **rules))
 
     def fixed(self, words: Words) -> list[Op]:
         """See ``Op.fixed``."""
         return [op for each in words["ops"] for op in self._fixed(each["op"], each.get("magnitude", 0.0))]
 
     def _fixed(self, name: str, magnitude: float) -> list[Op]:
-        """One step, by torchvision's rules: see ``draws.policies.Policy``."""
+        """One step, by the library's rules: see ``draws.policies.Policy``."""
         look: dict[str, Any] = {"filter": self.filter, "fill": 0 if self.fill is None else self.fill, "like": self.like}
         moves = name.startswith(("Shear", "Translate", "Rotate"))
         if moves and self.fill is None and (self.like, self.filter) == ("torchvision", "bilinear"):
@@ -78,22 +88,37 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
             case "ShearX" | "ShearY":
                 angle = degrees(atan(magnitude))
                 return [Affine(shear=(angle, 0.0) if is_x else (0.0, angle), center=(0.0, 0.0), **look)]
+            case "TranslateX" | "TranslateY" if self.table in TIMM:  # of parts of pixels, the other way
+                moved = (-magnitude, 0.0) if is_x else (0.0, -magnitude)
+                return [Affine(translate=moved, center=(0.0, 0.0), **look)]
             case "TranslateX" | "TranslateY":
                 pixels = float(int(magnitude))
                 return [Affine(translate=(pixels, 0.0) if is_x else (0.0, pixels), **look)]
             case "Rotate":
                 return [Rotate(angle=magnitude, **look)]
             case "Posterize":
-                return [Posterize(int(magnitude))]
+                return [Posterize(min(8, int(magnitude))) if magnitude >= 1 else Brightness(factor=0.0)]
             case "Solarize":
-                threshold = 255 * magnitude
-                return [Solarize(float(np.float32(threshold)) if self.like == "torchvision" else threshold)]
+                threshold = threshold_of(self.table, magnitude, self.like)
+                return [Solarize(threshold)] * (threshold <= 255)
+            case "SolarizeAdd":
+                return [SolarizeAdd(int(magnitude))]
             case "AutoContrast":
                 return [Autocontrast(like=self.like)]
-            case "Equalize":
-                return [Equalize()]
+            case "Equalize" | "Invert":
+                return [Equalize() if name == "Equalize" else Invert()]
         factors = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
         return [factors[name](factor=1.0 + magnitude, like=self.like)]
+
+
+def _check_bins(bins: int) -> None:
+    if not 2 <= bins <= MAX_BINS:
+        raise PipelineError(f'"num_magnitude_bins" must be 2 to {MAX_BINS}, not {bins}')
+
+
+def _check_count(count: int, most: int = MAX_OPS) -> None:
+    if not 0 <= count <= most:
+        raise PipelineError(f'"num_ops" must be 0 to {most}, not {count}')
 
 
 class RandAugment(_Policy, frozen=True, tag="rand_augment"):
@@ -107,7 +132,7 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
         num_ops: steps an image.
         magnitude: the bin of each magnitude; 0 changes least.
         num_magnitude_bins: how many there are.
-        filter: of what moves pixels, ``nearest`` or ``bilinear``.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
         fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
             torchvision's bilinear then differs from 0.
         like: whose rounding.
@@ -115,12 +140,18 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
 
     num_ops: int = 2
     magnitude: int = 9
+    num_magnitude_bins: int = 31
+
+    @property
+    def table(self) -> Table:
+        """See ``_Policy.table``."""
+        return "rand"
 
     def check(self) -> None:
         """See ``Op.check``."""
         super().check()
-        if not 0 <= self.num_ops <= MAX_OPS:
-            raise PipelineError(f'"num_ops" must be 0 to {MAX_OPS}, not {self.num_ops}')
+        _check_bins(self.num_magnitude_bins)
+        _check_count(self.num_ops)
         if not 0 <= self.magnitude < self.num_magnitude_bins:
             raise PipelineError(
                 f'"magnitude" must be 0 to {self.num_magnitude_bins - 1}, '
@@ -130,7 +161,8 @@ class RandAugment(_Policy, frozen=True, tag="rand_augment"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
         del image
-        return self.policy(before, key, table="rand", count=self.num_ops, magnitude=self.magnitude)
+        bins = self.num_magnitude_bins
+        return self.policed(before, key, count=self.num_ops, magnitude=self.magnitude, bins=bins)
 
 
 class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
@@ -140,13 +172,128 @@ class TrivialAugment(_Policy, frozen=True, tag="trivial_augment"):
 
     Args:
         num_magnitude_bins: how many magnitudes a step has, each as likely.
-        filter: of what moves pixels, ``nearest`` or ``bilinear``.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
         fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
             torchvision's bilinear then differs from 0.
         like: whose rounding.
     """
 
+    num_magnitude_bins: int = 31
+
+    @property
+    def table(self) -> Table:
+        """See ``_Policy.table``."""
+        return "trivial"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        _check_bins(self.num_magnitude_bins)
+
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
         del image
-        return self.policy(before, key, table="trivial", count=1, magnitude=None)
+        return self.policed(before, key, count=1, magnitude=None, bins=self.num_magnitude_bins)
+
+
+class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
+    """Do the two steps of one of 25 pairs, which is chosen anew for each image, each step as often as the pair says.
+
+    torchvision v2's ``AutoAugment``, and timm's, which has other magnitudes.
+
+    Args:
+        policy: torchvision's: ``imagenet``, ``cifar10`` or ``svhn``; timm's: ``original``, the pairs of ``imagenet``,
+            ``v0``, those of EfficientNet, and ``originalr`` and ``v0r``, whose posterize keeps fewer bits the stronger
+            it is.
+        magnitude_std: of timm's: the standard deviation of each magnitude.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``.
+        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
+            torchvision's bilinear then differs from 0.
+        like: whose rounding; of timm's ``pillow``.
+    """
+
+    policy: AutoPolicy = "imagenet"
+    magnitude_std: float = 0.0
+
+    @property
+    def table(self) -> Table:
+        """See ``_Policy.table``."""
+        return self.policy
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        check_range("magnitude_std", self.magnitude_std, 0, MAX_LEVEL)
+        if self.magnitude_std and self.policy not in TIMM:
+            raise PipelineError(f'"magnitude_std" is of timm\'s policies, and "{self.policy}" is torchvision\'s')
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        is_timms = self.policy in TIMM
+        bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if is_timms else (_BIN, inf)
+        return self.policed(before, key, count=2, magnitude=None, bins=bins, std=self.magnitude_std, most=most)
+
+
+class _TimmPolicy(_Policy, frozen=True, kw_only=True):
+    filter: WarpFilter = "bicubic"
+    fill: Levels | None = 128
+    like: Literal["pillow"] = "pillow"
+
+
+class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
+    """Do a few steps that are chosen anew for each image, all of about one strength.
+
+    timm's ``RandAugment``, which a recipe names like ``rand-m9-mstd0.5-inc1``. Each step is one of AutoContrast,
+    Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness, ShearX, ShearY,
+    TranslateX and TranslateY, each as likely, also twice. Half of the rotations, shears and translations are negative.
+
+    Args:
+        num_ops: steps an image: ``n``.
+        magnitude: their strength, 0 to ``magnitude_max``: ``m``.
+        magnitude_std: its standard deviation: ``mstd``; ``uniform``: any strength from 0 to ``magnitude``.
+        magnitude_max: what is over it becomes it: ``mmax``.
+        p: how often each of the steps is done.
+        increasing: colours, posterize and solarize change more the stronger they are, and half of the factors are
+            below 1: ``inc``. Else a factor is 0.1 to 1.9, and 1 is in the middle of the strengths.
+        weighted: as ``increasing``, but some steps are likelier, and none is done twice: ``tweights``.
+        filter: of what moves pixels, ``nearest``, ``bilinear`` or ``bicubic``.
+        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel; timm's is its mean.
+        like: ``pillow``: timm works on PIL images.
+    """
+
+    num_ops: int = 2
+    magnitude: float = 10.0
+    magnitude_std: float | Literal["uniform"] = 0.0
+    magnitude_max: float = 10.0
+    p: float = 0.5
+    increasing: bool = False
+    weighted: bool = False
+
+    @property
+    def table(self) -> Table:
+        """See ``_Policy.table``."""
+        return "timm_weighted" if self.weighted else "timm_increasing" if self.increasing else "timm"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        _check_count(self.num_ops, len(WEIGHTS) if self.weighted else MAX_OPS)
+        check_range("p", self.p, 0, 1)
+        for name in ("magnitude", "magnitude_std", "magnitude_max"):
+            value = getattr(self, name)
+            check_range(name, 0 if value == "uniform" else value, 0, MAX_LEVEL)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        return self.policed(
+            before,
+            key,
+            count=self.num_ops,
+            magnitude=self.magnitude,
+            bins=TIMM_BINS,
+            p=self.p,
+            std=inf if self.magnitude_std == "uniform" else self.magnitude_std,
+            most=self.magnitude_max,
+        )

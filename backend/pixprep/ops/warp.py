@@ -47,6 +47,7 @@ class _Warping(ImageOp, frozen=True, kw_only=True):
     def check(self) -> None:
         """See ``Op.check``."""
         check_fill(self.fill)
+        check_filter(self.filter, self.like)
         if self.center is not None:
             _check_all("center", self.center, -MAX_SIDE, MAX_SIDE, 2)
 
@@ -73,7 +74,7 @@ class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
 
     Args:
         angle: in degrees; or the name of an input that says it for each image.
-        filter: ``nearest`` or ``bilinear``; neither is antialiased.
+        filter: ``nearest``, ``bilinear`` or, of ``like`` ``pillow``, ``bicubic``; none is antialiased.
         expand: make the result as large as the rotated image, which is then of its own size; else the size stays, and
             corners are cut off.
         center: (x, y) of the point that stays, in pixels from the upper left corner; default: the middle.
@@ -311,6 +312,12 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
                 like=self.like,
             )
         ]
+
+
+def check_filter(filter_: WarpFilter, like: ColorLike) -> None:
+    """Raise PipelineError where a library's warps have no such filter."""
+    if filter_ == "bicubic" and like != "pillow":
+        raise PipelineError(f'"filter": "{filter_}" is of "like": "pillow" alone')
 
 
 def _open(image: ImageSpec) -> ImageSpec:

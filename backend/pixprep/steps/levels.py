@@ -11,7 +11,7 @@ Levels are those of the decoded channels, RGB or gray, whatever order the tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import floor
 from typing import Literal, NamedTuple
 
@@ -24,7 +24,12 @@ from pixprep.steps.operators import Extern
 U8 = npt.NDArray[np.uint8]
 Matrix = tuple[float, float, float, float, float, float]
 """(a, b, c, d, e, f): ``x = a x' + b y' + c``, ``y = d x' + e y' + f``."""
-WarpFilter = Literal["nearest", "bilinear"]
+WarpFilter = Literal["nearest", "bilinear", "bicubic"]
+WARP_FILTERS: Mapping[ColorLike, tuple[WarpFilter, ...]] = {
+    "pillow": ("nearest", "bilinear", "bicubic"),
+    "torchvision": ("nearest", "bilinear"),
+}
+"""Those that a warp has, by ``like``."""
 
 
 class Curve(NamedTuple):
@@ -139,6 +144,9 @@ class Warp(NamedTuple):
     dy. Of the levels at columns i, i + 1 of rows j, j + 1, all of them clamped to the image:
     ``upper = p00 + (p01 - p00) * dx``, ``lower = p10 + (p11 - p10) * dx``, ``upper + (lower - upper) * dy`` cut off.
 
+    **pillow, bicubic**: the same of columns i - 1 to i + 2 of rows j - 1 to j + 2; in place of the line of two levels
+    the cubic of four, ``b + t * (c - a + t * (2 * (a - b) + c - d + t * (b - a - c + d)))``; clipped to 0 to 255.
+
     **pillow, nearest**: with ``fixed``, six whole numbers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >>
     16``. Without, in float64: x begins as ``(c + b * 0.5) + a * 0.5``; for each row b is added, then for each column a;
     y begins as ``(f + e * 0.5) + d * 0.5``, and so on; both are cut off, and negative ones are outside. The level
@@ -158,7 +166,7 @@ class Warp(NamedTuple):
         whole: (height, width) of the whole result.
         top, left, height, width: the window of it that is made.
         fill: the level of each decoded channel where it looks outside; None: black, see above.
-        filter: nearest or bilinear.
+        filter: nearest, bilinear, or, of pillow alone, bicubic.
         like: whose coordinates and rounding.
     """
 
@@ -293,6 +301,11 @@ def posterize(bits: int) -> Curve:
 def solarize(threshold: float) -> Curve:
     """Levels of at least ``threshold`` inverted."""
     return _curve(lambda levels: np.where(levels >= threshold, 255 - levels, levels))
+
+
+def solarize_add(add: int, threshold: float) -> Curve:
+    """Levels below ``threshold`` that much higher, at most 255."""
+    return _curve(lambda levels: np.where(levels < threshold, np.minimum(levels + add, 255), levels))
 
 
 def inverted() -> Curve:

@@ -13,14 +13,13 @@ from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from pixprep import ops
 from pixprep.profiles import PROFILES
 from pixprep.spec import Chroma, ColorLike, Idct
-from pixprep.steps.levels import WarpFilter
 from pixprep.verify.images import U8, Array, noise, png
 
 Size = tuple[int, int]
@@ -45,6 +44,8 @@ SIZES: tuple[tuple[Size, Size], ...] = (
 """(height, width) before and after: down, up, by whole and odd factors, with sides of one pixel."""
 
 
+_WARPS: tuple[Literal["nearest", "bilinear"], ...] = ("nearest", "bilinear")
+
 COLOURS: tuple[ops.SteadyOp, ...] = (
     *(kind(factor=factor, like=like) for kind in (ops.Brightness, ops.Contrast, ops.Saturation)
       for like in get_args(ColorLike) for factor in (0.37, 1.6)),
@@ -55,9 +56,9 @@ COLOURS: tuple[ops.SteadyOp, ...] = (
     *(ops.Autocontrast(like=like) for like in get_args(ColorLike)),
     ops.Posterize(bits=3), ops.Solarize(threshold=100), ops.Equalize(), ops.Invert(),
     *(ops.Rotate(angle=33.0, filter=filter_, like=like, fill=(7, 99, 200))
-      for like, filter_ in product(get_args(ColorLike), get_args(WarpFilter))),
+      for like, filter_ in product(get_args(ColorLike), _WARPS)),
     *(ops.Affine(angle=20.0, translate=(1.0, -2.0), scale=0.8, shear=(9.0, -4.0), filter=filter_, like=like)
-      for like, filter_ in product(get_args(ColorLike), get_args(WarpFilter))),
+      for like, filter_ in product(get_args(ColorLike), _WARPS)),
     *(ops.Sharpness(factor=factor, like=like) for like in get_args(ColorLike) for factor in (0.3, 1.9)),
     ops.GaussianBlur(kernel_size=(5, 3), sigma=(0.9, 1.4)),
 )  # fmt: skip

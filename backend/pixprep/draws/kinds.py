@@ -1,0 +1,198 @@
+"""Tables of policies: the kinds of steps that are chosen from, how strong each may be, and what goes with what.
+
+They are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide`` and ``AutoAugment``, in float32, and of
+timm's ``auto_augment``, in float64. docs/decisions.md has what is odd about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+TorchvisionPolicy = Literal["imagenet", "cifar10", "svhn"]
+TimmPolicy = Literal["original", "originalr", "v0", "v0r"]
+AutoPolicy = Literal[TorchvisionPolicy, TimmPolicy]
+Table = Literal["rand", "trivial", "timm", "timm_increasing", "timm_weighted"] | AutoPolicy
+Magnitude = Callable[[float, int, int, int], float]
+"""Magnitude of a bin without its sign, by its index, how many bins there are, and the image's height and width."""
+Choice = tuple[str, float, float | None]
+"""A kind, how often it is done, and its bin; None: any."""
+_F32 = np.float32
+
+TIMM: frozenset[Table] = frozenset(("timm", "timm_increasing", "timm_weighted", *get_args(TimmPolicy)))
+TIMM_BINS = 11
+"""timm's levels are 0 to 10, and numbers between."""
+
+
+class Kind(NamedTuple):
+    """One kind of step that can be chosen.
+
+    Attributes:
+        magnitude: see ``Magnitude``; None: it has none.
+        is_signed: half of its magnitudes are negative.
+        least: smaller ones become this.
+    """
+
+    magnitude: Magnitude | None = None
+    is_signed: bool = False
+    least: float = -inf
+
+
+def spaced(first: float, last: float, count: int, index: int) -> float:
+    """An element of ``torch.linspace(first, last, count)``: float32, reckoned from the nearer end, rounded once."""
+    step = float((_F32(last) - _F32(first)) / _F32(count - 1))
+    if index < count // 2:
+        return float(_F32(float(_F32(first)) + step * index))
+    return float(_F32(float(_F32(last)) - step * (count - 1 - index)))
+
+
+def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | None = None) -> Magnitude:
+    """Evenly spaced; ``of``: the side of the image that the last is a part of."""
+
+    def magnitude(index: float, bins: int, height: int, width: int) -> float:
+        return spaced(first, last * {None: 1, "height": height, "width": width}[of], bins, int(index))
+
+    return magnitude
+
+
+def _bits(fewest: float) -> Magnitude:
+    """8 to the fewest, rounded; torchvision divides here."""
+    return lambda index, bins, *_: round(float(_F32(8.0) - _F32(index) / _F32((bins - 1) / (8.0 - fewest))))
+
+
+def _torchvision(
+    *, shear: float, x: Magnitude, y: Magnitude, turn: float, blend: float, bits: float
+) -> dict[str, Kind]:
+    """By name, in torchvision's order."""
+    return {
+        "Identity": Kind(),
+        **dict.fromkeys(("ShearX", "ShearY"), Kind(_to(shear), is_signed=True)),
+        "TranslateX": Kind(x, is_signed=True),
+        "TranslateY": Kind(y, is_signed=True),
+        "Rotate": Kind(_to(turn), is_signed=True),
+        **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), Kind(_to(blend), is_signed=True)),
+        "Posterize": Kind(_bits(bits)),
+        "Solarize": Kind(_to(0.0, first=1.0)),
+        "AutoContrast": Kind(),
+        "Equalize": Kind(),
+    }
+
+
+def _kept(level: float) -> int:
+    return int(level / 10.0 * 4)
+
+
+def _threshold(level: float) -> int:
+    return min(256, int(level / 10.0 * 256))
+
+
+def _timm(*, blend: Kind, bits: Callable[[float], int], threshold: Callable[[float], int]) -> dict[str, Kind]:
+    """By name, in timm's order; a factor is 1 and the magnitude, and a translation has pixels."""
+    return {
+        "AutoContrast": Kind(),
+        "Equalize": Kind(),
+        "Invert": Kind(),
+        "Rotate": Kind(lambda level, *_: level / 10.0 * 30.0, is_signed=True),
+        "Posterize": Kind(lambda level, *_: bits(level)),
+        "Solarize": Kind(lambda level, *_: threshold(level)),
+        "SolarizeAdd": Kind(lambda level, *_: min(128, int(level / 10.0 * 110))),
+        **dict.fromkeys(("Color", "Contrast", "Brightness", "Sharpness"), blend),
+        **dict.fromkeys(("ShearX", "ShearY"), Kind(lambda level, *_: level / 10.0 * 0.3, is_signed=True)),
+        "TranslateX": Kind(lambda level, _, __, width: level / 10.0 * 0.45 * width, is_signed=True),
+        "TranslateY": Kind(lambda level, _, height, __: level / 10.0 * 0.45 * height, is_signed=True),
+    }
+
+
+_BLEND = Kind(lambda level, *_: level / 10.0 * 1.8 + 0.1 - 1.0)
+_INCREASING_BLEND = Kind(lambda level, *_: level / 10.0 * 0.9, is_signed=True, least=-0.9)
+_PART = 150.0 / 331.0
+_RAND = _torchvision(shear=0.3, x=_to(_PART, of="width"), y=_to(_PART, of="height"), turn=30.0, blend=0.9, bits=4.0)
+_AUTO = {**dict(list(_RAND.items())[1:]), "Invert": Kind()}  # all but Identity
+_INCREASING = _timm(
+    blend=_INCREASING_BLEND, bits=lambda level: 4 - _kept(level), threshold=lambda level: 256 - _threshold(level)
+)
+_KEPT_MOST = _timm(blend=_BLEND, bits=lambda level: 4 + _kept(level), threshold=_threshold)
+_KEPT = _timm(blend=_BLEND, bits=_kept, threshold=_threshold)
+_KEPT_LEAST = {**_KEPT, "Posterize": _INCREASING["Posterize"]}
+
+KINDS: Mapping[Table, Mapping[str, Kind]] = {
+    "rand": _RAND,
+    "trivial": _torchvision(shear=0.99, x=_to(32.0), y=_to(32.0), turn=135.0, blend=0.99, bits=2.0),
+    **dict.fromkeys(get_args(TorchvisionPolicy), _AUTO),
+    "timm": _KEPT,
+    **dict.fromkeys(("timm_increasing", "timm_weighted"), _INCREASING),
+    "original": _KEPT_MOST,
+    "originalr": _KEPT_LEAST,
+    "v0": _KEPT,
+    "v0r": _KEPT_LEAST,
+}
+"""``rand``: of ``RandAugment``; ``trivial``: of ``TrivialAugmentWide``; ``timm...``: of timm's ``RandAugment``; others:
+of an ``AutoAugment`` of that name."""
+
+WEIGHTS: Mapping[str, float] = {
+    "Rotate": 3.0,
+    "ShearX": 2.0,
+    "ShearY": 2.0,
+    "TranslateX": 1.0,
+    "TranslateY": 1.0,
+    "Color": 0.25,
+    "Sharpness": 0.25,
+    "AutoContrast": 0.25,
+    "Solarize": 0.05,
+    "SolarizeAdd": 0.05,
+    "Contrast": 0.05,
+    "Brightness": 0.05,
+    "Equalize": 0.05,
+    "Posterize": 0.05,
+    "Invert": 0.05,
+}
+"""How likely a kind of ``timm_weighted`` is, before any other is chosen; none is chosen twice."""
+
+
+def _policy(text: str) -> tuple[tuple[Choice, ...], ...]:
+    """Sub-policies, one a line or between semicolons: kinds, how often each is done, and its bin if it has any."""
+
+    def choice(kind: str, p: str, index: str = "0") -> Choice:
+        return kind, float(p), float(index)
+
+    lines = text.replace("\n", ";").split(";")
+    return tuple(tuple(choice(*each.split()) for each in line.split(",")) for line in lines)
+
+
+_IMAGENET = _policy("""Posterize .4 8, Rotate .6 9; Solarize .6 5, AutoContrast .6; Equalize .8, Equalize .6
+Posterize .6 7, Posterize .6 6; Equalize .4, Solarize .2 4; Equalize .4, Rotate .8 8; Solarize .6 3, Equalize .6
+Posterize .8 5, Equalize 1; Rotate .2 3, Solarize .6 8; Equalize .6, Posterize .4 6; Rotate .8 8, Color .4 0
+Rotate .4 9, Equalize .6; Equalize 0, Equalize .8; Invert .6, Equalize 1; Color .6 4, Contrast 1 8
+Rotate .8 8, Color 1 2; Color .8 8, Solarize .8 7; Sharpness .4 7, Invert .6; ShearX .6 5, Equalize 1
+Color .4 0, Equalize .6; Equalize .4, Solarize .2 4; Solarize .6 5, AutoContrast .6; Invert .6, Equalize 1
+Color .6 4, Contrast 1 8; Equalize .8, Equalize .6""")
+_V0 = _policy("""Equalize .8, ShearY .8 4; Color .4 9, Equalize .6; Color .4 1, Rotate .6 8; Solarize .8 3, Equalize .4
+Solarize .4 2, Solarize .6 2; Color .2 0, Equalize .8; Equalize .4, SolarizeAdd .8 3; ShearX .2 9, Rotate .6 8
+Color .6 1, Equalize 1; Invert .4, Rotate .6 0; Equalize 1, ShearY .6 3; Color .4 7, Equalize .6
+Posterize .4 6, AutoContrast .4; Solarize .6 8, Color .6 9; Solarize .2 4, Rotate .8 9; Rotate 1 7, TranslateY .8 9
+ShearX 0 0, Solarize .8 4; ShearY .8 0, Color .6 4; Color 1 0, Rotate .6 2; Equalize .8, Equalize 0
+Equalize 1, AutoContrast .6; ShearY .4 7, SolarizeAdd .6 7; Posterize .8 2, Solarize .6 10; Solarize .6 8, Equalize .6
+Color .8 6, Rotate .4 5""")
+POLICIES: Mapping[Table, tuple[tuple[Choice, ...], ...]] = {
+    **dict.fromkeys(("imagenet", "original", "originalr"), _IMAGENET),
+    **dict.fromkeys(("v0", "v0r"), _V0),
+    "cifar10": _policy("""Invert .1, Contrast .2 6; Rotate .7 2, TranslateX .3 9; Sharpness .8 1, Sharpness .9 3
+ShearY .5 8, TranslateY .7 9; AutoContrast .5, Equalize .9; ShearY .2 7, Posterize .3 7; Color .4 3, Brightness .6 7
+Sharpness .3 9, Brightness .7 9; Equalize .6, Equalize .5; Contrast .6 7, Sharpness .6 5; Color .7 7, TranslateX .5 8
+Equalize .3, AutoContrast .4; TranslateY .4 3, Sharpness .2 6; Brightness .9 6, Color .2 8; Solarize .5 2, Invert 0
+Equalize .2, AutoContrast .6; Equalize .2, Equalize .6; Color .9 9, Equalize .6; AutoContrast .8, Solarize .2 8
+Brightness .1 3, Color .7 0; Solarize .4 5, AutoContrast .9; TranslateY .9 9, TranslateY .7 9
+AutoContrast .9, Solarize .8 3; Equalize .8, Invert .1; TranslateY .7 9, AutoContrast .9"""),
+    "svhn": _policy("""ShearX .9 4, Invert .2; ShearY .9 8, Invert .7; Equalize .6, Solarize .6 6
+Invert .9, Equalize .6
+Equalize .6, Rotate .9 3; ShearX .9 4, AutoContrast .8; ShearY .9 8, Invert .4; ShearY .9 5, Solarize .2 6
+Invert .9, AutoContrast .8; Equalize .6, Rotate .9 3; ShearX .9 4, Solarize .3 3; ShearY .8 8, Invert .7
+Equalize .9, TranslateY .6 6; Invert .9, Equalize .6; Contrast .3 3, Rotate .8 4; Invert .8, TranslateY 0 2
+ShearY .7 6, Solarize .4 8; Invert .6, Rotate .8 4; ShearY .3 7, TranslateX .9 3; ShearX .1 6, Invert .6
+Solarize .7 2, TranslateY .6 7; ShearY .8 4, Invert .8; ShearX .7 9, TranslateY .8 3; ShearY .8 5, AutoContrast .7
+ShearX .7 2, Invert .1"""),
+}
+"""Sub-policies, of which one is chosen for each image, and its steps done in turn."""
