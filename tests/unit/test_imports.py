@@ -25,7 +25,7 @@ steps.operators
 steps.levels
 draws
 draws.philox
-draws.blurring draws.colors draws.erasing draws.warps draws.windows
+draws.blurring draws.colors draws.erasing draws.sizes draws.warps draws.windows
 draws.policies
 plan plan.clip_frames plan.placement
 plan.inputs
@@ -38,6 +38,7 @@ ops.op
 ops.*
 ops.canvas ops.policies ops.random_color
 ops.random
+ops.random_sizes
 ops
 pipeline.file
 pipeline.walk
