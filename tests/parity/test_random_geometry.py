@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
 from torchvision_images import as_array, as_theirs  # noqa: E402
 
+torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
 DRAWS = 500
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 FILL = (123, 117, 104)
@@ -462,6 +463,25 @@ def test_another_order_would_be_seen():
 
 
 # --------------------------------------------------------------------------------------------- boxes of given draws
+
+
+@pytest.mark.parametrize("op", [pp.random_shortest_size(MIN_SIZES, 70), pp.scale_jitter(60, 80)])
+def test_boxes_of_a_random_size_are_those_of_tv_tensors(op):
+    ops = [pp.decode(), op, pp.random_flip(), pp.boxes(min_size=0), pp.tensor(only="training")]
+    plan = pp.Pipeline(ops).for_training().plan
+    farthest = 0
+    for index, each in enumerate(plan.draw(seed=1, epoch=0, indices=range(DRAWS))):
+        height, width = SIZES[index % len(SIZES)]
+        sample = {"boxes": some_boxes(index, height, width), "labels": np.arange(1 + index % 5)}
+        placed = plan.placing(each, sample)(height, width)
+        ours = annotated(plan, placed, sample)["boxes"]
+        format_ = {"format": "XYXY", "canvas_size": (height, width)}
+        expected = tv_tensors.BoundingBoxes(torch.from_numpy(sample["boxes"]), **format_)
+        size, flip = placed.draws.values()
+        resized = shortest(image_of(height, width), size) if "size" in size else [size["height"], size["width"]]
+        expected = flipped(F.resize(expected, resized), flip).numpy()
+        farthest = max(farthest, np.abs(ours - expected).max())
+    assert farthest < 1e-4
 
 
 def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():
