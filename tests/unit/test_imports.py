@@ -43,8 +43,8 @@ ops
 pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
-decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
-kernels.native
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
+kernels.native decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline

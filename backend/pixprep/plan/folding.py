@@ -60,7 +60,7 @@ class Geometry:
             for step in self._steps
             if (isinstance(step, Extern) or not (isinstance(step, still) or is_given(step))) and step.key
         )
-        return (*size, *drawn, *self.erasures)  # type: ignore[arg-type]
+        return (*size, *drawn, *self.erasures)
 
     @property
     def takes_inputs(self) -> bool:
