@@ -1,7 +1,7 @@
 """Train a network that says the class of each pixel, with the file that will serve it, and write it as ONNX.
 
-python pytorch_segment.py --output segmented
-python serve_trained.py --trained segmented --pipeline segmentation.json
+python pytorch_segment.py --output trained/segmented
+python serve_trained.py --trained trained/segmented --pipeline segmentation.json
 """
 
 import argparse
@@ -33,7 +33,7 @@ def labelled() -> tuple[list[dict], int]:
 def main() -> None:
     """Train on random windows of the photos, evaluate on others, write what serving needs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("segmented"))
+    parser.add_argument("--output", type=Path, default=Path("trained/segmented"))
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
     samples, classes = labelled()

@@ -1,8 +1,8 @@
 """Build what a training wrote for Triton, serve it, and compare the served answers with the training's own.
 
 python serve_trained.py --trained trained                                         after pytorch_train.py
-python serve_trained.py --trained segmented --pipeline segmentation.json          after pytorch_segment.py
-python serve_trained.py --trained detector --pipeline detection.json              after pytorch_detect.py
+python serve_trained.py --trained trained/segmented --pipeline segmentation.json  after pytorch_segment.py
+python serve_trained.py --trained trained/detector --pipeline detection.json      after pytorch_detect.py
 """
 
 import argparse
