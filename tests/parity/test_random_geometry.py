@@ -179,6 +179,19 @@ def test_the_size_of_a_scale_jitter_is_torchvisions(target):
         assert other_sizes(theirs, pp.scale_jitter(*target), uniform) > DRAWS / 4
 
 
+def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
+    """Float64 cuts another pixel off many a side."""
+    theirs, step = v2.ScaleJitter((80, 60), (1.0, 1.0)), sizes.Jitter(key="k", height=60, width=80, scale=(1.0, 1.0))
+    others = 0
+    for height, width in ((9 + seed * 7 % 301, 9 + seed * 13 % 257) for seed in range(DRAWS)):
+        expected = theirs.make_params([image_of(height, width)])["size"]
+        assert (*step.words(height, width, philox.EXAMPLE).values(),) == expected
+        factor = min(60 / height, 80 / width)
+        others += (int(height * factor), int(width * factor)) != expected
+    print(f"{others} of {DRAWS} sizes differ in float64")
+    assert others > DRAWS / 20
+
+
 def test_a_size_of_no_pixel_is_one_pixel_where_torchvision_raises():
     step = sizes.Jitter(key="k", height=10, width=10, scale=(0.1, 0.1))
     assert v2.ScaleJitter((10, 10), (0.1, 0.1)).make_params([image_of(40, 400)])["size"] == (0, 1)

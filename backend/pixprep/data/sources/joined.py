@@ -233,7 +233,8 @@ def groups_of(
 def _known_sizes(source: AnySource) -> npt.NDArray[Any]:
     """(n, 2) height and width; zeros where a source does not know them."""
     found = getattr(source, "sizes", None)
-    return np.zeros((len(source), 2), np.int32) if found is None else found
+    is_known = isinstance(found, np.ndarray) and found.shape == (len(source), 2)
+    return found if is_known else np.zeros((len(source), 2), np.int32)  # type: ignore[return-value]
 
 
 def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[int, int]:
