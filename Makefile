@@ -130,6 +130,10 @@ training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 train: .venv-training/.done .venv/.demo
 	.venv-training/bin/python training_examples/pytorch_train.py
 	$(VENV)/python training_examples/serve_trained.py
+	.venv-training/bin/python training_examples/pytorch_segment.py
+	$(VENV)/python training_examples/serve_trained.py --trained trained/segmented --pipeline segmentation.json
+	.venv-training/bin/python training_examples/pytorch_detect.py
+	$(VENV)/python training_examples/serve_trained.py --trained trained/detector --pipeline detection.json
 
 # PyTorch as for parity: without the gigabytes of CUDA that it declares.
 .venv-training/.done: pyproject.toml

@@ -1,6 +1,8 @@
-"""Build what pytorch_train.py wrote for Triton, serve it, and compare the served answers with the training's own.
+"""Build what a training wrote for Triton, serve it, and compare the served answers with the training's own.
 
-python serve_trained.py --trained trained
+python serve_trained.py --trained trained                                         after pytorch_train.py
+python serve_trained.py --trained trained/segmented --pipeline segmentation.json  after pytorch_segment.py
+python serve_trained.py --trained trained/detector --pipeline detection.json      after pytorch_detect.py
 """
 
 import argparse
@@ -14,18 +16,20 @@ import onnxruntime
 from pixprep.serve import client
 from pixprep.serve.server import Server
 
-PIPELINE = Path(__file__).with_name("photos.json")
+HERE = Path(__file__).parent
 
 
 def main() -> None:
     """Send every photo of the evaluation, and compare tensor and logits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trained", type=Path, default=Path("trained"))
-    trained = parser.parse_args().trained
+    parser.add_argument("--pipeline", default="photos.json", help="that it was trained with, beside this program")
+    options = parser.parse_args()
+    trained, labels = options.trained, options.trained / "labels.txt"
 
     build = [sys.executable, "-m", "pixprep", "build", "--force", "--output", trained / "models"]
-    files = ["--pipeline", PIPELINE, "--onnx", trained / "model.onnx", "--labels", trained / "labels.txt"]
-    subprocess.run([*build, *files], check=True)
+    files = ["--pipeline", HERE / options.pipeline, "--onnx", trained / "model.onnx"]
+    subprocess.run([*build, *files, *(["--labels", labels] if labels.exists() else [])], check=True)
 
     evaluation = np.load(trained / "evaluation.npz")
     paths = [Path(path) for path in evaluation["paths"]]

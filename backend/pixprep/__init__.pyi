@@ -72,6 +72,8 @@ from pixprep.ops.random_color import RandomGray as random_gray
 from pixprep.ops.random_color import RandomInvert as random_invert
 from pixprep.ops.random_color import RandomPosterize as random_posterize
 from pixprep.ops.random_color import RandomSolarize as random_solarize
+from pixprep.ops.random_sizes import RandomShortestSize as random_shortest_size
+from pixprep.ops.random_sizes import ScaleJitter as scale_jitter
 from pixprep.ops.warp import Affine as affine
 from pixprep.ops.warp import RandomAffine as random_affine
 from pixprep.ops.warp import RandomRotate as random_rotate

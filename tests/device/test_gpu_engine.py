@@ -1130,6 +1130,8 @@ RANDOM = {
     "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
     "zoom out, by the plain kernels": ({}, [*ZOOMED[:2], pp.resize(height=40, width=36, like="opencv")]),
     "resized crop": ({}, [pp.random_resized_crop(48, 40), pp.random_flip()]),
+    "a drawn size, cropped": ({}, [pp.random_shortest_size((40, 56, 71), 80), pp.random_crop(36), pp.random_flip()]),
+    "a drawn scale, in a margin": ({}, [pp.scale_jitter(60), pp.random_crop(48, pad_if_needed=True, fill=5)]),
     "crop with a margin": ({}, [pp.random_crop(60, padding=8, pad_if_needed=True, fill=5)]),
     "reduced on the CPU alone": ({"reduced": True}, [pp.random_resized_crop(16, scale=(0.9, 1.0))]),
 }

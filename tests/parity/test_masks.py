@@ -12,9 +12,11 @@ pytest.importorskip("torchvision", reason="NO TORCHVISION: masks were not compar
 
 from PIL import Image  # noqa: E402
 from torchvision import tv_tensors  # noqa: E402 - needs what conftest.py defines
+from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
-DRAWS = 120
+torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
+DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 IGNORE = 250
 BOXES = np.float32([[2, 3, 12, 15], [9, 1, 30, 18]])
@@ -33,6 +35,10 @@ def padded(mask, words):
     (height, width), (top, left, rows, columns) = F.get_size(mask), window(words)
     margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
     return F.crop(F.pad(mask, margins, fill=IGNORE), max(0, top), max(0, left), rows, columns)
+
+
+def shortest(mask, words):
+    return v2.RandomShortestSize([words["size"]], 60).make_params([mask])["size"]
 
 
 def warped(mask, words):
@@ -72,6 +78,16 @@ CASES = {
             ),
             [40, 36],
         ),
+    ),
+    "random_shortest_size, random_flip": (
+        [pp.random_shortest_size((24, 33, 57), 60), pp.random_flip()],
+        lambda mask, words: flipped(
+            F.resize(mask, shortest(mask, words["random_shortest_size#0"])), words["random_flip#0"]
+        ),
+    ),
+    "scale_jitter, random_crop": (
+        [pp.scale_jitter(48, 40), pp.random_crop(32, 40, pad_if_needed=True)],
+        lambda mask, words: padded(F.resize(mask, list(words["scale_jitter#0"].values())), words["random_crop#0"]),
     ),
     "random_rotate": (
         [pp.random_rotate(200, filter="bilinear")],

@@ -8,7 +8,7 @@ import pytest
 import pixprep as pp
 from images import png, scene
 from pixprep.boxes import annotated
-from pixprep.draws import philox, windows
+from pixprep.draws import philox, sizes, windows
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared with")
@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
 from torchvision_images import as_array, as_theirs  # noqa: E402
 
+torch.set_num_threads(1)  # two of them wait for each other where a machine is busy
 DRAWS = 500
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 FILL = (123, 117, 104)
@@ -136,6 +137,67 @@ def test_the_canvas_of_a_zoom_out_is_torchvisions():
         assert words == {"top": -top, "left": -left, "height": height + top + bottom, "width": width + left + right}
 
 
+MIN_SIZES = (24, 33, 40, 57)
+
+
+def other_sizes(theirs, op, block, change=lambda size: size):
+    """How many of torchvision's sizes differ from ours, over images of every shape; ``block`` draws as it does."""
+    step = pp.Pipeline([pp.decode(), op, pp.center_crop(8), pp.tensor(only="training")]).for_training()
+    (drawn,), resize = step.plan.random_steps, step.plan.outputs["tensor"].geometry.resize
+    differing = 0
+    for seed in range(DRAWS):
+        height, width = 9 + seed * 7 % 301, 9 + seed * 13 % 257
+        torch.manual_seed(seed)
+        expected = theirs.make_params([image_of(height, width)])["size"]
+        torch.manual_seed(seed)
+        words = drawn.words(height, width, numbers(drawn.key, [[block(), 0, 0, 0]]))
+        differing += change(resize.of(words).size(height, width)) != expected
+    return differing
+
+
+def one_size():
+    return (torch.randint(len(MIN_SIZES), ()).item() + 0.5) / len(MIN_SIZES)
+
+
+@pytest.mark.parametrize("most", [None, 60, 40])
+def test_the_size_of_a_shortest_size_is_torchvisions(most):
+    theirs, ours = v2.RandomShortestSize(list(MIN_SIZES), most), pp.random_shortest_size(MIN_SIZES, most or 16384)
+    assert other_sizes(theirs, ours, one_size) == 0
+    assert other_sizes(theirs, ours, one_size, lambda size: size[::-1]) > DRAWS * 0.9
+    assert other_sizes(theirs, pp.random_shortest_size(MIN_SIZES[::-1], most or 16384), one_size) > DRAWS / 4
+
+
+@pytest.mark.parametrize("target", [(1024, 1024), (640, 480)])
+def test_the_size_of_a_scale_jitter_is_torchvisions(target):
+    def uniform():
+        return torch.rand(1).item()
+
+    theirs = v2.ScaleJitter(target, (0.1, 2.0))
+    assert other_sizes(theirs, pp.scale_jitter(target[1], target[0]), uniform) == 0
+    assert other_sizes(theirs, pp.scale_jitter(target[1], target[0], (0.1, 1.999)), uniform) > DRAWS / 4
+    if target[0] != target[1]:
+        assert other_sizes(theirs, pp.scale_jitter(*target), uniform) > DRAWS / 4
+
+
+def test_a_scale_of_one_is_cut_in_float32_as_torchvision_does():
+    """Float64 cuts another pixel off many a side."""
+    theirs, step = v2.ScaleJitter((80, 60), (1.0, 1.0)), sizes.Jitter(key="k", height=60, width=80, scale=(1.0, 1.0))
+    others = 0
+    for height, width in ((9 + seed * 7 % 301, 9 + seed * 13 % 257) for seed in range(DRAWS)):
+        expected = theirs.make_params([image_of(height, width)])["size"]
+        assert (*step.words(height, width, philox.EXAMPLE).values(),) == expected
+        factor = min(60 / height, 80 / width)
+        others += (int(height * factor), int(width * factor)) != expected
+    print(f"{others} of {DRAWS} sizes differ in float64")
+    assert others > DRAWS / 20
+
+
+def test_a_size_of_no_pixel_is_one_pixel_where_torchvision_raises():
+    step = sizes.Jitter(key="k", height=10, width=10, scale=(0.1, 0.1))
+    assert v2.ScaleJitter((10, 10), (0.1, 0.1)).make_params([image_of(40, 400)])["size"] == (0, 1)
+    assert step.words(40, 400, philox.EXAMPLE) == {"height": 1, "width": 1}
+
+
 def some_boxes(seed, height, width):
     """float32 (n, 4) xyxy inside an image."""
     generator = np.random.default_rng(seed)
@@ -193,6 +255,15 @@ def window(words):
 
 def flipped(image, words):
     return F.horizontal_flip(image) if words["flip"] else image
+
+
+def flipped_down(image, words):
+    return F.vertical_flip(image) if words["flip"] else image
+
+
+def shortest(image, words):
+    """What ``RandomShortestSize`` of the drawn size alone makes."""
+    return v2.RandomShortestSize([words["size"]], 70).make_params([image])["size"]
 
 
 def padded(image, words, fill):
@@ -253,6 +324,36 @@ CASES = {
         [pp.random_iou_crop(), pp.resize(height=40, width=36)],
         lambda image, words: F.resize(F.crop(image, **window(words["random_iou_crop#0"])), [40, 36]),
     ),
+    "random_shortest_size": Case(
+        [pp.random_flip("vertical"), pp.random_shortest_size(MIN_SIZES, 70), pp.random_flip()],
+        lambda image, words: flipped(
+            F.resize(flipped_down(image, words["random_flip#0"]), shortest(image, words["random_shortest_size#0"])),
+            words["random_flip#1"],
+        ),
+    ),
+    "random_shortest_size, bicubic": Case(
+        [pp.random_shortest_size(MIN_SIZES, 70, filter="bicubic")],
+        lambda image, words: F.resize(
+            image, shortest(image, words["random_shortest_size#0"]), v2.InterpolationMode.BICUBIC
+        ),
+    ),
+    "random_iou_crop, random_shortest_size": Case(
+        [pp.random_iou_crop(), pp.random_shortest_size(MIN_SIZES, 70)],
+        lambda image, words: F.resize(
+            (cut := F.crop(image, **window(words["random_iou_crop#0"]))), shortest(cut, words["random_shortest_size#0"])
+        ),
+    ),
+    "scale_jitter, random_crop": Case(
+        [pp.scale_jitter(48, 40), pp.random_crop(48, 40, pad_if_needed=True, fill=FILL), pp.random_flip()],
+        lambda image, words: flipped(
+            padded(
+                F.resize(image, [words["scale_jitter#0"][side] for side in ("height", "width")]),
+                words["random_crop#0"],
+                FILL,
+            ),
+            words["random_flip#0"],
+        ),
+    ),
     "all before a flip": Case(
         [pp.random_zoom_out(fill=FILL), pp.random_iou_crop(), pp.resize(height=40, width=36), pp.random_flip()],
         lambda image, words: flipped(
@@ -271,7 +372,7 @@ CASES = {
         [pp.random_flip("vertical"), pp.random_resized_crop(33), pp.random_flip()],
         lambda image, words: flipped(
             F.resized_crop(
-                F.vertical_flip(image) if words["random_flip#0"]["flip"] else image,
+                flipped_down(image, words["random_flip#0"]),
                 **window(words["random_resized_crop#0"]),
                 size=[33, 33],
             ),
@@ -344,9 +445,15 @@ def mirrored(words):
     return {key: {"flip": not each["flip"]} if "flip" in each else each for key, each in words.items()}
 
 
+def other_size(words):
+    return {key: {name: at + (name in ("size", "width")) for name, at in each.items()} for key, each in words.items()}
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [
+        ("random_shortest_size, bicubic", other_size),
+        ("scale_jitter, random_crop", moved),
         ("random_crop", swapped),
         ("random_crop", moved),
         ("random_crop with a margin", moved),
@@ -369,6 +476,25 @@ def test_another_order_would_be_seen():
 
 
 # --------------------------------------------------------------------------------------------- boxes of given draws
+
+
+@pytest.mark.parametrize("op", [pp.random_shortest_size(MIN_SIZES, 70), pp.scale_jitter(60, 80)])
+def test_boxes_of_a_random_size_are_those_of_tv_tensors(op):
+    ops = [pp.decode(), op, pp.random_flip(), pp.boxes(min_size=0), pp.tensor(only="training")]
+    plan = pp.Pipeline(ops).for_training().plan
+    farthest = 0
+    for index, each in enumerate(plan.draw(seed=1, epoch=0, indices=range(DRAWS))):
+        height, width = SIZES[index % len(SIZES)]
+        sample = {"boxes": some_boxes(index, height, width), "labels": np.arange(1 + index % 5)}
+        placed = plan.placing(each, sample)(height, width)
+        ours = annotated(plan, placed, sample)["boxes"]
+        format_ = {"format": "XYXY", "canvas_size": (height, width)}
+        expected = tv_tensors.BoundingBoxes(torch.from_numpy(sample["boxes"]), **format_)
+        size, flip = placed.draws.values()
+        resized = shortest(image_of(height, width), size) if "size" in size else [size["height"], size["width"]]
+        expected = flipped(F.resize(expected, resized), flip).numpy()
+        farthest = max(farthest, np.abs(ours - expected).max())
+    assert farthest < 1e-4
 
 
 def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():

@@ -25,7 +25,7 @@ steps.operators
 steps.levels
 draws
 draws.philox
-draws.blurring draws.colors draws.erasing draws.warps draws.windows
+draws.blurring draws.colors draws.erasing draws.sizes draws.warps draws.windows
 draws.kinds
 draws.policies
 plan plan.clip_frames plan.placement
@@ -39,12 +39,13 @@ ops.op
 ops.*
 ops.canvas ops.policies ops.random_color
 ops.random
+ops.random_sizes
 ops
 pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
-decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif decoders.pillow kernels kernels.structs
-kernels.native
+decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
+kernels.native decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline

@@ -35,7 +35,7 @@ def is_there(library):
 @pytest.mark.filterwarnings("ignore")  # of frameworks
 def test_the_pages_programs_run_one_after_the_other(photos, capsys):
     names = {}
-    assert len(PROGRAMS) == 8
+    assert len(PROGRAMS) == 9
     for program, shown in PROGRAMS:
         library = re.match(r"(?:import|from) (torchvision|torch|keras)", program)
         if library and not is_there(library[1]):

@@ -96,6 +96,13 @@ MISTAKES = [
     (lambda: pp.random_zoom_out(side_range=(0.5, 2)), '"side_range" must rise from 1 to 16 at most, not 0.5, 2'),
     (lambda: pp.random_zoom_out(side_range=(3, 99)), '"side_range" must rise from 1 to 16 at most, not 3, 99'),
     (lambda: pp.random_zoom_out(p=-1), '"p" must be 0 to 1, not -1'),
+    (lambda: pp.random_shortest_size(()), '"min_size" must be 1 to 1000 sizes, not 0'),
+    (lambda: pp.random_shortest_size((8, 0)), '"min_size" must be 1 to 16384 pixels, not 0'),
+    (lambda: pp.random_shortest_size(8, 99999), '"max_size" must be 1 to 16384 pixels, not 99999'),
+    (
+        lambda: pp.scale_jitter(8, scale_range=(1, 17)),
+        '"scale_range" must rise from over 0 to 16 at most, not 1, 17',
+    ),
     (
         lambda: pp.random_iou_crop(min_scale=0),
         '"min_scale, max_scale" must rise from over 0 to 1 at most, not 0, 1',
@@ -171,6 +178,8 @@ def test_an_op_cannot_be_changed():
         (pp.random_crop(44, 104, padding=2), WIDE, "44 x 104 rgb, uint8 0..255"),
         (pp.random_flip(), WIDE, "40 x 100 rgb, uint8 0..255"),
         (pp.random_zoom_out(), WIDE, "? x ? rgb, uint8 0..255"),
+        (pp.random_shortest_size((7, 9)), WIDE, "? x ? rgb, uint8 0..255"),
+        (pp.scale_jitter(7, 9, like="tensorflow"), WIDE, "? x ? rgb, real 0..255"),
         (pp.random_iou_crop(), WIDE, "? x ? rgb, uint8 0..255"),
         (pp.normalize(), WIDE, "40 x 100 rgb, real 0..1"),
         (pp.normalize(mean=0.5, std=0.5), WIDE, "40 x 100 rgb, real -1..1"),

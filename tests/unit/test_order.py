@@ -1,5 +1,7 @@
 """Which samples a batch holds: every sample once an epoch, on any number of shards, after any resume."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -179,3 +181,91 @@ def test_several_processes_without_a_shard_are_refused():
         "shard: WORLD_SIZE is 4, and no shard is given: take shard=(rank, world), here (2, 4), "
         "or shard=(0, 1) if each process is to see all samples"
     )
+
+
+# groups
+
+
+def grouped_batches(sampler, groups, batch_size):
+    """The full batches of torchvision's ``GroupedBatchSampler`` (references/detection/group_by_aspect_ratio.py)."""
+    buffers = {}
+    for index in sampler:
+        buffer = buffers.setdefault(groups[index], [])
+        buffer.append(index)
+        if len(buffer) == batch_size:
+            yield buffer
+            buffers[groups[index]] = []
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 19)), min_size=1, max_size=5)
+"""Of each group its full batches, and what it has left, modulo a batch."""
+
+
+def grouped(groups, **fields):
+    return Order(samples=len(groups), groups=groups, **fields)
+
+
+@given(counts=COUNTS, quarter=st.integers(1, 5), shuffle=SHUFFLES, seed=SEEDS, data=st.data())
+@pytest.mark.parametrize("last", ["drop", "short", "pad"])
+def test_a_global_batch_is_of_one_group_on_any_shards(counts, quarter, shuffle, seed, last, data):  # noqa: PLR0917
+    size, least = 4 * quarter, 4 if last == "short" else 0  # a shard has a sample of each batch
+    lefts = np.array([left % size * (left % size >= least) for _, left in counts])
+    groups = np.repeat(np.arange(len(counts)), lefts + [max(full, last == "drop") * size for full, _ in counts])
+    assume(len(groups))
+    groups = 2 * np.random.default_rng(seed).permutation(groups)
+    fields = {"shuffle": shuffle, "seed": seed, "last": last}
+    whole = list(grouped(groups, batch_size=size, **fields).parts(7))
+    plain = Order(samples=len(groups), batch_size=1, shuffle=shuffle, seed=seed).order(7).tolist()
+    theirs = list(grouped_batches(plain, groups, size))
+    assert [part.indices.tolist() for part in whole[: len(theirs)]] == theirs
+    assert all(len(set(groups[part.indices].tolist())) == 1 for part in whole)
+    if last == "drop":
+        assert len(whole) == len(theirs)
+    else:
+        assert sorted(taken(whole)) == list(range(len(groups)))
+        assert {len(part.indices) for part in whole} <= {size, *(lefts if last == "short" else ())}
+    for world in (2, 4):
+        shards = [
+            list(grouped(groups, batch_size=size // world, shard=(rank, world), **fields).parts(7))
+            for rank in range(world)
+        ]
+        for part, *pieces in zip(whole, *shards, strict=True):
+            assert np.concatenate([piece.indices for piece in pieces]).tolist() == part.indices.tolist()
+            assert np.concatenate([piece.is_padding for piece in pieces]).tolist() == part.is_padding.tolist()
+    done = data.draw(st.integers(0, len(whole)))
+    position = whole[done - 1].end if done else 0
+    order_ = grouped(groups, batch_size=size, **fields)
+    rest = list(order_.parts(7, position))
+    assert [part.indices.tolist() for part in rest] == [part.indices.tolist() for part in whole[done:]]
+    assert order_.batches(position) == len(rest)
+
+
+def test_a_batch_without_groups_has_several():
+    groups = np.arange(100) % 2
+    assert all(len(set(groups[part.indices])) == 2 for part in Order(samples=100, batch_size=8, shuffle=True).parts(0))
+
+
+def test_a_broken_sample_is_replaced_by_one_of_its_group():
+    groups = np.arange(90) % 3
+    order_ = grouped(groups, batch_size=4)
+    found = [order_.replacement(1, 7, attempt) for attempt in range(1, 60)]
+    assert {groups[index] for index in found} == {groups[7]}
+    assert len(set(found)) > 15
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"groups": np.arange(39) % 2}, "group_by: 39 groups for 40 samples"),
+        ({"groups": np.arange(40) % 2 - 1}, "group_by: groups are whole numbers from 0 to 999"),
+        ({"groups": np.arange(40) // 37}, "group_by: group 1 has 3 samples, fewer than one batch of 8, and none of th"),
+        ({"groups": np.arange(40) % 2, "repeats": 2, "shuffle": True}, "group_by takes each sample once an epoch: le"),
+        (
+            {"groups": np.arange(40) // 37, "shard": (0, 5), "last": "short"},
+            'last="short": the last batch of a group has 3 samples for 5 shards, and one of them would have none',
+        ),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(fields, words):
+    with pytest.raises(pp.PipelineError, match=f"^{re.escape(words)}"):
+        Order(**{"samples": 40, "batch_size": 8} | fields)

@@ -1,14 +1,18 @@
 """Samplers: weights, shares, repeats, epochs of another length, subsets; each a pure function of seed and epoch."""
 
+import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import broken_data
 import pixprep as pp
+from images import jpeg, scene
 from loading import PLAIN, TRAINING, killed, same, samples
 from pixprep import read
 from pixprep.data.order import Order
@@ -184,6 +188,83 @@ def test_sources_are_mixed_by_their_shares():
             indices = np.concatenate([batch["index"] for batch in ours])
             assert np.count_nonzero(indices < 30) == 20
             assert set(indices[indices >= 30]) == set(range(30, 40))
+
+
+def photos(folder, **exif):
+    """24 photos of a folder, a third of them high; and whether each is shown so."""
+    is_high = np.arange(24) % 3 == 0
+    for index, high in enumerate(is_high):
+        size = (50, 30) if high else (30, 40 - index % 9)
+        (folder / f"{index:02}.jpg").write_bytes(jpeg(scene(*size, seed=index), **exif))
+    return is_high
+
+
+def turned():
+    """EXIF data of an image that is to be turned by 90 degrees."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return {"exif": exif.tobytes()}
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_photos_are_grouped_by_the_aspect_that_their_headers_say(tmp_path, is_turned):
+    is_high = photos(tmp_path, **turned() if is_turned else {})
+    source = read.files(tmp_path)
+    ops = [pp.decode(), pp.resize(24, max_size=40), pp.tensor()]
+    for pipeline, is_wide in ((pp.Pipeline(ops), is_high == is_turned), (stored(ops), ~is_high)):
+        with loader(source, pipeline, batch_size=4, group_by="aspect") as ours:
+            assert ours.order.groups.tolist() == is_wide.astype(int).tolist()
+            batches = list(ours)
+            assert len(batches) == 6
+            assert all(len(set(is_high[batch["index"]])) == 1 for batch in batches)
+            state = ours.state_dict()
+        with loader(source, pipeline, batch_size=4, group_by=is_wide) as again:
+            again.load_state_dict(state)
+        with (
+            loader(source, pipeline, batch_size=2, group_by="aspect") as other,
+            pytest.raises(pp.PipelineError, match="or with group_by of other global batches"),
+        ):
+            other.load_state_dict(state)
+
+
+def stored(ops):
+    return pp.Pipeline([pp.decode(apply_exif_orientation=False), *ops[1:]])
+
+
+def test_padding_is_less_in_groups_of_one_aspect(tmp_path):
+    photos(tmp_path)
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(24, max_size=64), pp.tensor(dtype="uint8")])
+    padded = []
+    for group_by in (None, "aspect"):
+        with loader(read.files(tmp_path), pipeline, batch_size=4, group_by=group_by) as ours:
+            padded.append(sum(batch.padded("tensor").size for batch in ours))
+    assert padded[1] < 0.9 * padded[0]
+
+
+def test_sizes_that_a_source_knows_are_not_read(tmp_path):
+    """COCO's file says them, through a subset and a concat, too; of a list, its samples may; a broken image is said."""
+    images = [{"id": n, "file_name": f"{n}.jpg", "height": 30 + n % 2 * 20, "width": 40} for n in range(16)]
+    (tmp_path / "a.json").write_text(json.dumps({"images": images, "categories": [], "annotations": []}))
+    coco = read.coco(tmp_path, tmp_path / "a.json")
+    known = [{"image": b"no image", "size": (50, 40)}, {"image": b"no image", "size": (30, 40)}] * 4
+    some = read.concat(read.subset(coco, slice(8, 16)), known, samples(8))
+    with loader(some, last="pad", group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [1, 0] * 4 + [0, 1] * 4 + [1] * 8
+
+
+def test_an_image_without_a_size_is_said(tmp_path, caplog):
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "fifo.jpg")
+    broken = [{"image": b"no image"}, {"image": tmp_path / "pipe" / "fifo.jpg"}, {"image": tmp_path / "none.jpg"}]
+    with loader([*samples(8), *broken], last="pad", group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [1] * 8 + [0] * 3
+    assert "no size of 3 images can be read: they are of group 0" in caplog.text
+
+
+@pytest.mark.parametrize("group_by", ["size", [0.5] * 40, [[0] * 40]])
+def test_what_groups_nothing_is_refused(group_by):
+    with pytest.raises(pp.PipelineError, match=r'^group_by is "aspect"'):
+        loader(group_by=group_by)
 
 
 def test_a_broken_sample_that_comes_often_is_replaced_each_time_and_named_once(tmp_path):

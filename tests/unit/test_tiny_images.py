@@ -46,6 +46,19 @@ FIELDS = {
         "pad_if_needed": st.booleans(),
         "fill": FILLS,
     },
+    "random_shortest_size": {
+        "min_size": one_of(1, 2, (1, 7, 16), 64),
+        "max_size": one_of(None, 1, 3, 64),
+        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
+        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
+    },
+    "scale_jitter": {
+        "height": one_of(1, 7, 64),
+        "width": one_of(None, 1, 64),
+        "scale_range": ends(LEAST, 1.0, 16.0),
+        "filter": one_of("nearest", "bilinear", "bicubic", "area"),
+        "like": one_of("pillow", "torchvision", "torch", "opencv", "tensorflow", "dali"),
+    },
     "random_flip": {"axis": one_of("horizontal", "vertical"), "p": P},
     "random_zoom_out": {"fill": FILLS, "side_range": ends(1.0, 1.5, 16.0), "p": P},
     "random_iou_crop": {

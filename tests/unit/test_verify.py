@@ -605,6 +605,15 @@ def test_a_training_side_is_compared_with_the_fixed_ops_of_each_draw():
     assert json.loads(certificate.to_json())["rows"][1]["stage"] == "draw"
 
 
+@pytest.mark.parametrize(
+    "op", [pp.random_shortest_size((24, 31, 40), 36, like=INSTALLED), pp.scale_jitter(40, 30, like=INSTALLED)]
+)
+def test_a_drawn_size_is_compared_with_a_resize_to_it(op):
+    certificate = certified([pp.decode(), op, pp.random_flip(), pp.center_crop(24), TRAINED[-1]])
+    assert certificate.is_exact, certificate
+    assert {"draw", "resize"} <= {row.stage for row in certificate.rows}
+
+
 def test_a_difference_of_a_training_side_is_shown_where_it_arises():
     def change(right, op):
         return Originals().colourist(ops.Hue(factor=op.factor + 0.05)) if isinstance(op, ops.Hue) else right

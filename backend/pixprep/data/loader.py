@@ -28,7 +28,7 @@ from pixprep.data.mixing import Mix
 from pixprep.data.order import Last, Order, Shuffle, checked_shard, shard_of
 from pixprep.data.recycling import Recycler
 from pixprep.data.sources import AnySource
-from pixprep.data.sources.joined import fingerprint, weights_of
+from pixprep.data.sources.joined import fingerprint, groups_of, weights_of
 from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.engine import Engine
@@ -76,6 +76,9 @@ class Loader:
         repeats: how often each sample comes, one time right behind the other, with draws of its own each time. An epoch
             has as many samples as before, of fewer kinds.
         epoch_samples: samples in an epoch; the next one goes on behind them. Default: as many as the source has.
+        group_by: a number for each sample: all shards' part of a batch is of samples with one number, and ``last``
+            holds for each of them. ``"aspect"``: images that are at least as wide as high, and the others; sizes that
+            the source does not know are read of the images' headers, once. Default: any samples make a batch.
         last: what becomes of the samples that fill no batch at the end of an epoch: ``drop``, ``short`` (a smaller
             batch), or ``pad`` (filled up with samples that came before; see ``is_padding``).
         on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample comes in its
@@ -115,6 +118,7 @@ class Loader:
         shares: Sequence[float] | None = None,
         repeats: int = 1,
         epoch_samples: int | None = None,
+        group_by: npt.ArrayLike | Literal["aspect"] | None = None,
         last: Last = "drop",
         on_error: OnError = "raise",
         max_errors: float = 0.01,
@@ -158,6 +162,7 @@ class Loader:
             shares=None if shares is None else tuple(map(float, shares)),
             repeats=repeats,
             epoch_samples=epoch_samples,
+            groups=groups_of(source, group_by, is_upright=pipeline.plan.apply_exif_orientation),
         )
         self._prefetch = prefetch
         self._maker = Maker(
@@ -270,8 +275,8 @@ class Loader:
             )
         if state["sampler"] != now["sampler"]:
             raise PipelineError(
-                "the state is of other weights, shares, repeats or epoch_samples: the rest of the epoch would be other "
-                "samples"
+                "the state is of other weights, shares, repeats, epoch_samples or group_by, or with group_by of other "
+                "global batches (batch_size times shards): the rest of the epoch would be other samples"
             )
         _check_number(state, "position", self.order.length)
         self._course.end()

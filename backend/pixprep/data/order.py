@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
@@ -31,6 +31,7 @@ BLOCK = 256
 POOL = 16
 """Blocks among which samples are then shuffled: neighbours in the order are at most 4,096 samples of a file apart, or
 where two blocks begin."""
+MOST_GROUPS = 1000
 _REPLACEMENTS, _PARTS = 1, 2
 """The last words of the counters of a replacement, and of the samples of one of several parts; the order's own words
 have 0 there, however many samples there are."""
@@ -73,6 +74,10 @@ class Order:
             before all others of it have come, in whichever epoch.
         repeats: how often each sample comes, one time right behind the other.
         epoch_samples: in an epoch; default: ``samples``. The next epoch goes on where this one ends.
+        groups: (samples,), the group of each: a global batch is of one group. The batches come as torchvision's
+            ``GroupedBatchSampler`` makes them: each where its last sample is in the order. ``last`` holds for each
+            group: what it has left comes at the end of the epoch, in the order of the groups, and is filled up by
+            samples of its own. None: any samples make a batch.
 
     Raises:
         PipelineError: names the argument, and what it may be.
@@ -89,6 +94,7 @@ class Order:
     shares: tuple[float, ...] | None = None
     repeats: int = 1
     epoch_samples: int | None = None
+    groups: Indices | None = None
 
     def __post_init__(self) -> None:
         """See above."""
@@ -104,13 +110,14 @@ class Order:
             raise PipelineError(f"last is one of {', '.join(LASTS)}, not {self.last!r}")
         _, world = checked_shard(self.shard)
         self._check_sampler()
+        self._check_groups()
         if self.last == "drop" and self.length < self.global_size:
             what = "an epoch" if self.epoch_samples else "the source"
             raise PipelineError(
                 f"{what} has {self.length:,} samples, fewer than one batch: batch_size {self.batch_size} times "
                 f'{world} shard{"s" * (world > 1)}: take a smaller batch_size, or last="short" or "pad"'
             )
-        self._check_short(self.length)
+        self._check_short(np.diff(self._ends(), prepend=0))
 
     @property
     def length(self) -> int:
@@ -120,10 +127,12 @@ class Order:
     @property
     def sampler(self) -> str | None:
         """Digest of what makes the samples of an epoch others than each once; None: nothing does."""
-        if not self._is_sampled:
+        if not self._is_sampled and self.groups is None:
             return None
         weights = b"" if self.weights is None else self.weights.tobytes()
-        rest = (self.parts_of, self.shares, self.repeats, self.length)
+        rest: tuple[Any, ...] = (self.parts_of, self.shares, self.repeats, self.length)
+        if self.groups is not None:  # a group is cut into batches, so that others would not go on where one ends
+            rest = (*rest, self.global_size, self.groups.tobytes())
         return sha256(weights + repr(rest).encode()).hexdigest()[:32]
 
     @property
@@ -133,11 +142,15 @@ class Order:
 
     def batches(self, position: int = 0) -> int:
         """Number of batches of an epoch after a position: as many for every shard."""
+        if self.groups is not None:
+            return len(self._ends(position))
         left = self.length - position
         return left // self.global_size if self.last == "drop" else -(-left // self.global_size)
 
     def order(self, epoch: int) -> Indices:
         """The whole epoch, int64 (length,): each index of the source once, unless a sampler says otherwise."""
+        if self.groups is not None:
+            return self._grouped(self._permuted(epoch), self.groups)
         if not self._is_sampled:
             return self._permuted(epoch)
         count = -(-self.length // self.repeats)
@@ -161,6 +174,32 @@ class Order:
         else:
             found = self._stretch(epoch, count, self.samples, self._permuted)
         return np.repeat(found, self.repeats)[: self.length]
+
+    def _grouped(self, order: Indices, groups: Indices) -> Indices:
+        """An order whose global batches are each of one group: the full ones, and then what each group has left."""
+        full, left = [], []
+        for places in np.split(np.argsort(groups[order], kind="stable"), np.cumsum(self._counts)[:-1]):
+            begin = len(places) - len(places) % self.global_size
+            full.append(places[:begin].reshape(-1, self.global_size))
+            left.append(places[begin:])
+        batches = np.concatenate(full)
+        made: Indices = order[np.concatenate([batches[np.argsort(batches[:, -1])].ravel(), *left])]
+        return made
+
+    @cached_property
+    def _counts(self) -> Indices:
+        """Samples of each group, or of all."""
+        return np.array([self.length]) if self.groups is None else np.bincount(self.groups)
+
+    def _ends(self, position: int = 0) -> Indices:
+        """Ends of the global batches that begin at a position of the order, or behind it."""
+        counts = self._counts if self.groups is not None else np.array([self.length - position])
+        full, left = counts // self.global_size, counts % self.global_size
+        sizes = np.repeat(self.global_size, full.sum())
+        if self.last != "drop":
+            sizes = np.append(sizes, left[left > 0])
+        ends: Indices = np.cumsum(sizes)
+        return ends[ends > position] if self.groups is not None else ends + position
 
     @staticmethod
     def _stretch(epoch: int, count: int, samples: int, lap: Callable[[int], Indices]) -> Indices:
@@ -202,16 +241,21 @@ class Order:
         Raises:
             PipelineError: the samples that are left would not give every shard one.
         """
-        self._check_short(self.length - position)
+        ends = self._ends(position)
+        self._check_short(np.diff(ends, prepend=position))
         order = self.order(epoch)
         copies = _copies(order) if self._is_sampled else np.zeros(len(order), np.int64)
         rank, world = self.shard
-        for begin in range(position, position + self.batches(position) * self.global_size, self.global_size):
-            end = min(begin + self.global_size, self.length)
+        for begin, end in pairwise([position, *ends.tolist()]):
             size = self.global_size if self.last == "pad" else end - begin
-            places = np.arange(begin + size * rank // world, begin + size * (rank + 1) // world)
-            here = places % self.length
-            yield Part(order[here], places >= self.length, copies[here], end)
+            here = np.arange(begin, end)
+            if size > len(here):  # from the beginning of the order again, or of the group's
+                others = np.arange(len(order))
+                if self.groups is not None:
+                    others = np.flatnonzero(self.groups[order] == self.groups[order[begin]])
+                here = np.append(here, np.resize(others, size - len(here)))
+            mine = slice(size * rank // world, size * (rank + 1) // world)
+            yield Part(order[here[mine]], np.arange(size)[mine] >= end - begin, copies[here[mine]], end)
 
     def replacement(self, epoch: int, index: int, attempt: int) -> int:
         """The sample that stands in for a broken one: the same for every rank, and after every resume.
@@ -222,7 +266,11 @@ class Order:
             attempt: from 1; the next where the replacement is broken, too.
         """
         counter = np.array([index, attempt, 0, _REPLACEMENTS], np.uint64)
-        return int(np.random.Philox(counter=counter, key=_key(self.seed, epoch)).random_raw() % self.samples)
+        word = int(np.random.Philox(counter=counter, key=_key(self.seed, epoch)).random_raw())
+        if self.groups is None:
+            return word % self.samples
+        same = np.flatnonzero(self.groups == self.groups[index])
+        return int(same[word % len(same)])
 
     @property
     def _is_sampled(self) -> bool:
@@ -253,11 +301,32 @@ class Order:
                 f"{len(self.parts_of)} here, not {self.shares!r}"
             )
 
-    def _check_short(self, left: int) -> None:
-        world, rest = self.shard[1], left % self.global_size
-        if self.last == "short" and 0 < rest < world:
+    def _check_groups(self) -> None:
+        if self.groups is None:
+            return
+        if self._is_sampled:
             raise PipelineError(
-                f'last="short": the last batch has {rest} sample{"s" * (rest > 1)} for {world} shards, and one of them '
+                "group_by takes each sample once an epoch: leave out weights, shares, repeats and epoch_samples"
+            )
+        if self.groups.shape != (self.samples,):
+            raise PipelineError(f"group_by: {self.groups.size:,} groups for {self.samples:,} samples")
+        if not 0 <= self.groups.min() <= self.groups.max() < MOST_GROUPS:
+            raise PipelineError(f"group_by: groups are whole numbers from 0 to {MOST_GROUPS - 1:,}")
+        few = np.flatnonzero((self._counts > 0) & (self._counts < self.global_size))
+        if self.last == "drop" and len(few):
+            raise PipelineError(
+                f"group_by: group {few[0]} has {self._counts[few[0]]:,} samples, fewer than one batch of "
+                f'{self.global_size:,}, and none of them would ever come: take last="short" or "pad", or a smaller '
+                "batch_size"
+            )
+
+    def _check_short(self, sizes: Indices) -> None:
+        """Refuse a batch, of the sizes of all of them, of which a shard would have no sample."""
+        world, rest = self.shard[1], int(sizes.min(initial=self.global_size))
+        if self.last == "short" and rest < world:
+            which = "the last batch" if self.groups is None else "the last batch of a group"
+            raise PipelineError(
+                f'last="short": {which} has {rest} sample{"s" * (rest > 1)} for {world} shards, and one of them '
                 'would have none: take last="pad" or "drop", or another batch_size'
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy.typing as npt
 import PIL
 from PIL import Image, features
 
+from pixprep.decoders import USUAL
+from pixprep.decoders.exif import exif_orientation
 from pixprep.errors import ImageError, SetupError, printable
 
 U8 = npt.NDArray[np.uint8]
@@ -91,6 +94,27 @@ def labels_of(
     if mode == "L" and encoded[24] < 8:  # bits a pixel: Pillow spreads 2 and 4 of them over 0 to 255
         labels = labels // (255 // ((1 << encoded[24]) - 1))
     return labels
+
+
+def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool) -> tuple[int, int]:
+    """(height, width) of an image as its header says it; no pixel is decoded.
+
+    Args:
+        encoded: its bytes, or its file, of which no more than the header is read.
+        is_upright: turned by its EXIF orientation.
+
+    Raises:
+        ImageError: UNREADABLE: Pillow opens none.
+    """
+    if isinstance(encoded, Path) and not encoded.is_file():  # a FIFO would wait for its writer
+        raise ImageError("UNREADABLE", "is no file")
+    try:
+        file = encoded if isinstance(encoded, Path) else BytesIO(encoded)
+        with Image.open(file, formats=[name.upper() for name in USUAL]) as image:
+            is_turned = is_upright and exif_orientation(exif_of(image)) >= 5
+            return (image.width, image.height) if is_turned else (image.height, image.width)
+    except Exception as error:  # noqa: BLE001  (of damaged files plug-ins raise many kinds)
+        raise ImageError("UNREADABLE", f"no header that Pillow reads: {printable(error)}") from None
 
 
 def check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:

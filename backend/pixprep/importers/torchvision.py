@@ -49,8 +49,10 @@ from pixprep.ops import (
     RandomResizedCrop,
     RandomRotate,
     RandomSharpness,
+    RandomShortestSize,
     RandomSolarize,
     Reals,
+    ScaleJitter,
     Tensor,
     TrivialAugment,
     as_tuple,
@@ -354,6 +356,21 @@ def _random_resized_crop(walk: _Walk, fields: Fields) -> None:
     walk.size = size
 
 
+def _random_shortest_size(walk: _Walk, fields: Fields) -> None:
+    sizes = finite(fields.take("min_size"))
+    if not sizes or not all(size.is_integer() for size in sizes):
+        fields.refuse("min_size", "must be whole numbers of pixels")
+    most = fields.side("max_size") if fields.has("max_size") else None
+    walk.ops.append(RandomShortestSize(tuple(map(int, sizes)), most, **walk.resampled(fields)))
+    walk.size = None
+
+
+def _scale_jitter(walk: _Walk, fields: Fields) -> None:
+    width, height = fields.pair("target_size")  # in this order
+    walk.ops.append(ScaleJitter(height, width, _drawn(fields, "scale_range"), **walk.resampled(fields)))
+    walk.size = None
+
+
 def _random_crop(walk: _Walk, fields: Fields) -> None:
     fields.expect("padding_mode", "constant")
     size, padding = fields.pair("size"), fields.take("padding", 0)
@@ -525,6 +542,8 @@ _TRANSFORMS: dict[str, Take] = {
 
 _RANDOM: dict[str, Take] = {
     "RandomResizedCrop": _random_resized_crop,
+    "RandomShortestSize": _random_shortest_size,
+    "ScaleJitter": _scale_jitter,
     "RandomCrop": _random_crop,
     "RandomHorizontalFlip": _random_flip("horizontal"),
     "RandomVerticalFlip": _random_flip("vertical"),

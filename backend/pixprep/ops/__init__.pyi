@@ -66,6 +66,8 @@ from pixprep.ops.random_color import RandomGray as RandomGray
 from pixprep.ops.random_color import RandomInvert as RandomInvert
 from pixprep.ops.random_color import RandomPosterize as RandomPosterize
 from pixprep.ops.random_color import RandomSolarize as RandomSolarize
+from pixprep.ops.random_sizes import RandomShortestSize as RandomShortestSize
+from pixprep.ops.random_sizes import ScaleJitter as ScaleJitter
 from pixprep.ops.warp import Affine as Affine
 from pixprep.ops.warp import RandomAffine as RandomAffine
 from pixprep.ops.warp import RandomRotate as RandomRotate

@@ -151,7 +151,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                     '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
                 )
             check_side("max_size", self.max_size)
-            if self.size is not None and self.max_size <= self.size:
+            if self.size is not None and self.mode is None and self.max_size <= self.size:
                 raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
         if self.multiple is not None:
             if not follows:

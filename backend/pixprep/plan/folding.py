@@ -12,6 +12,7 @@ from pixprep.draws import windows
 from pixprep.draws.colors import Augment
 from pixprep.draws.erasing import Erasing
 from pixprep.draws.philox import EXAMPLE
+from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import RandomStep
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
@@ -50,15 +51,16 @@ class Geometry:
         return (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
 
     @property
-    def random_steps(self) -> tuple[RandomStep | Augment, ...]:
+    def random_steps(self) -> tuple[RandomStep | RandomSize | Augment, ...]:
         """The steps that differ from image to image by what is drawn."""
         still = Window | Flip | LevelStep
+        size = () if self.resize is None or self.resize.drawn is None else (self.resize.drawn,)
         drawn = (
             step
             for step in self._steps
             if (isinstance(step, Extern) or not (isinstance(step, still) or is_given(step))) and step.key
         )
-        return (*drawn, *self.erasures)  # type: ignore[arg-type]
+        return (*size, *drawn, *self.erasures)
 
     @property
     def takes_inputs(self) -> bool:
@@ -100,8 +102,11 @@ class Geometry:
         size = (rows.canvas, columns.canvas)
         below, behind = rows.canvas - rows.at - rows.length, columns.canvas - columns.at - columns.length
         margins = rows.at, columns.at, below, behind
-        resized = self.resize.size(*size) if self.resize else size
-        ratio = self.resize.ratio(*size, resized) if self.resize else (1.0, 1.0)
+        resize = self.resize
+        if resize is not None and resize.drawn is not None:
+            resize = resize.of(drawing.words(resize.drawn, rows, columns))
+        resized = resize.size(*size) if resize else size
+        ratio = resize.ratio(*size, resized) if resize else (1.0, 1.0)
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
             raise ImageError(
                 "BAD_DIMENSIONS",
@@ -109,7 +114,7 @@ class Geometry:
                 f"more than {MAX_RESIZED_PIXELS:,} pixels",
             )
         mirrors = (rows.is_flipped, columns.is_flipped)
-        if margins == NO_MARGINS or (self.resize is not None and not self.resize.keeps_margins(resized[1])):
+        if margins == NO_MARGINS or (resize is not None and not resize.keeps_margins(resized[1])):
             rows, columns = Span(resized[0]), Span(resized[1])
         else:
             rows, columns = _seen(rows, resized[0], ratio[0]), _seen(columns, resized[1], ratio[1])

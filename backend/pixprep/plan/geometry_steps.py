@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Literal
 
 from pixprep.draws.colors import Augment
+from pixprep.draws.philox import Words
+from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import RandomStep
 from pixprep.plan.inputs import InputStep
 from pixprep.profiles import PROFILES, Method
@@ -102,6 +104,7 @@ class Resize:
         subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
         most, multiple, up_to: as in the op ``resize``.
         scales: one scale makes both sides of ``shorter`` or ``longer``; whether it may shrink an image, and enlarge it.
+        drawn: gives ``height`` and ``width`` of each image; None: they are the same for all.
     """
 
     rule: Rule
@@ -116,6 +119,12 @@ class Resize:
     multiple: int = 1
     up_to: int | None = None
     scales: tuple[bool, bool] | None = None
+    drawn: RandomSize | None = None
+
+    def of(self, words: Words) -> Resize:
+        """The resize of one image, by what was drawn for it."""
+        height, width = (words.get("size") or words[side] for side in ("height", "width"))
+        return replace(self, height=height, width=width, drawn=None)
 
     @property
     def is_real(self) -> bool:
@@ -213,6 +222,8 @@ class Resize:
             "letterbox": f"to fit into {size}",
             "shrink": f"to fit into {size}, never enlarging",
         }[self.rule]
+        if self.drawn is not None:
+            to = f"{'to' if self.rule == 'both' else 'the shorter side to'} {self.drawn}, at random"
         to += "" if self.scales is None else ", both by one scale"
         to += "".join(
             f", never {word}"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pixprep.draws import windows
 from pixprep.draws.colors import Augment
 from pixprep.draws.philox import F64, Numbers, Words
+from pixprep.draws.sizes import RandomSize
 from pixprep.draws.warps import Rotation
 from pixprep.draws.windows import ClipFrames, RandomStep, within
 from pixprep.errors import ImageError, PipelineError
@@ -249,7 +250,9 @@ class Drawing:
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
 
-    def words(self, step: RandomStep | InputStep | Augment | ClipFrames | Extern, rows: Span, columns: Span) -> Words:
+    def words(
+        self, step: RandomStep | RandomSize | InputStep | Augment | ClipFrames | Extern, rows: Span, columns: Span
+    ) -> Words:
         """Give a step its words; its canvas so far is ``rows`` x ``columns``."""
         if step.key in self.draws:
             return self.draws[step.key]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pixprep.draws import philox, windows
 from pixprep.draws.colors import Augment
 from pixprep.draws.philox import EXAMPLE, Numbers, Words
+from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import ClipFrames, RandomStep
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan import inputs
@@ -109,7 +110,7 @@ class Plan:
         return any(spec.kind == "box" for spec in self.inputs.values())
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep | Augment | ClipFrames, ...]:
+    def random_steps(self) -> tuple[RandomStep | RandomSize | Augment | ClipFrames, ...]:
         """The steps that differ from image to image, each once."""
         steps = {step.key: step for each in self._geometries for step in each.random_steps}
         first = (self.clip.drawn,) if self.clip is not None and self.clip.drawn is not None else ()

@@ -95,6 +95,12 @@ class CocoImages(Source):
         self._shapes = shapes
 
     @property
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """(height, width) of each image, as annotated; zeros where the file does not say it."""
+        sizes: npt.NDArray[np.int32] = self._images["size"]
+        return sizes
+
+    @property
     def fingerprint(self) -> str:
         """Hash of all that is kept of the file."""
         columns = (*self._images.values(), *self._boxes.values())

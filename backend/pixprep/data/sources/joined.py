@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -13,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import AnySource, Sample, Source, storage
-from pixprep.errors import DataError, PipelineError
+from pixprep.decoders.pillow import size_of
+from pixprep.errors import DataError, ImageError, PipelineError
+
+log = logging.getLogger(__name__)
+
+_READERS = 32
+"""Threads that read headers."""
 
 
 class Concat(Source):
@@ -41,6 +49,11 @@ class Concat(Source):
         found = [labels for each in self.sources if (labels := labels_of(each)) is not None]
         return np.concatenate(found) if len(found) == len(self.sources) else None
 
+    @property
+    def sizes(self) -> npt.NDArray[Any]:
+        """(height, width) of each image; zeros where its source does not know it."""
+        return np.concatenate([_known_sizes(each) for each in self.sources])
+
     def __len__(self) -> int:
         return self._ends[-1]
 
@@ -67,6 +80,11 @@ class Subset(Source):
         """Each sample's label, where the source knows it."""
         labels = labels_of(self._source)
         return None if labels is None else labels[self._indices]
+
+    @property
+    def sizes(self) -> npt.NDArray[Any]:
+        """(height, width) of each image; zeros where the source does not know it."""
+        return _known_sizes(self._source)[self._indices]
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -174,3 +192,57 @@ def weights_of(source: AnySource, weights: npt.ArrayLike | str | None) -> npt.ND
     _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
     is_one = (labels >= 0) | (not getattr(source, "classes", ()))  # else its label is none of the classes
     return np.where(is_one, 1 / counts[kinds.reshape(-1)], 0.0)
+
+
+def groups_of(
+    source: AnySource, group_by: npt.ArrayLike | str | None, *, is_upright: bool
+) -> npt.NDArray[np.int64] | None:
+    """The groups of a source's samples: as given, or 1 of images that are at least as wide as high, and 0 of others.
+
+    Sizes that the source does not know are read of the images' headers, by many threads. An image whose header cannot
+    be read is of group 0, and a warning says so.
+
+    Args:
+        source: of images.
+        group_by: see ``Loader``.
+        is_upright: turn an image whose size is read of its header by its EXIF orientation.
+
+    Raises:
+        PipelineError: these are no groups.
+    """
+    if group_by is None:
+        return None
+    if not isinstance(group_by, str):
+        groups = np.asarray(group_by)
+        if groups.dtype.kind not in "bui" or groups.ndim != 1:
+            raise PipelineError('group_by is "aspect", or a whole number for each sample')
+        return groups.astype(np.int64)
+    if group_by != "aspect" or getattr(source, "holds", "images") != "images":
+        raise PipelineError(f'group_by is "aspect" of images, or a whole number for each sample, not {group_by!r}')
+    sizes = _known_sizes(source).astype(np.int64)
+    unknown = np.flatnonzero(~sizes.all(axis=1))
+    if len(unknown):
+        with ThreadPoolExecutor(_READERS, "pixprep-sizes") as pool:
+            read = pool.map(lambda index: _header_size(source, index, is_upright=is_upright), unknown.tolist())
+            sizes[unknown] = list(read)
+        if count := np.count_nonzero(~sizes.all(axis=1)):
+            log.warning("group_by: no size of %s images can be read: they are of group 0, as high ones", f"{count:,}")
+    return (sizes[:, 1] >= np.maximum(sizes[:, 0], 1)).astype(np.int64)
+
+
+def _known_sizes(source: AnySource) -> npt.NDArray[Any]:
+    """(n, 2) height and width; zeros where a source does not know them."""
+    found = getattr(source, "sizes", None)
+    is_known = isinstance(found, np.ndarray) and found.shape == (len(source), 2)
+    return found if is_known else np.zeros((len(source), 2), np.int32)  # type: ignore[return-value]
+
+
+def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[int, int]:
+    """(height, width) of one image; zeros of one that is broken."""
+    try:
+        sample = source[index]
+        image = sample["image"]
+        found = sample.get("size") or getattr(image, "shape", None) or size_of(image, is_upright=is_upright)
+        return int(found[0]), int(found[1])
+    except (ImageError, KeyError):  # the epoch will say so
+        return 0, 0

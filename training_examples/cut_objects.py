@@ -1,0 +1,24 @@
+"""A small data set of a detector: pieces of the two sample photos, with the boxes of their objects."""
+
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+from pixprep.data.sources.coco import CocoImages
+
+
+def cut_objects(photos: CocoImages, count: int) -> list[dict]:
+    """Samples of a Loader: random windows, high and wide ones, each with the boxes that are mostly inside."""
+    random, samples = np.random.default_rng(0), []
+    while len(samples) < count:
+        photo = photos[len(samples) % len(photos)]
+        height, width = random.integers(200, photo["size"], endpoint=True)
+        top, left = random.integers(0, photo["size"] - np.array([height, width]), endpoint=True)
+        boxes = np.clip(photo["boxes"] - [left, top, left, top], 0, [width, height, width, height]).astype(np.float32)
+        whole, inside = (np.prod(each[:, 2:] - each[:, :2], axis=1) for each in (photo["boxes"], boxes))
+        file = BytesIO()
+        Image.open(photo["image"]).crop((left, top, left + width, top + height)).save(file, "JPEG")
+        kept = inside > 0.4 * whole
+        samples.append({"image": file.getvalue(), "boxes": boxes[kept], "labels": photo["labels"][kept]})
+    return samples

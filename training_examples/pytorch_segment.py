@@ -1,0 +1,75 @@
+"""Train a network that says the class of each pixel, with the file that will serve it, and write it as ONNX.
+
+python pytorch_segment.py --output trained/segmented
+python serve_trained.py --trained trained/segmented --pipeline segmentation.json
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import pixprep as pp
+
+HERE = Path(__file__).parent
+PIPELINE = pp.load(HERE / "segmentation.json")
+NOTHING = 255  # what the op mask says where no photo is
+
+
+def labelled() -> tuple[list[dict], int]:
+    """The photos with the class of each pixel, 0 for none, as COCO's polygons say; and how many classes."""
+    photos = pp.read.coco(HERE.parent / "client_examples" / "images", HERE / "instances.json", masks=True)
+    samples = []
+    for photo in photos:
+        classes = np.zeros(photo["size"], np.uint8)
+        for label, mask in zip(photo["labels"].tolist(), np.asarray(photo["masks"]), strict=True):
+            classes[mask > 0] = 1 + label
+        samples.append({"image": photo["image"], "name": photo["name"], "mask": classes})
+    return samples, 1 + len(photos.classes)
+
+
+def main() -> None:
+    """Train on random windows of the photos, evaluate on others, write what serving needs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("trained/segmented"))
+    output = parser.parse_args().output
+    output.mkdir(parents=True, exist_ok=True)
+    samples, classes = labelled()
+
+    torch.manual_seed(0)
+    down = [(nn.Conv2d(i, o, 3, 2, 1), nn.BatchNorm2d(o), nn.ReLU()) for i, o in ((3, 16), (16, 32), (32, 64))]
+    wide = [(nn.Conv2d(64, 64, 3, 1, d, dilation=d), nn.BatchNorm2d(64), nn.ReLU()) for d in (2, 4)]
+    head = nn.Conv2d(64, classes, 1), nn.Upsample(scale_factor=8, mode="bilinear")
+    model = nn.Sequential(*(layer for layers in (*down, *wide, head) for layer in layers))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+    training = PIPELINE.for_training()  # image and mask have the same window, the same flip, and one resize each
+    with pp.Loader(samples, training, batch_size=16, shuffle=True, seed=1, epoch_samples=320) as loader:
+        for epoch in range(6):
+            for images, masks in loader.torch("tensor", "mask"):
+                loss = nn.functional.cross_entropy(model(images), masks.long(), ignore_index=NOTHING)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            print(f"epoch {epoch}: loss {loss:.3f}")
+
+    model.eval()
+    with pp.Loader(samples, training, batch_size=64, shuffle=True, seed=2, epoch_samples=64) as loader:
+        ((images, masks),) = loader.torch("tensor", "mask")
+    plain = [{"image": sample["image"]} for sample in samples]
+    with pp.Loader(plain, PIPELINE.for_serving(), batch_size=len(plain)) as loader, torch.inference_mode():
+        right = model(images).argmax(1) == masks
+        (batch,) = loader
+        logits = model(batch.torch("tensor")).numpy()
+    print(f"{right.float().mean():.3f} of the pixels of windows that it has not seen are right")
+    paths = [str(sample["image"].resolve()) for sample in samples]
+    np.savez(output / "evaluation.npz", paths=paths, tensor=batch["tensor"], logits=logits)
+    names = {"input_names": ["tensor"], "output_names": ["logits"]}
+    any_batch = {"tensor": {0: "batch"}, "logits": {0: "batch"}}
+    example = (batch.torch("tensor")[:1],)
+    torch.onnx.export(model, example, output / "model.onnx", dynamo=False, dynamic_axes=any_batch, **names)
+
+
+if __name__ == "__main__":
+    main()
