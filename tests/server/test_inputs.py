@@ -23,7 +23,7 @@ from images import photo, png
 from pixprep.cli.parser import main
 from pixprep.serve import client, perf
 from pixprep.serve.page.answer import Photos
-from pixprep.serve.request import curl_line
+from pixprep.serve.request import curl_line, sample
 from pixprep.serve.server import Server
 
 pytestmark = pytest.mark.server
@@ -245,8 +245,8 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
-        assert server.control.infer(model, server.control.sample(model), timeout_s=20) == 200
-    broken = server.control.sample("crops.pixprep")
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
+    broken = sample(server.control.config("crops.pixprep"))
     broken = broken._replace(body=broken.body.replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
     assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
 

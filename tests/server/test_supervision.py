@@ -20,7 +20,7 @@ from pixprep.repository import check
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
 from pixprep.serve.supervisor import PROBE_S, SILENCES, look_after
-from pixprep.serve.waits import Waits, waits_of_model, waits_of_triton
+from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits
 from serving import (
     GOOD,
     LARGE,
@@ -298,11 +298,12 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
 @pytest.mark.parametrize(
     ("waits", "expected"),
     [
-        (waits_of_model(), [0, 1, 2, 2, 2, 5, 5, 5]),
-        (waits_of_triton(), [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
+        (OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]),
+        (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
     ],
 )
 def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):
+    waits = Waits(*waits)
     assert [waits.count(ran_s=5) for _ in expected] == expected
     assert [waits.count(ran_s=11), waits.count(ran_s=0)] == [0, 1]
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from pixprep.serve.addresses import bracketed, unread, unsent
 from pixprep.serve.failure import load_failure
-from pixprep.serve.request import ModelInput, Sample, model_input, sample
+from pixprep.serve.request import ModelInput, Sample, model_input
 from pixprep.triton import probe
 
 KEY_HEADER = "admin-key"
@@ -67,10 +67,6 @@ class Control:
         """Input of a model for images; None where it takes none, or Triton does not say."""
         config = self.config(model)
         return model_input(config) if config else None
-
-    def sample(self, model: str) -> Sample:
-        """A small image as a model takes it, with examples of the numbers that it takes beside it."""
-        return sample(self.config(model))
 
     def is_live(self) -> bool:
         """Tell whether Triton answers over HTTP, within 2 s."""

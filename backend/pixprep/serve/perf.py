@@ -118,7 +118,7 @@ def measure(
             triton, Path(name), images, model, batch, inputs=inputs, shared_memory=shared_memory
         )
         model_input = triton.model_input(model)
-        counted = _first_model(triton, model, model_input.name)
+        counted = triton.first(model, model_input.name)
         for load, flags in _loads(concurrency, rate):
             report.unlink(missing_ok=True)
             before = triton.counts(counted)
@@ -350,14 +350,6 @@ def parse_report(text: str) -> dict[str, float]:
             f"{_PROGRAM}'s report is not one row with Inferences/Second and {', '.join(columns.values())}: "
             "is this version 2.51?"
         ) from None
-
-
-def _first_model(triton: Triton, model: str, input_name: str) -> str:
-    """The model that gets the images and batches them: of an ensemble, the step that its input goes to."""
-    for step in triton.config(model).get("ensemble_scheduling", {}).get("step", []):
-        if input_name in step["input_map"].values():
-            return str(step["model_name"])
-    return model
 
 
 def to_table(rows: Sequence[Measurement]) -> str:

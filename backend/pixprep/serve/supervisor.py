@@ -25,7 +25,7 @@ from pixprep.serve.request import Sample, sample
 from pixprep.serve.server import Server
 from pixprep.serve.snapshot import Edition, Signature
 from pixprep.serve.stubs import Stub, stubs, thread_states
-from pixprep.serve.waits import Waits, after, waits_of_model, waits_of_triton
+from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits, after
 from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
@@ -73,9 +73,9 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
     """Look after a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
 
     Raises:
-        PixprepError: Triton ended again and again: so often as ``waits`` says, ``waits_of_triton`` by default.
+        PixprepError: Triton ended again and again: so often as ``waits`` says, ``OF_TRITON`` by default.
     """
-    waits, edits = waits or waits_of_triton(), _Edits(server, watch)
+    waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
     _begin("edits", lambda: edits.watch(stopping))
     while not stopping.is_set():
         ready_at = time.monotonic()
@@ -266,7 +266,7 @@ class _Model:
         self._count = 0  # of its stubs
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # of before the model was loaded anew
-        self._waits = waits_of_model()
+        self._waits = Waits(*OF_MODEL)
         self._again_at = 0.0
         self._is_stuck = False
         self._down_at: float | None = None
@@ -390,10 +390,7 @@ class _Model:
             self._old |= before | self._stubs
             self._stubs, self._is_known = set(), False
             self._find_stubs()  # at once: of one that dies before the next look, the memory must be known
-            self._is_back()
+            self._down_at = None
+            self._misses, self._back_at = 0, time.monotonic()
+            self._probe_at = self._back_at + PROBE_S
         return error
-
-    def _is_back(self) -> None:
-        self._down_at = None
-        self._misses, self._back_at = 0, time.monotonic()
-        self._probe_at = self._back_at + PROBE_S
