@@ -361,11 +361,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--grace", **_SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **_COUNT, default=512, help=f"{in_flight}; {_DEFAULT}")
 
-    send, health, bench = (
-        command("send", servers.send_images),
-        command("health", servers.ask_health),
-        command("bench", servers.measure_server),
-    )
+    send, health = command("send", servers.send_images), command("health", servers.ask_health)
+    bench = command("bench", servers.measure_server)
     for sub in (send, health, bench):
         if sub is not health:
             sub.add_argument("paths", **_IMAGES)
