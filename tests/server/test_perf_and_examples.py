@@ -145,6 +145,7 @@ def test_one_bad_file_does_not_stop_the_others_whatever_the_batch(demo, broken, 
     unreadable.symlink_to("/proc/self/mem")  # opens, and fails to read
     paths = [PHOTOS[0], broken, *PHOTOS[1:3], unreadable, *PHOTOS]  # not both in one request
     alone = {answer.path: answer.outputs["logits"] for answer in client.send(PHOTOS, url=address(demo, "http"))}
+    assert not np.array_equal(*[alone[photo] for photo in PHOTOS[:2]])
     progress = []
     answers = list(
         client.send(
@@ -162,17 +163,6 @@ def test_one_bad_file_does_not_stop_the_others_whatever_the_batch(demo, broken, 
     for answer in answers:
         assert set(answer.outputs) == (set() if answer.error else {"logits"})
         assert answer.error or (np.array_equal(answer.outputs["logits"], alone[answer.path]) and answer.latency_ms > 0)
-
-
-def test_both_protocols_and_any_batch_give_the_same_scores(demo):
-    ways = [("http", 1), ("http", 8), ("grpc", 8)]
-    first, *others = (
-        [answer.outputs["logits"] for answer in client.send(PHOTOS, url=address(demo, way), protocol=way, batch=batch)]
-        for way, batch in ways
-    )
-    for other in others:
-        np.testing.assert_array_equal(first, other)
-    assert not np.array_equal(first[0], first[1])
 
 
 def test_a_uint8_model_is_sent_images_of_any_length(odd_server):
