@@ -21,7 +21,7 @@ from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import environment as environment_of
 from pixprep.serve.wheel import find_wheel
-from serving import wait_until
+from serving import address, wait_until
 
 pytestmark = pytest.mark.server
 
@@ -56,10 +56,6 @@ def regions_left():
     """Those of examples that have ended: another one may run in a test beside this one."""
     ended = [path for path in SHARED_MEMORY.glob("pixprep-*") if not Path("/proc", path.name.split("-")[1]).exists()]
     return [path for path in ended if path.exists()]
-
-
-def address(server, protocol):
-    return (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
 
 
 @pytest.fixture
