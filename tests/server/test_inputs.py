@@ -202,12 +202,16 @@ def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
         "",
     ]
     assert np.array_equal(tensors[3], run(CROPS, boxes=[boxes[3:]])["tensor"][0])
-    for encoded, those, words in ((photo(), floats(boxes[[0] * 5]), "[BAD_INPUT] 5 rows"), (b"x", boxes, "[UNKNOWN_")):
+    for encoded, those, count, words in (
+        (photo(), boxes[[0] * 5], 1, '[BAD_INPUT] 5 rows of "boxes"; the limit is 4 (parameter max_boxes)'),
+        (photo(), boxes[:0], 1, '[EMPTY] no row of "boxes", so that there is no tensor'),
+        (b"x", boxes, 4, "[UNKNOWN_FORMAT] not "),
+    ):
         answer = infer(triton, "zero", image=image(encoded=encoded), boxes=those)
         status = answer.as_numpy("status")
         assert not answer.as_numpy("tensor").any()
         assert all(each.decode().startswith(words) for (each,) in status)
-        assert len(status) == len(answer.as_numpy("tensor")) == (1 if encoded != b"x" else 4)
+        assert len(status) == len(answer.as_numpy("tensor")) == count
 
 
 def test_a_photo_alone_is_told_that_boxes_are_missing(server):

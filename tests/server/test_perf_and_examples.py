@@ -21,7 +21,7 @@ from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import environment as environment_of
 from pixprep.serve.wheel import find_wheel
-from serving import address, wait_until
+from serving import address, wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -68,12 +68,8 @@ def broken(tmp_path):
 @pytest.fixture(scope="module")
 def odd_server(tmp_path_factory):
     repository = tmp_path_factory.mktemp("models")
-    (repository / "dali" / "1").mkdir(parents=True)
-    pp.presets.imagenet().save(repository / "dali" / "1" / "pipeline.json")
-    (repository / "dali" / "config.pbtxt").write_text(UINT8_CONFIG)
-    (repository / "slow" / "1").mkdir(parents=True)
-    (repository / "slow" / "1" / "model.py").write_text(SLOW_MODEL)
-    (repository / "slow" / "config.pbtxt").write_text(SLOW_CONFIG)
+    write_pipeline(repository, "dali", pp.presets.imagenet(), UINT8_CONFIG)
+    write_model(repository, "slow", SLOW_CONFIG, {"model.py": SLOW_MODEL})
     with Server(repository, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
