@@ -141,9 +141,10 @@ def test_windows_are_made_longer_only_twice():
 
 
 def test_an_open_loop_waits_for_no_answer_and_a_closed_one_has_a_thread_a_request():
-    rate = ["--request-rate-range", "50", "--request-distribution", "poisson", "-a"]
-    assert perf._poisson(50) == ("poisson 50/s", rate)
-    assert perf._closed_loop(32) == ("concurrency 32", ["--concurrency-range", "32:32"])
+    assert perf._loads([32], [50]) == [
+        ("concurrency 32", ["--concurrency-range", "32:32"]),
+        ("poisson 50/s", ["--request-rate-range", "50", "--request-distribution", "poisson", "-a"]),
+    ]
 
 
 def test_a_client_that_sends_behind_its_schedule_is_noticed():

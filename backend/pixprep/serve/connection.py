@@ -171,10 +171,6 @@ class Triton:
         ]
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
-    def _length(self, model: str, name: str) -> int:
-        """The last dim of an output; -1 where it differs."""
-        return next(int(output["dims"][-1]) for output in self.config(model)["output"] if output["name"] == name)
-
     def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
         config = self.config(model)
@@ -243,7 +239,8 @@ class Triton:
         scores = dict.fromkeys(self.scores(model), classes) if classes else {}
         lengths = {}
         if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
-            lengths = {name: length for name in scores if (length := self._length(model, name)) > 0}
+            outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
+            lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
         wanted = [
             self._module.InferRequestedOutput(output["name"], class_count=scores.get(output["name"], 0))
