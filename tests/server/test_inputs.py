@@ -225,8 +225,8 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
-    broken = sample(server.control.config("crops.pixprep"))
-    broken = broken._replace(body=broken.body.replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
+    headers, body = sample(server.control.config("crops.pixprep"))
+    broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
     assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
 
 

@@ -21,7 +21,7 @@ from threading import Event, Lock, Thread
 
 from pixprep.errors import PixprepError
 from pixprep.repository import Problem
-from pixprep.serve.request import Sample, sample
+from pixprep.serve.request import Post, sample
 from pixprep.serve.server import Server
 from pixprep.serve.snapshot import Edition, Signature
 from pixprep.serve.stubs import Stub, stubs, thread_states
@@ -260,7 +260,7 @@ class _Model:
         self._name = name
         self._versions = versions
         self._is_probed = is_probed
-        self._image: Sample | None = None
+        self._image: Post | None = None
         self._lock = Lock()  # held while it is looked at or loaded
         self._is_known = False  # how many stubs it has, and what it takes
         self._count = 0  # of its stubs
@@ -339,7 +339,7 @@ class _Model:
     def _running(self) -> int:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
-    def _is_silent(self, image: Sample) -> bool:
+    def _is_silent(self, image: Post) -> bool:
         """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
         before = sum(stub.cpu_s for stub in self._stubs)
         status = self._server.control.infer(self._name, image, timeout_s=PROBE_S)
