@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import tritonclient.grpc
+import tritonclient.http
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
@@ -80,6 +81,7 @@ ensemble_scheduling {
     input_map { key: "tensor" value: "tensor" } output_map { key: "logits" value: "logits" } }
 }
 """
+DATATYPES = {"float32": "FP32", "float64": "FP64", "bool": "BOOL", "uint8": "UINT8", "object": "BYTES"}
 MODELS = ("preprocess", "ensemble")
 PROTOCOLS = ("http", "http, kept alive", "grpc", "grpc, streamed")
 
@@ -98,6 +100,14 @@ def write_model(repository, name, config="", files=()):
     (repository / name / "config.pbtxt").write_text(config)
     for file, text in dict(files).items():
         (repository / name / "1" / file).write_text(text)
+
+
+def write_pipeline(repository, name, pipeline, config=None):
+    """A model of a pipeline; without a config where its name ends with ``.pixprep``."""
+    (repository / name / "1").mkdir(parents=True)
+    pipeline.save(repository / name / "1" / "pipeline.json")
+    if config is not None:
+        (repository / name / "config.pbtxt").write_text(config)
 
 
 def write_repository(repository, *, instances=1, is_small=True, device="CPU"):
@@ -303,6 +313,28 @@ def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
     finally:
         if connection is not kept:
             connection.close()
+
+
+def address(server, protocol="http"):
+    """HOST:PORT of a ``Server``."""
+    return (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
+
+
+def client_of(server, protocol):
+    """Triton's own client."""
+    return getattr(tritonclient, protocol).InferenceServerClient(address(server, protocol))
+
+
+def infer(client, model, outputs=None, **arrays):
+    """The answer to Triton's own client: arrays by the names of the inputs, and encoded images as a list of bytes."""
+    library = getattr(tritonclient, type(client).__module__.split(".")[1])
+    tensors = []
+    for name, given in arrays.items():
+        array = np.array([[image] for image in given], np.object_) if isinstance(given, list) else given
+        datatype = DATATYPES[array.dtype.name]
+        tensors.append(library.InferInput(name, list(array.shape), datatype).set_data_from_numpy(array))
+    wanted = outputs and [library.InferRequestedOutput(name) for name in outputs]
+    return client.infer(model, tensors, outputs=wanted)
 
 
 def said(body):

@@ -1,6 +1,7 @@
 """What one image costs, measured in a process of its own."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -31,6 +32,12 @@ class Cost:
     def reason(self):
         """``TRUNCATED`` of ``[TRUNCATED] …``, or the whole text."""
         return self.text[1 : self.text.index("]")] if self.text.startswith("[") else self.text
+
+    def within(self, *reasons, mib, seconds=math.inf):
+        """Assert that one of these came of it, ``ok`` among them, and what it cost at most."""
+        assert self.reason in reasons, self
+        assert self.seconds < seconds, self
+        assert self.mib < mib, self
 
 
 @pytest.fixture(scope="session")

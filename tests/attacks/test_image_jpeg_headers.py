@@ -31,10 +31,9 @@ TOO_LARGE = {
 @pytest.mark.parametrize("components", [1, 3, 4])
 def test_a_size_over_the_limits_is_refused_from_the_header(measure, size, marker, components):
     height, width, reason = TOO_LARGE[size]
-    cost = measure(reframed(frame(height, width, components, marker=marker), progressive=marker in (0xC2, 0xCA)))
-    assert cost.reason == reason, cost
-    assert cost.seconds < 0.05
-    assert cost.mib < 2
+    measure(reframed(frame(height, width, components, marker=marker), progressive=marker in (0xC2, 0xCA))).within(
+        reason, mib=2, seconds=0.05
+    )
 
 
 BROKEN = {
@@ -64,10 +63,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_header_that_makes_no_sense_is_refused(measure, name):
-    cost = measure(BROKEN[name])
-    assert cost.reason in ("CORRUPT", "UNSUPPORTED", "BAD_DIMENSIONS", "TRUNCATED"), cost
-    assert cost.seconds < 0.5
-    assert cost.mib < 16
+    measure(BROKEN[name]).within("CORRUPT", "UNSUPPORTED", "BAD_DIMENSIONS", "TRUNCATED", mib=16, seconds=0.5)
 
 
 @pytest.mark.parametrize("size", [(7071, 7071), (16384, 3051)], ids=str)
@@ -76,10 +72,9 @@ def test_a_header_within_the_limits_with_little_data_is_refused_in_the_memory_of
     measure, size, is_progressive
 ):
     marker = 0xC2 if is_progressive else 0xC0
-    cost = measure(reframed(frame(*size, marker=marker), progressive=is_progressive))
-    assert cost.reason in ("CORRUPT", "TRUNCATED"), cost
-    assert cost.seconds < 1.5
-    assert cost.mib < 600
+    measure(reframed(frame(*size, marker=marker), progressive=is_progressive)).within(
+        "CORRUPT", "TRUNCATED", mib=600, seconds=1.5
+    )
 
 
 def test_the_unspoiled_image_is_decoded(measure):

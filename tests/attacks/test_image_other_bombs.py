@@ -55,9 +55,7 @@ def test_a_header_that_promises_too_much_is_refused(measure, bomb):
 
 
 def test_a_strip_that_inflates_to_a_gigabyte_is_read_as_far_as_the_header_says(measure):
-    cost = measure(tiff(tags(4, 4, compression=8, n_bytes=1_100_000), zeros(1 << 30)))
-    assert cost.text == "ok"
-    assert cost.mib < 24
+    measure(tiff(tags(4, 4, compression=8, n_bytes=1_100_000), zeros(1 << 30))).within("ok", mib=24)
 
 
 def test_the_same_containers_unspoiled_are_decoded(measure):

@@ -86,6 +86,4 @@ def test_threads_by_the_billion_are_refused(threads):
 
 def test_a_crop_of_an_absurd_resize_costs_what_the_crop_costs(measure_pipeline):
     ops = [pp.decode(), pp.resize(height=16384, width=16384), pp.center_crop(8), pp.tensor()]
-    cost = measure_pipeline(pp.Pipeline(ops))
-    assert cost.text == "ok"
-    assert cost.mib < 64
+    measure_pipeline(pp.Pipeline(ops)).within("ok", mib=64)

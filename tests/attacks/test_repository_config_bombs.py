@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from attacks.repositories import CONFIG, models, problems
+from attacks.repositories import models, problems
 
 __all__ = ["models"]  # a fixture
 
@@ -52,10 +52,3 @@ def test_a_configuration_is_checked_in_seconds(models, bomb):
     start = time.process_time()
     assert problems(models)
     assert time.process_time() - start < 4
-
-
-def test_a_configuration_of_more_is_not_parsed(models):
-    (models / CONFIG).write_text('backend: "pixprep"\n' + "#" * MOST)
-    start = time.process_time()
-    assert problems(models) == [f"{CONFIG}: has over 262,144 bytes, which no configuration needs"]
-    assert time.process_time() - start < 0.5

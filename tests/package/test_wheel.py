@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_package_and_tritons_entry_point_and_no_tests(wheel)
         names = archive.namelist()
     assert "pixprep/engine.py" in names
     assert "pixprep/triton/backend_model.py" in names
-    assert "pixprep/serve/page/page.html" in names
+    assert {f"pixprep/serve/page/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
     assert {"pixprep/photos/china.jpg", "pixprep/photos/flower.jpg", "pixprep/photos/CREDITS.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "backend", "tools"))]
 

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tritonclient.grpc
-import tritonclient.http
 from PIL import Image
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
 from images import stills
 from pixprep.serve.server import Server
+from serving import RAW, address, client_of, infer, post, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -64,26 +63,19 @@ RAGGED = (
 )
 
 
-def write_model(repository, name, pipeline, config=None):
-    (repository / name / "1").mkdir(parents=True)
-    pipeline.save(repository / name / "1" / "pipeline.json")
-    if config is not None:
-        (repository / name / "config.pbtxt").write_text(config)
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     repository = tmp_path_factory.mktemp("models")
-    write_model(repository, "pre.pixprep", PIPELINE)
-    write_model(repository, "ragged", DETECTOR, RAGGED)
-    write_model(repository, "trained.pixprep", TRAINED)
-    write_model(repository, "coloured.pixprep", COLOURED)
-    write_model(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
+    write_pipeline(repository, "pre.pixprep", PIPELINE)
+    write_pipeline(repository, "ragged", DETECTOR, RAGGED)
+    write_pipeline(repository, "trained.pixprep", TRAINED)
+    write_pipeline(repository, "coloured.pixprep", COLOURED)
+    write_pipeline(repository, "zero", DETECTOR, f'backend: "pixprep"\n{ZERO}')
     formats = f'parameters {{ key: "formats" value {{ string_value: "{" ".join(FORMATS)}" }} }}\n'
-    write_model(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}{formats}')
+    write_pipeline(repository, "plain", PIPELINE, f'backend: "python"\n{STRUCTURAL}{formats}')
     shutil.copy(ROOT / "backend" / "model.py", repository / "plain" / "1" / "model.py")
-    write_model(repository, "odd.pixprep", ODD)
-    write_model(repository, "meant", ODD, f'backend: "pixprep"\n{MEANT}')
+    write_pipeline(repository, "odd.pixprep", ODD)
+    write_pipeline(repository, "meant", ODD, f'backend: "pixprep"\n{MEANT}')
     return repository
 
 
@@ -99,44 +91,14 @@ def engine():
         yield engine
 
 
-def address(url):
-    return url.removeprefix("http://")
-
-
 @pytest.fixture(params=["http", "grpc"])
 def triton(request, server):
-    module = getattr(tritonclient, request.param)
-    client = module.InferenceServerClient(address(getattr(server, f"{request.param}_url")))
-    client.module = module
-    yield client
-    client.close()
-
-
-def ask(client, model, images, outputs=None):
-    module = client.module if hasattr(client, "module") else tritonclient.grpc
-    tensor = module.InferInput("image", [len(images), 1], "BYTES")
-    rows = np.empty((len(images), 1), dtype=np.object_)
-    rows[:, 0] = images
-    tensor.set_data_from_numpy(rows)
-    wanted = [module.InferRequestedOutput(name) for name in outputs] if outputs else None
-    return client.infer(model, [tensor], outputs=wanted)
-
-
-def post(server, model, body):
-    request = urllib.request.Request(
-        f"http://{address(server.http_url)}/v2/models/{model}/infer",
-        body,
-        {"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=120) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())["error"]
+    with client_of(server, request.param) as client:
+        yield client
 
 
 def get(server, path):
-    with urllib.request.urlopen(f"http://{address(server.http_url)}{path}", timeout=120) as response:
+    with urllib.request.urlopen(f"{server.http_url}{path}", timeout=120) as response:
         return json.load(response)
 
 
@@ -153,7 +115,7 @@ def eight_sizes():
 
 def test_a_file_that_trains_serves_its_serving_side_and_the_log_says_what_it_leaves_out(triton, server, engine):
     images = eight_sizes()
-    ours = ask(triton, "trained.pixprep", images).as_numpy("tensor")
+    ours = infer(triton, "trained.pixprep", image=images).as_numpy("tensor")
     np.testing.assert_array_equal(ours, np.stack(engine.run(images)))
     said = 'trained.pixprep: serving leaves out ops[1] "random_resized_crop", ops[2] "random_flip"'
     assert said in server.log_file.read_text().replace('\\"', '"')
@@ -177,7 +139,7 @@ def test_a_uint8_input_is_made_ragged(server):
 @pytest.mark.parametrize("model", ["pre.pixprep", "plain"])
 def test_the_tensor_is_the_engines_bit_for_bit(triton, engine, model):
     images = eight_sizes()
-    tensors = ask(triton, model, images).as_numpy("tensor")
+    tensors = infer(triton, model, image=images).as_numpy("tensor")
     assert tensors.dtype == np.float32
     assert np.array_equal(tensors, np.stack(engine.run(images)))
 
@@ -186,7 +148,7 @@ def test_colours_are_changed_as_by_the_engine(triton):
     images = [path.read_bytes() for path in PHOTOS] * 4
     with pp.Engine(COLOURED) as engine:
         expected = np.stack(engine.run(images))
-    assert np.array_equal(ask(triton, "coloured.pixprep", images).as_numpy("tensor"), expected)
+    assert np.array_equal(infer(triton, "coloured.pixprep", image=images).as_numpy("tensor"), expected)
     assert len(np.unique(expected)) > 200
 
 
@@ -196,7 +158,7 @@ def test_a_broken_image_is_refused_with_its_place_and_the_reason(triton, model):
     images = eight_sizes()
     images[4] = images[4][: len(images[4]) // 2]
     with pytest.raises(InferenceServerException) as caught:
-        ask(triton, model, images)
+        infer(triton, model, image=images)
     size = f"{len(images[4]):,}"
     assert caught.value.message() == f"[TRUNCATED] image 5 of 8: the JPEG ends after {size} bytes, before its last row"
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
@@ -206,17 +168,17 @@ def test_avif_and_heic_come_where_the_parameter_names_them(triton):
     images = [*STILLS.values(), PHOTOS[0].read_bytes()]
     with pp.Engine(PIPELINE, limits=pp.Limits(formats=FORMATS)) as engine:
         expected = np.stack(engine.run(images))
-    assert np.array_equal(ask(triton, "plain", images).as_numpy("tensor"), expected)
+    assert np.array_equal(infer(triton, "plain", image=images).as_numpy("tensor"), expected)
     for name, encoded in STILLS.items():
         with pytest.raises(
             InferenceServerException, match=rf"an? {name.split()[0].upper()}; only jpeg, png, webp, bmp"
         ):
-            ask(triton, "pre.pixprep", [encoded])
+            infer(triton, "pre.pixprep", image=[encoded])
 
 
 def test_on_error_zero_keeps_the_good_images(triton):
     images = [PHOTOS[0].read_bytes(), b"junk", PHOTOS[1].read_bytes()]
-    answer = ask(triton, "zero", images)
+    answer = infer(triton, "zero", image=images)
     with pp.Engine(DETECTOR) as engine:
         expected = engine.run_batch(images)
     for name in ("original_size", "transform", "tensor"):
@@ -226,19 +188,17 @@ def test_on_error_zero_keeps_the_good_images(triton):
 
 
 def test_only_what_is_asked_for_comes_back(triton):
-    answer = ask(triton, "zero", [PHOTOS[0].read_bytes()], outputs=["original_size"])
+    answer = infer(triton, "zero", ["original_size"], image=[PHOTOS[0].read_bytes()])
     assert answer.as_numpy("original_size").tolist() == [[427, 640]]
     assert answer.as_numpy("tensor") is None
 
 
 def test_requests_of_different_lengths_share_a_batch(server):
     encoded = [np.frombuffer(image, np.uint8)[None] for image in eight_sizes()[:3]]
-    with tritonclient.grpc.InferenceServerClient(address(server.grpc_url)) as client:
+    with client_of(server, "grpc") as client:
 
         def one(row):
-            tensor = tritonclient.grpc.InferInput("DALI_INPUT_0", row.shape, "UINT8")
-            tensor.set_data_from_numpy(row)
-            return client.infer("ragged", [tensor]).as_numpy("tensor")[0]
+            return infer(client, "ragged", DALI_INPUT_0=row).as_numpy("tensor")[0]
 
         with ThreadPoolExecutor(3) as pool:
             answers = list(pool.map(one, encoded))
@@ -251,8 +211,8 @@ def test_requests_of_different_lengths_share_a_batch(server):
 
 
 def test_the_metrics_port_counts_images_by_outcome(server):
-    post(server, "pre.pixprep", b"<html>")
-    post(server, "pre.pixprep", PHOTOS[0].read_bytes())
+    for body in (b"<html>", PHOTOS[0].read_bytes()):
+        post(address(server), "/v2/models/pre.pixprep/infer", RAW, body)
     lines = (
         r'pixprep_images_total{model="pre.pixprep",result="ok",version="1"} [1-9]',
         r'pixprep_images_total{model="pre.pixprep",result="UNKNOWN_FORMAT",version="1"} [1-9]',
@@ -279,11 +239,11 @@ def test_the_self_contained_backend_directory_serves(tmp_path, engine):
     shutil.rmtree(backends / "pixprep")
     installed = install_backend(backends)
     assert (installed / "pixprep" / "engine.py").is_file()
-    write_model(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
+    write_pipeline(tmp_path / "models", "pre", PIPELINE, 'backend: "pixprep"\n')
     ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
     with Server(tmp_path / "models", backend_directory=backends, **ports) as server:
         (tensor,) = engine.run([PHOTOS[1].read_bytes()])
-        assert post(server, "pre", PHOTOS[1].read_bytes())[1].endswith(tensor.tobytes())
+        assert post(address(server), "/v2/models/pre/infer", RAW, PHOTOS[1].read_bytes())[2].endswith(tensor.tobytes())
 
 
 def test_a_model_that_nobody_checked_warns_of_odd_ranges_and_black_margins(server):

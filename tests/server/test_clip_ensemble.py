@@ -31,7 +31,7 @@ from pixprep.repository import check, lite0
 from pixprep.serve import client, perf
 from pixprep.serve.page.answer import Photos
 from pixprep.serve.server import Server
-from serving import wait_until
+from serving import address, client_of, infer, wait_until
 
 av = pytest.importorskip("av")
 pytestmark = pytest.mark.server
@@ -97,19 +97,10 @@ def wanted(clips, tmp_path_factory):
     return {name: session.run(None, {"input": tensor})[0].mean(axis=0) for name, tensor in tensors.items()}
 
 
-def address(server, protocol):
-    return server.http_url.removeprefix("http://") if protocol == "http" else server.grpc_url
-
-
 def ask(server, protocol, encoded):
     """The logits of clips in one request: (n, 1000)."""
-    library = tritonclient.http if protocol == "http" else tritonclient.grpc
-    rows = np.empty((len(encoded), 1), np.object_)
-    rows[:, 0] = encoded
-    tensor = library.InferInput("image", rows.shape, "BYTES")
-    tensor.set_data_from_numpy(rows)
-    with library.InferenceServerClient(address(server, protocol)) as triton:
-        return triton.infer("ensemble", [tensor]).as_numpy("logits")
+    with client_of(server, protocol) as triton:
+        return infer(triton, "ensemble", image=encoded).as_numpy("logits")
 
 
 def is_right(logits, expected):

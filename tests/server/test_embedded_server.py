@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ import pytest
 import pixprep as pp
 from pixprep.serve.server import Server
 from pixprep.serve.wheel import SHARED_MEMORY
+from serving import wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -60,8 +60,7 @@ server.poll(within_s=600)
 
 @pytest.fixture
 def repository(tmp_path):
-    (tmp_path / "models" / "pre.pixprep" / "1").mkdir(parents=True)
-    pp.presets.imagenet().save(tmp_path / "models" / "pre.pixprep" / "1" / "pipeline.json")
+    write_pipeline(tmp_path / "models", "pre.pixprep", pp.presets.imagenet())
     return tmp_path / "models"
 
 
@@ -69,8 +68,7 @@ def repository(tmp_path):
 def serving(tmp_path_factory):
     """A model, in an environment with a proxy that leads nowhere."""
     models = tmp_path_factory.mktemp("models")
-    (models / "pre.pixprep" / "1").mkdir(parents=True)
-    pp.presets.imagenet().save(models / "pre.pixprep" / "1" / "pipeline.json")
+    write_pipeline(models, "pre.pixprep", pp.presets.imagenet())
     with pytest.MonkeyPatch.context() as patch:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             patch.setenv(name, "http://127.0.0.1:9")
@@ -78,12 +76,6 @@ def serving(tmp_path_factory):
         server.start()
     yield server
     server.stop(timeout_s=0)
-
-
-def write_python_model(repository, name, code, config=CONFIG):
-    (repository / name / "1").mkdir(parents=True)
-    (repository / name / "1" / "model.py").write_text(code)
-    (repository / name / "config.pbtxt").write_text(config)
 
 
 def get(url):
@@ -106,13 +98,6 @@ def prefix_of(pid):
             if found := re.search(r"shm-region-prefix-name=(\w+)", " ".join(child.cmdline())):
                 return found[1]
     return ""
-
-
-def wait_until(condition, *, within_s=20):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
 
 
 def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
@@ -154,9 +139,7 @@ def test_triton_does_not_outlive_a_killed_parent(repository, tmp_path):
 
 def test_a_repository_in_a_folder_with_a_space_is_served(tmp_path):
     """Triton takes the command line of a Python model apart at spaces, and would wait for that model for ever."""
-    model = tmp_path / "my models" / "pre.pixprep" / "1"
-    model.mkdir(parents=True)
-    pp.presets.imagenet().save(model / "pipeline.json")
+    write_pipeline(tmp_path / "my models", "pre.pixprep", pp.presets.imagenet())
     with (
         Server(tmp_path / "my models", **PORTS, grace_s=0) as server,
         urllib.request.urlopen(f"{server.http_url}/v2/models/pre.pixprep/ready") as response,
@@ -198,9 +181,8 @@ def test_ipv6_works_as_well(repository):
 
 def test_whoever_answers_on_the_port_is_not_mistaken_for_triton(repository, tmp_path):
     """The race: the port was free when we looked, and is someone's when Triton wants it."""
-    write_python_model(
-        repository, "slow", INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
-    )
+    slow = INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
+    write_model(repository, "slow", CONFIG, {"model.py": slow})
     server = Server(repository, **PORTS, log_file=tmp_path / "triton.log")
     squatters = []
 
@@ -264,11 +246,11 @@ class TritonPythonModel:
 
 def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
     repository = tmp_path / "models"
-    write_python_model(repository, "good", DOUBLE)
-    write_python_model(repository, "auto", AUTO_COMPLETE)
-    write_python_model(repository, "crash", INITIALIZE.format("import os; os.abort()"))
-    write_python_model(repository, "import", f"import no_such_module\n{DOUBLE}")
-    write_python_model(repository, "tensorrt", DOUBLE, 'platform: "tensorrt_plan"\n')
+    write_model(repository, "good", CONFIG, {"model.py": DOUBLE})
+    write_model(repository, "auto", CONFIG, {"model.py": AUTO_COMPLETE})
+    write_model(repository, "crash", CONFIG, {"model.py": INITIALIZE.format("import os; os.abort()")})
+    write_model(repository, "import", CONFIG, {"model.py": f"import no_such_module\n{DOUBLE}"})
+    write_model(repository, "tensorrt", 'platform: "tensorrt_plan"\n', {"model.py": DOUBLE})
     log = tmp_path / "triton.log"
     with pytest.raises(pp.PixprepError) as caught:
         Server(repository, **PORTS, log_file=log).start()
@@ -285,7 +267,7 @@ def test_every_failing_model_is_one_line_with_its_cause(tmp_path):
 
 def test_a_model_that_loads_for_ever_is_named_when_the_time_is_over(tmp_path):
     repository = tmp_path / "models"
-    write_python_model(repository, "slow", INITIALIZE.format("import time; time.sleep(60)"))
+    write_model(repository, "slow", CONFIG, {"model.py": INITIALIZE.format("import time; time.sleep(60)")})
     log = tmp_path / "triton.log"
     server = Server(repository, **PORTS, log_file=log)
     with pytest.raises(pp.SetupError) as caught:

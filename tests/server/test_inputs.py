@@ -13,8 +13,6 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-import tritonclient.grpc
-import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 import detectors
@@ -23,8 +21,9 @@ from images import photo, png
 from pixprep.cli.parser import main
 from pixprep.serve import client, perf
 from pixprep.serve.page.answer import Photos
-from pixprep.serve.request import curl_line
+from pixprep.serve.request import curl_line, sample
 from pixprep.serve.server import Server
+from serving import address, client_of, infer, write_pipeline
 
 pytestmark = pytest.mark.server
 
@@ -44,46 +43,22 @@ PARAMETERS = (
 )
 
 
-def write_model(models, name, pipeline, config=None):
-    (models / name / "1").mkdir(parents=True)
-    pipeline.save(models / name / "1" / "pipeline.json")
-    if config is not None:
-        (models / name / "config.pbtxt").write_text(config)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     models = tmp_path_factory.mktemp("inputs") / "models"
-    write_model(models, "crops.pixprep", CROPS)
-    write_model(models, "turns.pixprep", TURNS)
-    write_model(models, "rotated.pixprep", ROTATED)
-    write_model(models, "bytes", CROPS, BYTES)
-    write_model(models, "zero", CROPS, PARAMETERS)
+    write_pipeline(models, "crops.pixprep", CROPS)
+    write_pipeline(models, "turns.pixprep", TURNS)
+    write_pipeline(models, "rotated.pixprep", ROTATED)
+    write_pipeline(models, "bytes", CROPS, BYTES)
+    write_pipeline(models, "zero", CROPS, PARAMETERS)
     with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server:
         yield server
 
 
-def address(url):
-    return url.removeprefix("http://")
-
-
 @pytest.fixture(params=["http", "grpc"])
 def triton(request, server):
-    module = getattr(tritonclient, request.param)
-    with module.InferenceServerClient(address(getattr(server, f"{request.param}_url"))) as it:
-        it.module = module
-        yield it
-
-
-TYPES = {"float32": "FP32", "float64": "FP64", "bool": "BOOL", "uint8": "UINT8", "object": "BYTES"}
-
-
-def ask(triton, model, **arrays):
-    tensors = []
-    for name, array in arrays.items():
-        tensors.append(triton.module.InferInput(name, list(array.shape), TYPES[str(array.dtype)]))
-        tensors[-1].set_data_from_numpy(array)
-    return triton.infer(model, tensors)
+    with client_of(server, request.param) as client:
+        yield client
 
 
 def image(*shape, encoded=None):
@@ -104,16 +79,16 @@ def run(pipeline, **inputs):
 def test_each_box_gives_the_engines_tensor_bit_for_bit(triton):
     expected = run(CROPS, boxes=[BOXES])
     for boxes in (BOXES, BOXES[:1]):
-        answer = ask(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
+        answer = infer(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
         for name in ("tensor", "transform"):
             assert np.array_equal(answer.as_numpy(name), expected[name][: len(boxes)]), name
-    as_bytes = ask(triton, "bytes", photo=np.frombuffer(photo(), np.uint8), boxes=floats(BOXES))
+    as_bytes = infer(triton, "bytes", photo=np.frombuffer(photo(), np.uint8), boxes=floats(BOXES))
     assert np.array_equal(as_bytes.as_numpy("tensor"), expected["tensor"])
 
 
 def test_other_numbers_batch_with_their_images(triton):
     turn, paint = np.array([[True], [False], [True]]), np.array([[9, 200, 7], [0, 0, 0], [0, 0, 0]], np.uint8)
-    answer = ask(triton, "turns.pixprep", image=image(3, 1), turn=turn, paint=paint).as_numpy("tensor")
+    answer = infer(triton, "turns.pixprep", image=image(3, 1), turn=turn, paint=paint).as_numpy("tensor")
     with pp.Engine(TURNS) as engine:
         expected = engine.run([photo()] * 3, inputs={"turn": turn, "paint": paint})
     assert np.array_equal(answer, np.stack(expected))
@@ -122,7 +97,7 @@ def test_other_numbers_batch_with_their_images(triton):
 
 def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(triton):
     angles = np.array([[0], [90], [-33.3]], np.float32)
-    answer = ask(triton, "rotated.pixprep", image=image(3, 1), degrees=angles).as_numpy("tensor")
+    answer = infer(triton, "rotated.pixprep", image=image(3, 1), degrees=angles).as_numpy("tensor")
     for (angle,), tensor in zip(angles.tolist(), answer, strict=True):
         fixed = pp.rotate(angle=angle, filter="bilinear", fill=(1, 2, 3))
         with pp.Engine(pp.Pipeline([pp.decode(), TAIL[0], fixed, TAIL[1]])) as engine:
@@ -131,9 +106,9 @@ def test_an_angle_comes_with_each_image_and_a_wrong_one_fails_its_request_alone(
     with pytest.raises(
         InferenceServerException, match=r'\[BAD_INPUT\] image 1 of 1: "degrees" 1 of 1: nan has a number'
     ):
-        ask(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
+        infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[NAN]], np.float32))
     with pytest.raises(InferenceServerException, match="expects 'FP32'"):
-        ask(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
+        infer(triton, "rotated.pixprep", image=image(1, 1), degrees=np.array([[True]]))
 
 
 def test_the_configuration_follows_from_the_pipeline(server):
@@ -185,10 +160,10 @@ BAD = {
 def test_a_bad_box_is_refused_by_its_number_and_the_next_request_is_served(triton, case):
     boxes, words = BAD[case]
     with pytest.raises(InferenceServerException) as caught:
-        ask(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
+        infer(triton, "crops.pixprep", image=image(), boxes=floats(boxes))
     assert caught.value.message().startswith(words)
     assert caught.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
-    assert len(ask(triton, "crops.pixprep", image=image(), boxes=floats(BOXES)).as_numpy("tensor")) == 3
+    assert len(infer(triton, "crops.pixprep", image=image(), boxes=floats(BOXES)).as_numpy("tensor")) == 3
 
 
 WRONG = {
@@ -205,18 +180,18 @@ WRONG = {
 def test_what_tritons_core_refuses_never_reaches_the_model(triton, case):
     arrays, words = WRONG[case]
     with pytest.raises(InferenceServerException, match=re.escape(words)):
-        ask(triton, "crops.pixprep", **{"image": image()} | arrays)
+        infer(triton, "crops.pixprep", **{"image": image()} | arrays)
 
 
 def test_numbers_of_another_count_than_the_images_are_refused(triton):
     paint = np.zeros((2, 3), np.uint8)
     with pytest.raises(InferenceServerException, match="input 'turn' batch size does not match other inputs"):
-        ask(triton, "turns.pixprep", image=image(2, 1), turn=np.array([[True]]), paint=paint)
+        infer(triton, "turns.pixprep", image=image(2, 1), turn=np.array([[True]]), paint=paint)
 
 
 def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
     boxes = floats([[10, 20, 200, 90], [700, 0, 720, 9], [0, 0, 640, 427], [3, 4, 60, 70]])
-    answer = ask(triton, "zero", image=image(), boxes=boxes)
+    answer = infer(triton, "zero", image=image(), boxes=boxes)
     tensors, status = answer.as_numpy("tensor"), [words.decode() for (words,) in answer.as_numpy("status")]
     assert [tensor.any() for tensor in tensors] == [True, False, False, True]
     assert status == [
@@ -227,12 +202,16 @@ def test_on_error_zero_keeps_the_good_boxes_and_says_why(triton):
         "",
     ]
     assert np.array_equal(tensors[3], run(CROPS, boxes=[boxes[3:]])["tensor"][0])
-    for encoded, those, words in ((photo(), floats(boxes[[0] * 5]), "[BAD_INPUT] 5 rows"), (b"x", boxes, "[UNKNOWN_")):
-        answer = ask(triton, "zero", image=image(encoded=encoded), boxes=those)
+    for encoded, those, count, words in (
+        (photo(), boxes[[0] * 5], 1, '[BAD_INPUT] 5 rows of "boxes"; the limit is 4 (parameter max_boxes)'),
+        (photo(), boxes[:0], 1, '[EMPTY] no row of "boxes", so that there is no tensor'),
+        (b"x", boxes, 4, "[UNKNOWN_FORMAT] not "),
+    ):
+        answer = infer(triton, "zero", image=image(encoded=encoded), boxes=those)
         status = answer.as_numpy("status")
         assert not answer.as_numpy("tensor").any()
         assert all(each.decode().startswith(words) for (each,) in status)
-        assert len(status) == len(answer.as_numpy("tensor")) == (1 if encoded != b"x" else 4)
+        assert len(status) == len(answer.as_numpy("tensor")) == count
 
 
 def test_a_photo_alone_is_told_that_boxes_are_missing(server):
@@ -245,9 +224,9 @@ def test_a_photo_alone_is_told_that_boxes_are_missing(server):
 
 def test_what_supervises_the_models_sends_examples_of_their_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero"):
-        assert server.control.infer(model, server.control.sample(model), timeout_s=20) == 200
-    broken = server.control.sample("crops.pixprep")
-    broken = broken._replace(body=broken.body.replace(b"\xff\xd8\xff", b"\xff\xff\xff"))
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
+    headers, body = sample(server.control.config("crops.pixprep"))
+    broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
     assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
 
 
@@ -298,7 +277,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_send_gives_each_file_its_rows(server, folder, protocol):
-    url = address(getattr(server, f"{protocol}_url"))
+    url = address(server, protocol)
     boxes = {"a.jpg": BOXES, str(folder / "b.jpg"): BOXES[1]}
     files = [folder / "a.jpg", folder / "b.jpg"]
     one, other = client.send(files, url=url, protocol=protocol, model="crops.pixprep", inputs={"boxes": boxes})
@@ -325,18 +304,18 @@ MISTAKES = [
 @pytest.mark.parametrize(("model", "inputs", "words"), MISTAKES, ids=[words for *_, words in MISTAKES])
 def test_send_says_what_is_wrong_with_inputs_before_it_sends(server, folder, model, inputs, words):
     with pytest.raises(pp.PixprepError) as caught:
-        [*client.send([folder / "a.jpg"], url=address(server.http_url), model=model, inputs=inputs)]
+        [*client.send([folder / "a.jpg"], url=address(server), model=model, inputs=inputs)]
     assert str(caught.value) == words.replace("FOLDER", str(folder))
 
 
 def test_boxes_do_not_share_a_request(server, folder):
     files = [folder / "a.jpg", folder / "b.jpg"]
     with pytest.raises(pp.PixprepError, match="takes 1 image, with its boxes, a request"):
-        [*client.send(files, url=address(server.http_url), model="crops.pixprep", batch=2, inputs={"boxes": BOXES})]
+        [*client.send(files, url=address(server), model="crops.pixprep", batch=2, inputs={"boxes": BOXES})]
 
 
 def test_the_commands_take_inputs(server, folder, capsys):
-    url = ["--url", address(server.http_url), "--model", "crops.pixprep"]
+    url = ["--url", address(server), "--model", "crops.pixprep"]
     (folder / "boxes.json").write_text(json.dumps({"a.jpg": BOXES}))
     for given in (json.dumps(BOXES), folder / "boxes.json"):
         assert main(["send", str(folder / "a.jpg"), "--json", "--input", f"boxes={given}", *url]) == 0
@@ -353,7 +332,7 @@ def test_the_commands_take_inputs(server, folder, capsys):
     [("crops.pixprep", {"boxes": BOXES}), ("turns.pixprep", {"turn": [[True]], "paint": [[1, 2, 3]]})],
 )
 def test_bench_measures_with_inputs(server, model, inputs):
-    url = address(server.http_url)
+    url = address(server)
     (row,) = perf.measure([photo()], url=url, model=model, concurrency=[2], seconds=1, inputs=inputs)
     assert row.images_per_s > 0
 
@@ -415,14 +394,14 @@ def test_the_page_shows_what_send_prints(stages, number, capsys, monkeypatch):
     session = re.findall(r"^\$ pixprep (send .*)\n((?:.*\n)*?)^```", DOC, re.MULTILINE)[number]
     monkeypatch.chdir(folder)
     capsys.readouterr()
-    assert main([*shlex.split(session[0]), "--url", address(server.http_url)]) == 0
+    assert main([*shlex.split(session[0]), "--url", address(server)]) == 0
     assert shown(capsys.readouterr().out) == session[1]
 
 
 @pytest.mark.parametrize("language", ["python", "sh"])
 def test_the_pages_clients_get_the_labels(stages, language):
     folder, server = stages
-    program = blocks(language)[0].replace("localhost:8000", address(server.http_url))
+    program = blocks(language)[0].replace("localhost:8000", address(server))
     command = [sys.executable, "-c", program] if language == "python" else ["/bin/sh", "-e", "-c", program]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -437,7 +416,7 @@ def test_the_pages_clients_get_the_labels(stages, language):
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages, protocol):
     folder, server = stages
-    url = address(getattr(server, f"{protocol}_url"))
+    url = address(server, protocol)
     photo = [folder / "photo.png"]
     (given,) = client.send(photo, url=url, protocol=protocol, inputs={"boxes": [RED, BLUE]})
     (found,) = client.send(photo, url=url, protocol=protocol, model="things")
@@ -455,7 +434,7 @@ def test_the_labels_are_those_of_fixed_crops_wherever_the_boxes_come_from(stages
 
 def test_a_detector_that_finds_nothing_and_more_boxes_than_the_limit_are_refusals(stages):
     folder, server = stages
-    url = address(server.http_url)
+    url = address(server)
     (nothing,) = client.send([folder / "gray.png"], url=url, model="things")
     assert '[EMPTY] image 1 of 1: no row of "boxes", so that there is no tensor' in nothing.error
     (most,) = client.send([folder / "photo.png"], url=url, inputs={"boxes": [RED] * 64})
@@ -488,7 +467,7 @@ def test_a_build_bounds_boxes_by_the_batch_of_the_classifier(stages, tmp_path, c
 def example(stages, *words):
     """What the example does, run as a user does: alone, from another folder."""
     folder, server = stages
-    command = [sys.executable, "-I", EXAMPLE, "photo.png", *words, "--url", address(server.http_url)]
+    command = [sys.executable, "-I", EXAMPLE, "photo.png", *words, "--url", address(server)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -4,13 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
 import pixprep as pp
 from detectors import save_echo
 from images import png, scene
 from pixprep.repository import build
 from pixprep.serve.server import Server
+from serving import client_of, infer
 
 pytestmark = pytest.mark.server
 
@@ -36,10 +36,7 @@ def server(tmp_path_factory):
 
 
 def ask(client, model, photos, *outputs):
-    given = triton.InferInput("image", [len(photos), 1], "BYTES")
-    given.set_data_from_numpy(np.array(photos, np.object_)[:, None])
-    wanted = [triton.InferRequestedOutput(name) for name in outputs]
-    answer = client.infer(model, [given], outputs=wanted)
+    answer = infer(client, model, outputs, image=photos)
     return [answer.as_numpy(name) for name in outputs]
 
 
@@ -48,7 +45,7 @@ def test_every_request_gets_its_images_padded_to_their_widest_whoever_else_is_as
     with pp.Engine(PIPELINE) as engine:
         alone = engine.run(photos)
     assert [tensor.shape[2] for tensor in alone] == [160, 192, 288, 320, 480, 640, 640]
-    client = triton.InferenceServerClient(server.grpc_url)
+    client = client_of(server, "grpc")
     requests = [(first, last) for first in range(len(WIDTHS)) for last in range(first + 1, len(WIDTHS) + 1)]
 
     def check(first, last):

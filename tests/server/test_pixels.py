@@ -26,6 +26,7 @@ from pixprep import repository
 from pixprep.cli.parser import main
 from pixprep.serve import client, perf
 from pixprep.serve.page.answer import Photos
+from pixprep.serve.request import sample
 from pixprep.serve.server import Server
 from serving import PORTS, PROGRAM, Serve, write_model
 
@@ -275,7 +276,7 @@ def test_health_and_the_supervisors_probe_ask_with_pixels(server):
     assert client.health(url=server.grpc_url, protocol="grpc", model="frames") > 0
     assert client.health(url=server.grpc_url, protocol="grpc", model="both") > 0
     for model in ("frames", "gray", "files"):
-        assert server.control.infer(model, server.control.sample(model), timeout_s=20) == 200
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
     assert server.curls == []  # of the ensemble, which takes pixels
 
 

@@ -20,7 +20,7 @@ from pixprep.repository import check
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
 from pixprep.serve.supervisor import PROBE_S, SILENCES, look_after
-from pixprep.serve.waits import Waits, waits_of_model, waits_of_triton
+from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits
 from serving import (
     GOOD,
     LARGE,
@@ -194,22 +194,28 @@ def test_more_connections_than_the_soft_limit_allows_cost_no_answer(tmp_path, or
         assert (serve.log, serve.triton.pid) == ([], triton)
 
 
-HANGS = """\
+ILL = """\
 import threading
 from pathlib import Path
-from pixprep.triton.model import TritonPythonModel as Model
+from pixprep.triton.model import TritonPythonModel as Model, pb_utils
 class TritonPythonModel(Model):
     def execute(self, requests):
         if Path({path!r}).exists():
-            threading.Event().wait()
+            {symptom}
         return super().execute(requests)
 """
+FAILS = """\
+error = pb_utils.TritonError("sick", pb_utils.TritonError.INTERNAL)
+            return [pb_utils.InferenceResponse(error=error) for _ in requests]"""
+HANGS = pytest.param(
+    "threading.Event().wait()", marks=pytest.mark.slow(reason="half a minute of supervision's waits"), id="hangs"
+)
 
 
-@pytest.mark.slow(reason="half a minute of supervision's waits")
-def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_path, oracle):
-    flag = tmp_path / "hang"
-    files = {"model.py": HANGS.format(path=str(flag)), "pipeline.json": PIPELINE.to_json()}
+@pytest.mark.parametrize("symptom", [HANGS, pytest.param(FAILS, id="fails")])
+def test_a_model_that_hangs_or_fails_every_request_is_killed_and_comes_back(tmp_path, oracle, symptom):
+    flag = tmp_path / "ill"
+    files = {"model.py": ILL.format(path=str(flag), symptom=symptom), "pipeline.json": PIPELINE.to_json()}
     write_model(tmp_path / "models", "preprocess", 'backend: "python"\n', files)
     with (
         Serve(tmp_path / "models", triton_log=tmp_path / "triton.log") as serve,
@@ -217,6 +223,7 @@ def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_
         ThreadPoolExecutor(1) as pool,
     ):
         clients.recover(models=["preprocess"])
+        before = serve.stub("preprocess")
         flag.touch()
         asked = pool.submit(clients.ask, [PHOTO])
         serve.wait_for("^pixprep: model preprocess is down: it answered none of 2 images; it is loaded again$")
@@ -224,6 +231,8 @@ def test_a_model_that_neither_answers_nor_computes_is_killed_and_comes_back(tmp_
         serve.wait_for(BACK.format("preprocess"))
         assert asked.result() == "error", clients.notes
         clients.recover(models=["preprocess"])
+        assert not before.state  # its process is another one
+        assert_one_answer_each(clients)
 
 
 @pytest.mark.slow(reason="half a minute of supervision's waits")
@@ -298,11 +307,12 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
 @pytest.mark.parametrize(
     ("waits", "expected"),
     [
-        (waits_of_model(), [0, 1, 2, 2, 2, 5, 5, 5]),
-        (waits_of_triton(), [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
+        (OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]),
+        (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
     ],
 )
 def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):
+    waits = Waits(*waits)
     assert [waits.count(ran_s=5) for _ in expected] == expected
     assert [waits.count(ran_s=11), waits.count(ran_s=0)] == [0, 1]
 

@@ -12,7 +12,7 @@ from tritonclient.utils import InferenceServerException
 import pixprep as pp
 from clips import clip
 from pixprep.serve.server import Server
-from serving import RAW, wait_until, write_model
+from serving import RAW, client_of, infer, wait_until, write_model
 
 pytest.importorskip("av")
 pytest.importorskip("cv2")
@@ -55,22 +55,10 @@ def wanted(encoded):
     return {name: {output: batch[output][row] for output in batch.outputs} for row, name in enumerate(encoded)}
 
 
-def ask(client, library, model, clips, outputs=("tensor", "optical_flow")):
-    rows = np.empty((len(clips), 1), np.object_)
-    rows[:, 0] = clips
-    tensor = library.InferInput("image", rows.shape, "BYTES")
-    tensor.set_data_from_numpy(rows)
-    return client.infer(model, [tensor], outputs=[library.InferRequestedOutput(name) for name in outputs])
-
-
 @pytest.fixture(params=["http", "grpc"])
 def client(served, request):
-    if request.param == "http":
-        client, library = tritonclient.http.InferenceServerClient(served.http_url[7:]), tritonclient.http
-    else:
-        client, library = tritonclient.grpc.InferenceServerClient(served.grpc_url), tritonclient.grpc
-    yield lambda *arguments, **options: ask(client, library, *arguments, **options)
-    client.close()
+    with client_of(served, request.param) as client:
+        yield lambda model, clips, outputs=("tensor", "optical_flow"): infer(client, model, outputs, image=clips)
 
 
 def test_what_the_model_says_of_itself(served):

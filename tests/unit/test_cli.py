@@ -132,7 +132,8 @@ def test_the_example_of_each_command_is_right_usage(pixprep, command):
     example = pixprep(*command.split(), "--help")[1].splitlines()[-1].split()
     code, out, err = pixprep(*example[1:], "--no-such-option")
     assert (code, out) == (2, "")
-    assert err.endswith("error: unrecognized arguments: --no-such-option\n")
+    assert err.startswith(f"usage: pixprep {command} [-h] ")
+    assert err.endswith(f"\npixprep {command}: error: unrecognized arguments: --no-such-option\n")
 
 
 def test_help_names_every_command(pixprep):
@@ -143,10 +144,6 @@ def test_help_names_every_command(pixprep):
 def test_python_m_pixprep_is_the_command():
     done = subprocess.run([sys.executable, "-m", "pixprep", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"pixprep {pp.__version__}\n"
-
-
-def test_the_version_is_the_packages(pixprep):
-    assert pixprep("--version") == (0, f"pixprep {pp.__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +261,6 @@ MISTAKES = {
     "send empty": "empty: no image or clip in this folder (.jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic "
     ".mp4 .m4v .mov .mkv .webm .avi)",
     "send flower.jpg --url localhost:80000": "localhost:80000: ports go from 1 to 65535",
-    "send flower.jpg --url triton": "triton: write HOST:PORT, such as localhost:8000 (plain, without TLS)",
     "bench gone.jpg": "gone.jpg: no such file or folder",
     "bench unreadable.jpg": "unreadable.jpg: cannot be read: Input/output error",
     "bench flower.jpg --csv-file empty": ("empty: cannot be written: name a file in a folder that you may write"),
@@ -561,7 +557,8 @@ def test_a_full_disk_is_one_line_with_the_file(pixprep, folder):
 # build and check
 
 
-def test_a_rebuild_repeats_the_options_and_keeps_what_was_changed_by_hand(pixprep, models):
+@pytest.mark.usefixtures("models")
+def test_a_rebuild_repeats_the_options(pixprep):
     build = ("build", "--pipeline", "pipeline.json", "--onnx", "my.onnx", "--output", "models")
     assert pixprep(*build, "--max-batch-size", "8", "--input", "dali", "--parameter", "threads=2")[0] == 0
     code, _, err = pixprep(*build)
@@ -569,18 +566,6 @@ def test_a_rebuild_repeats_the_options_and_keeps_what_was_changed_by_hand(pixpre
         0,
         "repeated from the last build: --input dali --max-batch-size 8 --parameter threads=2; --force repeats nothing",
     )
-    config = models / "preprocess" / "config.pbtxt"
-    edited = config.read_text().replace("max_batch_size: 8", "max_batch_size: 16")
-    config.write_text(edited)
-    assert pixprep(*build) == (
-        1,
-        "",
-        "pixprep: models/preprocess/config.pbtxt: was changed since `pixprep build` wrote it: say the change as an "
-        "option (--max-batch-size, --input, --parameter), or --force writes over it\n",
-    )
-    assert config.read_text() == edited
-    assert pixprep(*build, "--force")[0] == 0
-    assert "max_batch_size: 64" in config.read_text()
 
 
 def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep, models):
@@ -598,18 +583,6 @@ def test_the_demos_classifier_takes_the_place_of_no_other_unless_forced(pixprep,
     assert pixprep("build", "--output", "models", "--preset", "clip")[0] == 0  # the demo's own it does replace
 
 
-def test_the_demo_writes_into_no_folder_of_photos(pixprep, folder):
-    (folder / "photos").mkdir()
-    (folder / "photos" / "cat.jpg").write_bytes(photo())
-    code, _, err = pixprep("demo", "flower.jpg", "--model-repository", "photos")
-    assert (code, err) == (
-        1,
-        "pixprep: photos: holds what `pixprep build` did not write: take another folder, or --force\n"
-        "the demo takes another folder by --model-repository\n",
-    )
-    assert [path.name for path in (folder / "photos").iterdir()] == ["cat.jpg"]
-
-
 def test_check_of_a_part_of_a_repository_names_the_repository(pixprep, models):
     for path, said in (
         ("models/preprocess", "preprocess: is a model, not a repository: its repository is models"),
@@ -620,13 +593,6 @@ def test_check_of_a_part_of_a_repository_names_the_repository(pixprep, models):
         ),
     ):
         assert pixprep("check", path) == (1, f"{said}\n", "")
-
-
-def test_an_argument_too_many_is_shown_the_usage_of_its_command(pixprep):
-    code, out, err = pixprep("serve", "models")
-    assert (code, out) == (2, "")
-    assert err.startswith("usage: pixprep serve [-h] [--model-repository DIR] ")
-    assert err.endswith("\npixprep serve: error: unrecognized arguments: models\n")
 
 
 def test_a_command_that_is_not_on_the_path_is_named_by_its_own(pixprep, folder, monkeypatch):

@@ -230,18 +230,6 @@ def test_numbers_go_with_the_images_of_their_request(start):
     assert [tensor[:, 0, 0].tolist() for tensor in (*first["tensor"], *last["tensor"])] == paints
 
 
-def test_a_request_with_boxes_has_a_row_for_each_and_images_are_views_or_bytes(start):
-    for config, image in (
-        ({}, None),
-        ({"input": [{"name": "image", "data_type": "TYPE_UINT8", "dims": [-1]}]}, jpeg()),
-    ):
-        images = [jpeg()] if image is None else np.frombuffer(image, np.uint8)
-        requests = [FakeRequest(images, numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (BOXES, BOXES[:1])]
-        two, one = start(CROPS, **config).execute(requests)
-        assert two["tensor"].shape == (2, 3, 8, 8)
-        assert np.array_equal(two["tensor"][:1], one["tensor"])
-
-
 def test_bad_boxes_are_named_and_fail_only_their_own_request(start):
     bad = [[40, 0, 50, 9], BOXES[0], [5, 5, 5, 9]]
     requests = [FakeRequest([jpeg()], numbers={"boxes": np.array(boxes, np.float32)}) for boxes in (bad, BOXES)]
@@ -260,39 +248,6 @@ def test_a_broken_photo_is_told_of_once_whatever_boxes_it_has(start):
     assert ";" not in refused.error.message
 
 
-def test_on_error_zero_keeps_the_good_boxes(start):
-    boxes = np.array([BOXES[0], [40, 0, 50, 9], BOXES[1]], np.float32)
-    model = start(CROPS, **zero(on_error="zero"))
-    mixed, none = model.execute(
-        [
-            FakeRequest([jpeg()], ("tensor", "status"), numbers={"boxes": boxes}),
-            FakeRequest([jpeg()], ("tensor", "status"), numbers={"boxes": boxes[:0]}),
-        ]
-    )
-    assert [row.any() for row in mixed["tensor"]] == [True, False, True]
-    reason = b'[DOES_NOT_FIT] "boxes" 2 of 3: 40, 0, 50, 9 lies outside the 20 x 30 pixels'
-    assert mixed["status"].tolist() == [[b""], [reason], [b""]]
-    assert none["tensor"].shape == (1, 3, 8, 8)
-    assert none["status"].tolist() == [[b'[EMPTY] no row of "boxes", so that there is no tensor']]
-
-
-def test_the_limits_of_boxes_are_parameters_of_the_model(start):
-    model = start(CROPS, **zero(max_boxes="2", max_box_pixels="100"))
-    many, large = model.execute(
-        [
-            FakeRequest([jpeg()], numbers={"boxes": np.zeros((1_000_000, 4), np.float32)}),
-            FakeRequest([jpeg()], numbers={"boxes": np.array(BOXES, np.float32)}),
-        ]
-    )
-    assert many.error.message == (
-        '[BAD_INPUT] image 1 of 1: 1,000,000 rows of "boxes"; the limit is 2 (parameter max_boxes)'
-    )
-    assert large.error.message == (
-        '[TOO_MANY_PIXELS] image 1 of 1: "boxes" 1 of 2: it covers 600 pixels, and 100 are left of 100 for '
-        "all boxes (parameter max_box_pixels)"
-    )
-
-
 def test_of_boxes_each_is_counted(start):
     model = start(CROPS)
     boxes = np.array([*BOXES, [40, 0, 50, 9]], np.float32)
@@ -302,16 +257,6 @@ def test_of_boxes_each_is_counted(start):
     assert by_name["pixprep_images_total", "ok"].values == [2]
     assert by_name["pixprep_images_total", "DOES_NOT_FIT"].values == [1]
     assert by_name["pixprep_encoded_bytes_total", None].values == [len(jpeg())]
-
-
-def test_on_error_zero_answers_with_zeros_and_says_why(start):
-    model = start(**zero(on_error="zero"))
-    (response,) = model.execute([FakeRequest([jpeg(), b"junk"], ("tensor", "status"))])
-    assert response["tensor"][0].any()
-    assert not response["tensor"][1].any()
-    (fine,), (refused,) = response["status"]
-    assert fine == b""
-    assert refused.startswith(b"[UNKNOWN_FORMAT] not")
 
 
 @pytest.mark.parametrize("images", [[], np.empty((0,), np.object_), np.empty((1, 0), np.uint8)])
@@ -328,16 +273,6 @@ def test_only_requested_outputs_are_computed_and_sent(start, monkeypatch):
     (response,) = model.execute([FakeRequest([jpeg(20, 30)], ("original_size",))])
     assert [tensor.name for tensor in response.output_tensors] == ["original_size"]
     assert response["original_size"].tolist() == [[20, 30]]
-
-
-def test_a_uint8_input_holds_one_image_a_row(start):
-    entry = {"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}
-    model = start(input=[entry])
-    padded = np.zeros((2, 2000), np.uint8)  # dali_backend's clients pad to the longest
-    for row, encoded in zip(padded, (jpeg(level=10), jpeg(level=200)), strict=True):
-        row[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-    (response,) = model.execute([FakeRequest(padded, name="DALI_INPUT_0")])
-    assert [int(x) for x in response["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)
 
 
 def test_a_queue_that_makes_triton_stall_is_named(start):

@@ -112,10 +112,6 @@ def test_the_reason_of_a_failure_is_the_line_that_says_it(printed, reason):
             "perf_analyzer: [CORRUPT] image 1 of 1: no; one failed request ends a measurement: "
             "`pixprep send` says which images fail",
         ),
-        (
-            "echo 'No valid requests recorded within time interval.' >&2; exit 99",
-            "perf_analyzer: No valid requests recorded within time interval.",
-        ),
         ("exec sleep 60", "perf_analyzer was still running after 0.2 s: does the server still answer?"),
     ],
 )
@@ -145,9 +141,10 @@ def test_windows_are_made_longer_only_twice():
 
 
 def test_an_open_loop_waits_for_no_answer_and_a_closed_one_has_a_thread_a_request():
-    rate = ["--request-rate-range", "50", "--request-distribution", "poisson", "-a"]
-    assert perf._poisson(50) == ("poisson 50/s", rate)
-    assert perf._closed_loop(32) == ("concurrency 32", ["--concurrency-range", "32:32"])
+    assert perf._loads([32], [50]) == [
+        ("concurrency 32", ["--concurrency-range", "32:32"]),
+        ("poisson 50/s", ["--request-rate-range", "50", "--request-distribution", "poisson", "-a"]),
+    ]
 
 
 def test_a_client_that_sends_behind_its_schedule_is_noticed():

@@ -372,14 +372,6 @@ def test_an_output_that_triton_cannot_pass_on_is_refused(tmp_path, output, messa
     assert refusal(save_onnx(tmp_path / "my.onnx", outputs=[output])) == message
 
 
-def test_several_inputs_need_a_tensor_each(tmp_path):
-    path = save_onnx(tmp_path / "my.onnx", [("input",), ("size", "INT32", ("n", 2))])
-    assert refusal(path) == (
-        'the model takes "input", "size", the pipeline gives "tensor": '
-        "give the pipeline an output for each, of the same name"
-    )
-
-
 @pytest.mark.parametrize("content", [b"", b"not an ONNX file", b"\x89PNG\r\n\x1a\n"])
 def test_a_file_of_another_format_is_refused(tmp_path, content):
     path = tmp_path / "my.onnx"
@@ -397,11 +389,6 @@ GIVE_IO = (
     ("arguments", "message"),
     [
         ({"max_batch_size": 0}, "max_batch_size must be at least 1, not 0"),
-        ({"plan": "my.plan"}, "a plan runs in TensorRT only: --classifier tensorrt"),
-        (
-            {"onnx": "my.onnx"},
-            "a classifier of your own needs its --pipeline: what its images went through in training",
-        ),
         ({"classifier_io": ["a:FP32:3", "b:FP32:4"]}, GIVE_IO),
         ({"pipeline": PIPELINE, "onnx": "my.plan", "classifier_io": ["a:FP32:3", "b:FP32:4"]}, GIVE_IO),
         ({"pipeline": PIPELINE, "plan": "my.plan", "classifier": "tensorrt"}, GIVE_IO),
@@ -413,12 +400,6 @@ def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, m
     with pytest.raises(PipelineError) as caught:
         build(tmp_path / "out", **{**arguments, **paths})
     assert str(caught.value) == message
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SetupError) as caught:
-        build(tmp_path / "out", pipeline=PIPELINE, onnx=tmp_path / "my.onnx")
-    assert str(caught.value) == f"{tmp_path}/my.onnx: no such file"
 
 
 @pytest.mark.parametrize(

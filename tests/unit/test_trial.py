@@ -143,10 +143,6 @@ def test_the_shape_that_a_model_would_take_is_the_remedy_and_build_exits_with_1(
     assert last.endswith('"images" runs with [3, 224, 224]: set resize to 224')
 
 
-def test_a_model_that_takes_too_long_is_left(built):
-    assert classes(built(), limit_s=0.001) == ["the classifier was not tried: it takes over 0.001 s"]
-
-
 def test_a_model_that_is_large_is_not_loaded(built):
     repository = built()
     with (repository / "classifier" / "1" / "model.onnx").open("r+b") as file:

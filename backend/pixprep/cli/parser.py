@@ -60,21 +60,19 @@ def _forget_output() -> None:
 # What arguments may say
 
 
-def _option(text: str) -> tuple[str, Any]:
+def _parameter(text: str, such: str = "threads=2") -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as input=tensor")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as {such}")
+    return name, value
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, value = _parameter(text, "input=tensor")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def _parameter(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name.isidentifier() and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as threads=2")
-    return name, value
 
 
 def _formats(text: str) -> tuple[str, ...]:
@@ -363,11 +361,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--grace", **_SECONDS, dest="grace_s", default=10.0, help=grace)
     serve.add_argument("--images-in-flight", **_COUNT, default=512, help=f"{in_flight}; {_DEFAULT}")
 
-    send, health, bench = (
-        command("send", servers.send_images),
-        command("health", servers.ask_health),
-        command("bench", servers.measure_server),
-    )
+    send, health = command("send", servers.send_images), command("health", servers.ask_health)
+    bench = command("bench", servers.measure_server)
     for sub in (send, health, bench):
         if sub is not health:
             sub.add_argument("paths", **_IMAGES)

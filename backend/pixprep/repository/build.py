@@ -18,12 +18,12 @@ from typing import Any, Literal
 from pixprep import presets
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import quoted, read_bytes
+from pixprep.pipeline.file import quoted
 from pixprep.repository import pbtxt
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking, open_sides
 from pixprep.repository.labels import labelled, read_labels
 from pixprep.repository.lookahead import look_ahead
-from pixprep.repository.models import Tensor, suggest
+from pixprep.repository.models import CONFIG_FILE, Tensor, suggest
 from pixprep.repository.pbtxt import LABELS_FILE, Names, Runtime
 from pixprep.repository.ports import Classifier, carried, connect, lost_boxes, parse_io, read_onnx
 from pixprep.repository.replacement import refuse_foreign, refuse_taken, replace
@@ -32,8 +32,6 @@ from pixprep.spec import TensorSpec
 from pixprep.triton import config as model_config
 
 ONNX_FILE, PLAN_FILE = "model.onnx", "model.plan"
-_CONFIG = "config.pbtxt"
-_MAX_CONFIG_BYTES = 1 << 20
 _WORK = ".pixprep-build-"
 Input = Literal["bytes", "dali"]
 _INPUTS: dict[str, list[model_config.Config]] = {
@@ -208,10 +206,10 @@ def build(
                 [{**entry, "label_filename": LABELS_FILE * (entry["name"] == named[0])} for entry in outputs],
             )
             files: dict[str, str | Path] = {
-                f"{names.preprocess}/{_CONFIG}": pbtxt.preprocess(config, chosen),
+                f"{names.preprocess}/{CONFIG_FILE}": pbtxt.preprocess(config, chosen),
                 f"{names.preprocess}/1/{model_config.PIPELINE_FILE}": pipeline.to_json(),
-                f"{names.classifier}/{_CONFIG}": runs,
-                f"{names.ensemble}/{_CONFIG}": pbtxt.ensemble(names, config, pairs, _with_rows(outputs, pipeline)),
+                f"{names.classifier}/{CONFIG_FILE}": runs,
+                f"{names.ensemble}/{CONFIG_FILE}": pbtxt.ensemble(names, config, pairs, _with_rows(outputs, pipeline)),
                 # Triton wants a version directory even here, and git keeps no empty one
                 f"{names.ensemble}/1/.gitkeep": "",
             }
@@ -269,8 +267,8 @@ def _config(pipeline: Pipeline, chosen: Mapping[str, Any]) -> model_config.Confi
 
 def _earlier(output: Path, names: Names) -> dict[str, Any]:
     """The choices of the build that is there."""
-    path = output / names.preprocess / _CONFIG
-    return pbtxt.choices(_text(path)) if path.is_file() else {}
+    path = output / names.preprocess / CONFIG_FILE
+    return pbtxt.choices(pbtxt.read(path)) if path.is_file() else {}
 
 
 def _shared(output: Path, preprocess: str) -> Pipeline:
@@ -286,10 +284,6 @@ def _shared(output: Path, preprocess: str) -> Pipeline:
             f"--preprocess: {output} has no such model {quoted(preprocess)}; {suggest(preprocess, found)}"
         )
     return model_config.read_pipeline(file)
-
-
-def _text(config: Path) -> str:
-    return read_bytes(config, most=_MAX_CONFIG_BYTES).decode(errors="replace")
 
 
 def _as_options(chosen: Mapping[str, Any]) -> str:

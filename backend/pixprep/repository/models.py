@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from pixprep.errors import printable
+from pixprep.triton.config import steps
 
 CONFIG_FILE = "config.pbtxt"
 _MAX_SUGGESTED = 64  # names that a mistake is compared with, and that a message lists
@@ -81,7 +82,7 @@ class Model:
     @property
     def steps(self) -> list[Any]:
         """Steps of an ensemble."""
-        return list(self.config.get("ensemble_scheduling", {}).get("step", []))
+        return steps(self.config)
 
     @cached_property
     def tensors(self) -> dict[str, dict[str, Tensor]]:

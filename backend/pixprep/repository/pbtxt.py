@@ -51,12 +51,17 @@ class Names(NamedTuple):
         return cls(f"{name}_preprocess", f"{name}_classifier", name) if name else cls()
 
 
+def read(config: Path) -> str:
+    """The text of a ``config.pbtxt``, or its begin."""
+    return read_bytes(config, most=_MAX_BYTES).decode(errors="replace")
+
+
 def ensembles(repository: Path) -> dict[str, list[str]]:
     """The models of each ensemble of a repository, whoever wrote it, in the order of its steps."""
     found = {}
     for path in sorted(repository.glob("*/config.pbtxt")):
-        text = read_bytes(path, most=_MAX_BYTES).decode(errors="replace")
-        if models := _STEP.findall("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))):
+        lines = read(path).splitlines()
+        if models := _STEP.findall("\n".join(line for line in lines if not line.lstrip().startswith("#"))):
             found[path.parent.name] = list(dict.fromkeys(models))
     return found
 

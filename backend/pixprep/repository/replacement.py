@@ -11,13 +11,12 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 from pixprep.files import whole, write
-from pixprep.pipeline.file import quoted, read_bytes
+from pixprep.pipeline.file import quoted
 from pixprep.repository import pbtxt
 from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
-_MAX_BYTES = 1 << 20
 
 
 def refuse_taken(output: Path, names: Names, files: Mapping[str, str | Path]) -> None:
@@ -38,7 +37,7 @@ def refuse_taken(output: Path, names: Names, files: Mapping[str, str | Path]) ->
 
 
 def _is_text(path: Path, text: str) -> bool:
-    return path.is_file() and read_bytes(path, most=_MAX_BYTES) == text.encode()
+    return path.is_file() and pbtxt.read(path) == text
 
 
 def refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:
@@ -49,9 +48,7 @@ def refuse_foreign(output: Path, names: Names, files: Iterable[str]) -> None:
     """
     if not output.exists() or not any(output.iterdir()):
         return
-    texts = {
-        path: read_bytes(path, most=_MAX_BYTES).decode(errors="replace") for path in output.glob(f"*/{CONFIG_FILE}")
-    }
+    texts = {path: pbtxt.read(path) for path in output.glob(f"*/{CONFIG_FILE}")}
     ours = {path: text for path, text in texts.items() if path.parent.name in names}
     if not any(text.startswith(MARK) for text in texts.values()):
         raise SetupError(f"{output}: holds what `pixprep build` did not write: take another folder, or --force")

@@ -29,7 +29,7 @@ from pixprep.repository.pbtxt import LABELS_FILE, Names, ensembles
 from pixprep.repository.ports import Classifier, connect, mend_dims, read_onnx
 from pixprep.show.preview import is_clip, preview
 from pixprep.spec import TensorSpec
-from pixprep.triton.config import PIPELINE_FILE, read_pipeline
+from pixprep.triton.config import newest_pipelines, read_pipeline
 
 Array = npt.NDArray[Any]
 
@@ -55,13 +55,11 @@ def try_out(repository: Path, encoded: Encoded, *, name: str | None = None, limi
         PipelineError: ONNX Runtime refuses a classifier that is served by it, or its input.
         PixprepError: the photo is refused, or a file cannot be read.
     """
-    found = [path for path in repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdecimal()]
-    newest = {path.parents[1].name: path for path in sorted(found, key=lambda path: int(path.parent.name))}
     wired = ensembles(repository)
     if name is not None:
         own = Names.of(name).ensemble
         wired = {own: wired.get(own, [])}
-    for model, path in sorted(newest.items()):
+    for model, path in sorted(newest_pipelines(repository).items()):
         takers = [taker for models in wired.values() if model in models for taker in models if taker != model]
         if name is not None and not takers:
             continue

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.serve import request
 from pixprep.serve.request import ModelInput
-from pixprep.spec import Color
-from pixprep.triton.config import PIXELS
+from pixprep.triton.config import PIXELS, steps
 
 Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
@@ -137,21 +136,19 @@ class Triton:
                 f'model "{model}" does not take encoded images but {entry["name"]} {entry["data_type"]} {dims}: '
                 "name an ensemble, or a model of the pixprep backend"
             )
-        return replace(found, pixels=self._order(model)) if found.pixels else found
+        if found.pixels == "rgb":  # as far as its dims say
+            parameters = self.config(self.first(model, found.name)).get("parameters", {})
+            is_bgr = parameters.get(PIXELS, {}).get("string_value") == "bgr"
+            return replace(found, pixels="bgr" if is_bgr else "rgb")
+        return found
 
-    def _order(self, model: str) -> Color:
-        """The channels of the pixels that a model takes, or the first step of an ensemble; ``rgb`` if it does not say.
-
-        Its ``config.pbtxt`` says it, where `pixprep build` wrote that.
-        """
-        config = self.config(model)
-        if int(config["input"][0]["dims"][2]) == 1:
-            return "gray"
-        for step in config.get("ensemble_scheduling", {}).get("step", []):
-            if config["input"][0]["name"] in step["input_map"].values():
-                return self._order(step["model_name"])
-        is_bgr = config.get("parameters", {}).get(PIXELS, {}).get("string_value") == "bgr"
-        return "bgr" if is_bgr else "rgb"
+    def first(self, model: str, name: str) -> str:
+        """The model that gets an input: of an ensemble the step that it goes to, through ensembles."""
+        for step in steps(self.config(model)):
+            for port, tensor in step["input_map"].items():
+                if tensor == name:
+                    return self.first(step["model_name"], port)
+        return model
 
     def scores(self, model: str) -> list[str]:
         """The outputs of a model with one score a class: those that have labels.
@@ -163,7 +160,7 @@ class Triton:
         Raises:
             SetupError: no such model.
         """
-        sources = {output["name"]: self._source(model, output["name"]) for output in self.config(model)["output"]}
+        sources = {output["name"]: self.source(model, output["name"]) for output in self.config(model)["output"]}
         labelled = [name for name, (_, output) in sources.items() if output.get("label_filename")]
         lists = [
             (name, request.model_input(config) is not None)
@@ -174,17 +171,13 @@ class Triton:
         ]
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
-    def _length(self, model: str, name: str) -> int:
-        """The last dim of an output; -1 where it differs."""
-        return next(int(output["dims"][-1]) for output in self.config(model)["output"] if output["name"] == name)
-
-    def _source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configuration of the model that gives an output, through ensembles; and the output as declared there."""
         config = self.config(model)
-        for step in config.get("ensemble_scheduling", {}).get("step", []):
+        for step in steps(config):
             for port, tensor in step["output_map"].items():
                 if tensor == name:
-                    return self._source(step["model_name"], port)
+                    return self.source(step["model_name"], port)
         return config, next(output for output in config["output"] if output["name"] == name)
 
     def counts(self, model: str) -> tuple[int, int]:
@@ -246,7 +239,8 @@ class Triton:
         scores = dict.fromkeys(self.scores(model), classes) if classes else {}
         lengths = {}
         if model_input.has_rows:  # to Triton all rows are one list: of that every entry is needed
-            lengths = {name: length for name in scores if (length := self._length(model, name)) > 0}
+            outputs = [output for output in self.config(model)["output"] if output["name"] in scores]
+            lengths = {each["name"]: int(each["dims"][-1]) for each in outputs if int(each["dims"][-1]) > 0}
             scores = {name: length * _MOST_ROWS for name, length in lengths.items()}
         wanted = [
             self._module.InferRequestedOutput(output["name"], class_count=scores.get(output["name"], 0))

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from pixprep.serve.addresses import bracketed, unread, unsent
 from pixprep.serve.failure import load_failure
-from pixprep.serve.request import ModelInput, Sample, model_input, sample
+from pixprep.serve.request import ModelInput, Post, model_input
 from pixprep.triton import probe
 
 KEY_HEADER = "admin-key"
@@ -68,10 +68,6 @@ class Control:
         config = self.config(model)
         return model_input(config) if config else None
 
-    def sample(self, model: str) -> Sample:
-        """A small image as a model takes it, with examples of the numbers that it takes beside it."""
-        return sample(self.config(model))
-
     def is_live(self) -> bool:
         """Tell whether Triton answers over HTTP, within 2 s."""
         return self._ask("GET", "/v2/health/live", timeout_s=_LIVE_S)[0] == 200
@@ -80,14 +76,11 @@ class Control:
         """Tell whether it says that every model is ready."""
         return self._ask("GET", "/v2/health/ready", timeout_s=_LIVE_S)[0] == 200
 
-    def infer(self, model: str, sample: Sample, *, timeout_s: float) -> int:
+    def infer(self, model: str, sample: Post, *, timeout_s: float) -> int:
         """Send a sample to a model; the HTTP status, 0 if there was no answer in time. It counts as no client's."""
-        headers = {
-            "Inference-Header-Content-Length": str(sample.header_bytes),
-            "Content-Type": "application/octet-stream",
-            probe.HEADER: self.mark,
-        }
-        return self._ask("POST", f"/v2/models/{quote(model)}/infer", sample.body, headers, timeout_s=timeout_s)[0]
+        headers, body = sample
+        headers = {**headers, "Content-Type": "application/octet-stream", probe.HEADER: self.mark}
+        return self._ask("POST", f"/v2/models/{quote(model)}/infer", body, headers, timeout_s=timeout_s)[0]
 
     def load(self, model: str, *, timeout_s: float, meanwhile: Callable[[], None]) -> str:
         """Load a model whose files have changed: the one that serves goes on until the new one is ready.

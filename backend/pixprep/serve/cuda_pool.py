@@ -26,8 +26,6 @@ def size(model_repository: Path, *, images_in_flight: int) -> int:
 
 def options(n_bytes: int, *, gpus: int) -> list[str]:
     """The options of tritonserver that give each GPU a pool of that size, and the host no pinned one."""
-    if not gpus:
-        return []
     return [*(f"--cuda-memory-pool-byte-size={gpu}:{n_bytes}" for gpu in range(gpus)), pool.NO_PINNED_POOL]
 
 

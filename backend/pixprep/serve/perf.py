@@ -118,7 +118,7 @@ def measure(
             triton, Path(name), images, model, batch, inputs=inputs, shared_memory=shared_memory
         )
         model_input = triton.model_input(model)
-        counted = _first_model(triton, model, model_input.name)
+        counted = triton.first(model, model_input.name)
         for load, flags in _loads(concurrency, rate):
             report.unlink(missing_ok=True)
             before = triton.counts(counted)
@@ -193,19 +193,13 @@ def _command(
 
 
 def _loads(concurrency: Sequence[int], rate: Sequence[float]) -> list[tuple[str, list[str]]]:
-    return [*map(_closed_loop, concurrency), *map(_poisson, rate)]
-
-
-def _closed_loop(requests: int) -> tuple[str, list[str]]:
-    """A load's name, and its flags for perf_analyzer."""
+    """Each load's name, and its flags for perf_analyzer."""
     # with an end, one thread a request in flight; without, at most 16
-    return f"concurrency {requests}", ["--concurrency-range", f"{requests}:{requests}"]
-
-
-def _poisson(rate: float) -> tuple[str, list[str]]:
+    closed = [(f"concurrency {count}", ["--concurrency-range", f"{count}:{count}"]) for count in concurrency]
     # -a: perf_analyzer's default waits for answers in 4 threads and sends late when they are slow. On an overloaded
     # server (150/s offered, 120/s possible) it sent 97 % late and gave a p99 of 42 ms instead of 1,065 ms.
-    return f"poisson {rate:g}/s", ["--request-rate-range", f"{rate:g}", "--request-distribution", "poisson", "-a"]
+    how = ["--request-distribution", "poisson", "-a"]
+    return closed + [(f"poisson {each:g}/s", ["--request-rate-range", f"{each:g}", *how]) for each in rate]
 
 
 def _shared_memory_flags(outputs: Mapping[str, npt.NDArray[Any]], batch: int) -> list[str]:
@@ -350,14 +344,6 @@ def parse_report(text: str) -> dict[str, float]:
             f"{_PROGRAM}'s report is not one row with Inferences/Second and {', '.join(columns.values())}: "
             "is this version 2.51?"
         ) from None
-
-
-def _first_model(triton: Triton, model: str, input_name: str) -> str:
-    """The model that gets the images and batches them: of an ensemble, the step that its input goes to."""
-    for step in triton.config(model).get("ensemble_scheduling", {}).get("step", []):
-        if input_name in step["input_map"].values():
-            return str(step["model_name"])
-    return model
 
 
 def to_table(rows: Sequence[Measurement]) -> str:

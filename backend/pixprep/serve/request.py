@@ -7,7 +7,7 @@ import shlex
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -20,18 +20,13 @@ from pixprep.triton.config import FRAMES
 
 Config = Mapping[str, Any]
 Array = npt.NDArray[Any]
+Post = tuple[dict[str, str], bytes]
+"""Headers and body of a request over HTTP; a header says how much of the body is JSON."""
 _DTYPES = {"FP32": np.float32, "BOOL": np.bool_, "UINT8": np.uint8}
 _BOX = 4
 _SIDE = 64  # of a sample
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
 """Of a line that is an example."""
-
-
-class Sample(NamedTuple):
-    """The body of a request over HTTP, and how much of it is JSON."""
-
-    body: bytes
-    header_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +187,8 @@ def model_input(config: Config) -> ModelInput | None:
     )
 
 
-def http_body(tensors: Sequence[tuple[str, str, Array]]) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a request over HTTP: a header of JSON, and behind it the bytes of each input."""
+def http_body(tensors: Sequence[tuple[str, str, Array]]) -> Post:
+    """A request with these inputs: JSON, and behind it the bytes of each."""
     entries, parts = [], []
     for name, datatype, array in tensors:
         if datatype == "BYTES":
@@ -207,20 +202,17 @@ def http_body(tensors: Sequence[tuple[str, str, Array]]) -> tuple[dict[str, str]
     return {"Inference-Header-Content-Length": str(len(header))}, header + b"".join(parts)
 
 
-def sample(config: Config) -> Sample:
+def sample(config: Config) -> Post:
     """A small image as a model of this configuration takes it, with examples of the numbers that it takes beside it."""
     found, jpeg = model_input(config) if config.get("input") else None, sample_jpeg(_SIDE, _SIDE)
     if found is None or not (found.pixels or found.numbers):
-        return Sample(jpeg, 0)
+        return {"Inference-Header-Content-Length": "0"}, jpeg
     rows = [found.rows(found.example)]
     if found.pixels:
         (dims,) = (each["dims"] for each in config["input"] if each["name"] == found.name)
         frame = np.zeros([1, *(_SIDE if int(dim) == -1 else int(dim) for dim in dims)], np.uint8)
-        tensors = found.beside(frame, rows)
-    else:
-        tensors = found.tensors([jpeg], rows)
-    headers, body = http_body(tensors)
-    return Sample(body, int(headers["Inference-Header-Content-Length"]))
+        return http_body(found.beside(frame, rows))
+    return http_body(found.tensors([jpeg], rows))
 
 
 def curl_line(http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None) -> str:

@@ -5,8 +5,6 @@ It is Triton 2.51.0, and listens on this machine only unless told. It reads a co
 
 from __future__ import annotations
 
-import os
-import re
 import tempfile
 import time
 import uuid
@@ -18,6 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from pixprep.errors import PixprepError, SetupError
+from pixprep.repository.pbtxt import ensembles
 from pixprep.serve import cuda_pool
 from pixprep.serve.addresses import bracketed, check_ports, is_loopback, listeners, resolve
 from pixprep.serve.control import KEY_HEADER, Control
@@ -36,14 +35,13 @@ from pixprep.serve.wheel import (
     trace_options,
 )
 from pixprep.triton import probe
-from pixprep.triton.config import pipeline_files
+from pixprep.triton.config import newest_pipelines
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # What lets a client write files or load code on this machine.
 _ADMIN = "model-repository,logging,trace"
-_ENSEMBLE = re.compile(r'^\s*platform:\s*"ensemble"', re.MULTILINE)
 GRACE_S = 10.0
 _END_S = 3.0
 """Of the grace period, for Triton to end after its last answer: it looks once a second whether its connections have."""
@@ -145,13 +143,12 @@ class Server:
     @property
     def pipeline_models(self) -> list[str]:
         """The models that have a pipeline: they take an image, and perhaps numbers."""
-        return sorted({path.parents[1].name for path in pipeline_files(self.snapshot.folder)})
+        return sorted(newest_pipelines(self.snapshot.folder))
 
     @property
     def ensembles(self) -> list[str]:
         """The models that are ensembles."""
-        configs = sorted(self.snapshot.folder.glob("*/config.pbtxt"))
-        return [path.parent.name for path in configs if _ENSEMBLE.search(path.read_text(errors="replace"))]
+        return list(ensembles(self.snapshot.folder))
 
     @property
     def models_to_try(self) -> list[str]:
@@ -161,9 +158,12 @@ class Server:
     @property
     def curls(self) -> list[str]:
         """The command lines to try, of each model to try that takes the bytes of an image, and nothing else."""
-        files = [model for model in self.models_to_try if not self.control.sample(model).header_bytes]
-        clips = [model for model in files if (found := self.control.model_input(model)) and found.frames]
-        return [curl_line(self.http_url, model, photo=CLIP if model in clips else PHOTO) for model in files]
+        takes = {model: self.control.model_input(model) for model in self.models_to_try}
+        return [
+            curl_line(self.http_url, model, photo=CLIP if found and found.frames else PHOTO)
+            for model, found in takes.items()
+            if not (found and (found.pixels or found.numbers))
+        ]
 
     @property
     def pid(self) -> int:
@@ -322,9 +322,8 @@ class Server:
     def _make_log(self) -> None:
         try:
             if self._given_log_file is None:
-                number, name = tempfile.mkstemp(prefix="pixprep-", suffix=".log")
-                os.close(number)
-                self.log_file = Path(name)
+                with tempfile.NamedTemporaryFile(prefix="pixprep-", suffix=".log", delete=False) as file:
+                    self.log_file = Path(file.name)
             else:
                 self.log_file = self._given_log_file
                 self.log_file.write_bytes(b"")

@@ -21,11 +21,11 @@ from threading import Event, Lock, Thread
 
 from pixprep.errors import PixprepError
 from pixprep.repository import Problem
-from pixprep.serve.request import Sample, sample
+from pixprep.serve.request import Post, sample
 from pixprep.serve.server import Server
 from pixprep.serve.snapshot import Edition, Signature
 from pixprep.serve.stubs import Stub, stubs, thread_states
-from pixprep.serve.waits import Waits, after, waits_of_model, waits_of_triton
+from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits, after
 from pixprep.triton.config import count_instances
 
 LOOK_S = 0.25
@@ -73,9 +73,9 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
     """Look after a server, all of whose models are ready, until ``stopping`` is set; see ``serve``.
 
     Raises:
-        PixprepError: Triton ended again and again: so often as ``waits`` says, ``waits_of_triton`` by default.
+        PixprepError: Triton ended again and again: so often as ``waits`` says, ``OF_TRITON`` by default.
     """
-    waits, edits = waits or waits_of_triton(), _Edits(server, watch)
+    waits, edits = waits or Waits(*OF_TRITON), _Edits(server, watch)
     _begin("edits", lambda: edits.watch(stopping))
     while not stopping.is_set():
         ready_at = time.monotonic()
@@ -260,13 +260,13 @@ class _Model:
         self._name = name
         self._versions = versions
         self._is_probed = is_probed
-        self._image: Sample | None = None
+        self._image: Post | None = None
         self._lock = Lock()  # held while it is looked at or loaded
         self._is_known = False  # how many stubs it has, and what it takes
         self._count = 0  # of its stubs
         self._stubs: set[Stub] = set()
         self._old: set[Stub] = set()  # of before the model was loaded anew
-        self._waits = waits_of_model()
+        self._waits = Waits(*OF_MODEL)
         self._again_at = 0.0
         self._is_stuck = False
         self._down_at: float | None = None
@@ -339,7 +339,7 @@ class _Model:
     def _running(self) -> int:
         return min(self._count, sum(stub.state in _RUNNING for stub in self._stubs))
 
-    def _is_silent(self, image: Sample) -> bool:
+    def _is_silent(self, image: Post) -> bool:
         """Send an image: whether the model fails, or neither answers nor computes. A refusal is an answer, too."""
         before = sum(stub.cpu_s for stub in self._stubs)
         status = self._server.control.infer(self._name, image, timeout_s=PROBE_S)
@@ -390,10 +390,7 @@ class _Model:
             self._old |= before | self._stubs
             self._stubs, self._is_known = set(), False
             self._find_stubs()  # at once: of one that dies before the next look, the memory must be known
-            self._is_back()
+            self._down_at = None
+            self._misses, self._back_at = 0, time.monotonic()
+            self._probe_at = self._back_at + PROBE_S
         return error
-
-    def _is_back(self) -> None:
-        self._down_at = None
-        self._misses, self._back_at = 0, time.monotonic()
-        self._probe_at = self._back_at + PROBE_S

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 CALM_S = 10.0  # what ran for so long begins at the first wait again
+OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # for ever: the other models serve meanwhile
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # ten failures in a row take a minute or so: who started us should know
 
 
 class Waits:
@@ -20,16 +22,6 @@ class Waits:
         """Count a failure of what ran for so many seconds; the wait in seconds, None: give up."""
         self.failures = 1 if ran_s > CALM_S else self.failures + 1
         return self._waits_s[min(self.failures, len(self._waits_s)) - 1]
-
-
-def waits_of_model() -> Waits:
-    """A model is tried for ever: the others serve meanwhile."""
-    return Waits(0.0, 1.0, 2.0, 2.0, 2.0, 5.0)
-
-
-def waits_of_triton() -> Waits:
-    """After ten failures in a row, which take a minute or so, whoever started us should know."""
-    return Waits(0.0, 1.0, 2.0, *[3.0] * 7, None)
 
 
 def after(wait_s: float) -> str:

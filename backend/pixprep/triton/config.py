@@ -71,7 +71,18 @@ _MOST_THREADS, _MOST = 1024, 999_999_999
 
 def pipeline_files(model_repository: Path) -> list[Path]:
     """The pipeline file of each version of each model, as ``model_repository/MODEL/1/pipeline.json``."""
-    return sorted(path for path in model_repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdigit())
+    return sorted(path for path in model_repository.glob(f"*/*/{PIPELINE_FILE}") if path.parent.name.isdecimal())
+
+
+def newest_pipelines(model_repository: Path) -> dict[str, Path]:
+    """By model, the pipeline file of its newest version, which Triton serves."""
+    files = sorted(pipeline_files(model_repository), key=lambda file: int(file.parent.name))
+    return {file.parents[1].name: file for file in files}
+
+
+def steps(config: Mapping[str, Any]) -> list[Config]:
+    """The steps of an ensemble; none of another model."""
+    return list(config.get("ensemble_scheduling", {}).get("step", []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,17 +222,27 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     }
     written = config.get("input", [])
     for entry in written:
-        data_type, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
-        want = derived.get(entry.get("name"))
-        if want and (data_type, dims) != (want["data_type"], want["dims"]):
-            raise PipelineError(
-                f'config.pbtxt: input "{want["name"]}": is {data_type} {dims}, but the pipeline takes '
-                f"{want['data_type']} {want['dims']}: write that, or leave the input out"
-            )
+        if want := derived.get(entry.get("name")):
+            _compare("input", "takes", entry, want)
     others = [entry for entry in written if entry.get("name") not in derived]
     if pipeline.plan.takes:
         return [_frames(others, 1 if pipeline.plan.is_gray else 3), *derived.values()]
     return [_image_input(others), *derived.values()]
+
+
+def _face(entry: Config) -> tuple[Any, list[int]]:
+    """Type and dims of an input or output as it is written."""
+    return entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
+
+
+def _compare(side: str, verb: str, written: Config, want: Config) -> None:
+    """Refuse an input or output that is written otherwise than the pipeline has it."""
+    data_type, dims = _face(written)
+    if (data_type, dims) != (want["data_type"], want["dims"]):
+        raise PipelineError(
+            f'config.pbtxt: {side} "{want["name"]}": is {data_type} {dims}, but the pipeline {verb} '
+            f"{want['data_type']} {want['dims']}: write that, or leave the {side} out"
+        )
 
 
 def _image_input(written: Sequence[Config]) -> Config:
@@ -231,7 +252,7 @@ def _image_input(written: Sequence[Config]) -> Config:
     if len(written) > 1:
         raise PipelineError(f"config.pbtxt: input: {len(written)} inputs, but encoded images come by one")
     (entry,) = written
-    data_type, dims = entry.get("data_type"), [int(dim) for dim in entry.get("dims", [])]
+    data_type, dims = _face(entry)
     if (data_type, dims) == ("TYPE_STRING", [1]):
         return entry
     if (data_type, dims) == ("TYPE_UINT8", [-1]):  # ragged, or requests of different lengths would never share a batch
@@ -247,13 +268,13 @@ def _frames(written: Sequence[Config], channels: int) -> Config:
 
     Without ``allow_ragged_batch`` requests of different sizes would never share a batch.
     """
-    entry: Config = {"name": INPUT_NAME, "data_type": "TYPE_UINT8", "dims": [-1, -1, channels]}
-    entry = written[0] if written else entry
-    dims = [int(dim) for dim in entry.get("dims", [])]
+    derived: Config = {"name": INPUT_NAME, "data_type": "TYPE_UINT8", "dims": [-1, -1, channels]}
+    entry = written[0] if written else derived
+    data_type, dims = _face(entry)
     is_sized = len(dims) == 3 and dims[2] == channels and all(dim == -1 or dim > 0 for dim in dims[:2])
-    if len(written) > 1 or entry.get("data_type") != "TYPE_UINT8" or not is_sized:
+    if len(written) > 1 or data_type != "TYPE_UINT8" or not is_sized:
         raise PipelineError(
-            f'config.pbtxt: input "{entry.get("name")}": {entry.get("data_type")} {dims} cannot hold the pixels that '
+            f'config.pbtxt: input "{entry.get("name")}": {data_type} {dims} cannot hold the pixels that '
             f"the pipeline takes: write TYPE_UINT8 with dims [ -1, -1, {channels} ], and no other input"
         )
     return {**entry, "allow_ragged_batch": True} if -1 in dims else entry
@@ -278,13 +299,7 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
         if name not in by_name:
             hint = ': set the parameter on_error to "zero"' if name == STATUS_NAME else ""
             raise PipelineError(f'config.pbtxt: output "{name}": the pipeline gives only {", ".join(by_name)}{hint}')
-        data_type, dims = written.get("data_type"), [int(dim) for dim in written.get("dims", [])]
-        want = by_name[name]
-        if (data_type, dims) != (want["data_type"], want["dims"]):
-            raise PipelineError(
-                f'config.pbtxt: output "{name}": is {data_type} {dims}, but the pipeline gives '
-                f"{want['data_type']} {want['dims']}: write that, or leave the output out"
-            )
+        _compare("output", "gives", written, by_name[name])
     return derived
 
 
@@ -309,12 +324,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images take "
             f"{max_batch_size * pipeline.n_bytes:,} bytes; an answer has at most {MAX_OUTPUT_BYTES:,}: set it to {most}"
         )
-    full = {
-        **config,
-        "max_batch_size": max_batch_size,
-        "input": inputs(config, pipeline),
-        "output": outputs(config, pipeline),
-    }
+    full = _with_tensors(config, pipeline, max_batch_size)
     written, takes, frames = config.get("parameters", {}), pipeline.plan.takes, pipeline.images[0].frames
     for key, fact, what in (
         (PIXELS, takes, f"takes {takes}" if takes else "decodes files"),
@@ -343,7 +353,12 @@ def _complete_with_boxes(config: Mapping[str, Any], pipeline: Pipeline, most: in
             f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes take {boxes * pipeline.n_bytes:,} bytes; an "
             f"answer has at most {MAX_OUTPUT_BYTES:,}: set the parameter max_boxes to {most}"
         )
-    return {**config, "max_batch_size": 0, "input": inputs(config, pipeline), "output": outputs(config, pipeline)}
+    return _with_tensors(config, pipeline, 0)
+
+
+def _with_tensors(config: Mapping[str, Any], pipeline: Pipeline, max_batch_size: int) -> Config:
+    tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
+    return {**config, "max_batch_size": max_batch_size, **tensors}
 
 
 def count_instances(config: Mapping[str, Any]) -> int:

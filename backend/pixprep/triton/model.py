@@ -82,7 +82,7 @@ class TritonPythonModel:
         model_config.outputs(config, pipeline)
         image, *_ = model_config.inputs(config, pipeline)
         self._input = image["name"]
-        self._numbers = tuple(pipeline.inputs)
+        self._options, self._pipeline = options, pipeline
         self._takes_boxes = pipeline.plan.takes_boxes
         if model_config.is_stalling(config):
             pb_utils.Logger.log_warn(
@@ -92,13 +92,6 @@ class TritonPythonModel:
         doubts = odd_ranges(pipeline) if options.odd_range == "refused" else []
         for doubt in (*doubts, *black_margins(pipeline)):  # `pixprep check` says so; who starts Triton may not ask it
             pb_utils.Logger.log_warn(f"{args['model_name']}: {doubt}")
-        self._is_zeroing = options.on_error == "zero"
-        self._max_request_bytes = options.max_request_bytes
-        self._max_boxes = options.limits.max_boxes
-        self._max_image_bytes = options.limits.max_image_bytes
-        self._accepts_base64 = options.accept_base64
-        self._takes_pixels = pipeline.plan.takes is not None
-        self._outputs = tuple(pipeline.outputs)
         is_on_gpu = args["model_instance_kind"] == "GPU"
         # Triton sets no device for a Python model: without this, every instance would land on the first GPU.
         device = f"gpu:{args['model_instance_device_id']}" if is_on_gpu else "cpu"
@@ -142,15 +135,15 @@ class TritonPythonModel:
         """Collect the images and numbers of all requests, and the slice of the batch that is each request's."""
         parts: list[_Part] = []
         encoded: list[Any] = []
-        numbers: dict[str, list[Any]] = {name: [] for name in self._numbers}
+        numbers: dict[str, list[Any]] = {name: [] for name in self._pipeline.inputs}
         for request in requests:
             images = self._images(request)
             n_bytes = sum(map(_n_bytes, images))
             refusal = "" if images else "[EMPTY] the request has no image"
-            if n_bytes > self._max_request_bytes:
+            if n_bytes > self._options.max_request_bytes:
                 refusal = f"[TOO_LARGE_BYTES] the images of the request have {n_bytes:,} bytes; the limit is "
-                refusal += f"{self._max_request_bytes:,} (parameter max_request_bytes)"
-            names = () if refusal else self._numbers
+                refusal += f"{self._options.max_request_bytes:,} (parameter max_request_bytes)"
+            names = () if refusal else self._pipeline.inputs
             tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
             if away := [name for name, tensor in tensors.items() if not tensor.is_cpu()]:
                 refusal = f'[BAD_INPUT] "{away[0]}" lies on a GPU: send the numbers from host memory'
@@ -168,7 +161,7 @@ class TritonPythonModel:
     def _images(self, request: Any) -> list[Any]:
         """The images of a request: the elements of a BYTES input, or views of a UINT8 one."""
         tensor = pb_utils.get_input_tensor_by_name(request, self._input)
-        if self._takes_pixels:
+        if self._pipeline.plan.takes:
             return self._engine.split(tensor.as_numpy() if tensor.is_cpu() else tensor, is_one=self._takes_boxes)
         array = tensor.as_numpy()
         if array.dtype == np.uint8:
@@ -176,18 +169,20 @@ class TritonPythonModel:
             images = [row.data for row in rows] if array.size else []
         else:
             images = list(array.reshape(-1))
-        if self._accepts_base64:
-            return without_base64(images, image_bytes=self._max_image_bytes, request_bytes=self._max_request_bytes)
+        if self._options.accept_base64:
+            most = self._options.limits.max_image_bytes
+            return without_base64(images, image_bytes=most, request_bytes=self._options.max_request_bytes)
         return images
 
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
         """The results of the batch; None if pixprep itself failed."""
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
-        limit_s = BATCH_S + self._each_s * len(encoded) * (self._max_boxes if self._takes_boxes else 1)
+        rows = self._options.limits.max_boxes if self._takes_boxes else 1
+        limit_s = BATCH_S + self._each_s * len(encoded) * rows
         try:
             with self._metrics.pause, self._watchdog.limit(limit_s, is_work=bool(clients)):
-                outputs = [name for name in self._outputs if name in wanted]
+                outputs = [name for name in self._pipeline.outputs if name in wanted]
                 batch = self._engine.run_batch(encoded, outputs=outputs, inputs=numbers)
         except Exception:  # noqa: BLE001  (out of execute, Triton would show the traceback to every client)
             pb_utils.Logger.log_error(traceback.format_exc())
@@ -195,8 +190,8 @@ class TritonPythonModel:
                 self._watchdog.end("the GPU does nothing more for this process")
             return None
         if clients:
-            rows = [row for index in clients for row in range(batch.rows[index].start, batch.rows[index].stop)]
-            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, rows)
+            those = [row for index in clients for row in range(batch.rows[index].start, batch.rows[index].stop)]
+            self._metrics.record(sum(_n_bytes(encoded[index]) for index in clients), batch, those)
         return batch
 
     def _answer(self, part: _Part, batch: Batch | None) -> Any:
@@ -205,7 +200,7 @@ class TritonPythonModel:
         spans = batch.rows[part.start : part.stop]
         rows = slice(spans[0].start, spans[-1].stop)
         errors = batch.errors[rows]
-        if not self._is_zeroing and any(errors):
+        if self._options.on_error == "fail" and any(errors):
             return _error(_message(_bad(batch, spans), len(spans)), pb_utils.TritonError.INVALID_ARG)
         tensors = [self._tensor(name, batch.padded(name, rows)) for name in part.outputs if name in batch.outputs]
         if model_config.STATUS_NAME in part.outputs:

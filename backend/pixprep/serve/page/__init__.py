@@ -3,5 +3,5 @@
 process     the supervisor's side: holds the port, starts the page's process, starts it anew when it ends
 server      the page's process: who may ask, how much, how long
 answer      what is said of one photo
-page.html   what the browser shows; it has no build step, and loads nothing from elsewhere
+page.*      what the browser shows: HTML, style and script in one answer; no build step, nothing loads from elsewhere
 """

@@ -26,7 +26,7 @@ from pixprep.serve.request import ModelInput, curl_line
 from pixprep.show.drawing import Panel, to_png
 from pixprep.show.pictures import MOST, panels, photo_of
 from pixprep.show.preview import Shown, notes, preview
-from pixprep.triton.config import PIPELINE_FILE, Options, options, read_pipeline
+from pixprep.triton.config import Options, newest_pipelines, options, read_pipeline, steps
 
 Array = npt.NDArray[Any]
 Config = Mapping[str, Any]
@@ -109,8 +109,7 @@ class Photos:
             start = time.perf_counter()
             found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
-            steps = [step for step, _ in _steps(triton.config(model))] or [model]
-            spent = _counted(triton, before, steps)
+            spent = _counted(triton, before, _steps(triton, model) or [model])
             scored = self._scored(triton, model)
         outputs = [_output(output, array[0], scored.get(output)) for output, array in found.items()]
         return {
@@ -142,7 +141,7 @@ class Photos:
             given = options(triton.config(name)) if name else None
         if not name or not given:
             return None
-        pipeline = read_pipeline(self._newest(name))
+        pipeline = read_pipeline(newest_pipelines(self._folder)[name])
         if not self._drawing.acquire(timeout=_BUSY_S):
             raise SetupError("other photos are being drawn: try again")
         try:
@@ -179,33 +178,23 @@ class Photos:
 
     def _pipeline_model(self, triton: Triton, model: str) -> str:
         """The model that decodes for a model: itself, or the first such step of an ensemble; empty if there is none."""
-        names = [model, *(step for step, _ in _steps(triton.config(model)))]
-        return next((name for name in names if self._versions(name)), "")
-
-    def _versions(self, model: str) -> dict[int, Path]:
-        """The pipeline file of each version of a model."""
-        files = (self._folder / model).glob(f"*/{PIPELINE_FILE}")
-        return {int(file.parent.name): file for file in files if file.parent.name.isdecimal()}
-
-    def _newest(self, model: str) -> Path:
-        return max(self._versions(model).items())[1]
+        found = newest_pipelines(self._folder)
+        return next((name for name in (model, *_steps(triton, model)) if name in found), "")
 
     def _scored(self, triton: Triton, model: str) -> dict[str, list[str]]:
         """The outputs with one score for each class, and the names of the classes; no names where nobody gave any.
 
         Which they are, ``Triton.scores`` knows, as ``pixprep send`` does.
         """
-        config = triton.config(model)
-        return {name: self._labels(triton, *_maker(config, model, name)) for name in triton.scores(model)}
+        return {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
 
-    def _labels(self, triton: Triton, model: str, output: str) -> list[str]:
-        for entry in triton.config(model)["output"]:
-            if entry["name"] == output and (file := entry.get("label_filename")):
-                try:
-                    return read_labels(self._folder / model / file)
-                except PixprepError:  # Triton reads such a file, too, and has no names for its clients either
-                    return []
-        return []
+    def _labels(self, config: Config, output: Config) -> list[str]:
+        """The labels of an output of the model of this configuration."""
+        file = output.get("label_filename")
+        try:
+            return read_labels(self._folder / config["name"] / file) if file else []
+        except PixprepError:  # Triton reads such a file, too, and has no names for its clients either
+            return []
 
     def _lines(self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, name: str) -> dict[str, str]:
         """The lines that send the same photo, and need nothing but its file."""
@@ -219,18 +208,9 @@ class Photos:
         }
 
 
-def _steps(config: Config) -> list[tuple[str, Config]]:
-    """The models of an ensemble in their order, each with its step; none of another model."""
-    return [(step["model_name"], step) for step in config.get("ensemble_scheduling", {}).get("step", [])]
-
-
-def _maker(config: Config, model: str, output: str) -> tuple[str, str]:
-    """The model that gives an output, and what it calls it."""
-    for step, entry in _steps(config):
-        for name, tensor in entry["output_map"].items():
-            if tensor == output:
-                return step, name
-    return model, output
+def _steps(triton: Triton, model: str) -> list[str]:
+    """The models of an ensemble in their order; none of another model."""
+    return [step["model_name"] for step in steps(triton.config(model))]
 
 
 def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:

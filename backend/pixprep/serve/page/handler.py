@@ -46,7 +46,6 @@ HURRY_S = 1.0
 """That a connection may wait for its client while others wait for its place."""
 _LINGER_S = 1.0
 SAMPLE = "flower.jpg"
-_PAGE = Path(__file__).with_name("page.html")
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _OCTETS = "application/octet-stream"
 _MOST_LETTERS = 255  # of a file's name
@@ -86,6 +85,14 @@ def body_length(headers: Message, *, limit_bytes: int) -> int | Refusal:
     return length
 
 
+def page() -> str:
+    """The page, with its style and its script in it."""
+    html, style, script = (
+        Path(__file__).with_name(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js")
+    )
+    return html.replace("<style>", f"<style>\n{style}").replace("<script>", f"<script>\n{script}")
+
+
 def policy(html: str) -> str:
     """The Content-Security-Policy of the page: its own script and style, by their hashes, and nothing else."""
 
@@ -117,7 +124,7 @@ class PageServer(ThreadingHTTPServer):
         self.socket = listening
         self.photos = photos
         self.read_s = read_s
-        self.html = _PAGE.read_text(encoding="utf-8")
+        self.html = page()
         self.policy = policy(self.html)
         self._places = BoundedSemaphore(CONNECTIONS)
         self._waiting: dict[socket.socket, float] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pixprep.errors import SetupError
 from pixprep.serve.addresses import check_ports
 from pixprep.serve.server import Server
-from pixprep.serve.waits import after, waits_of_model
+from pixprep.serve.waits import OF_MODEL, Waits, after
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +70,7 @@ class Page:
 
     def _look_after(self, settings: str) -> None:
         """Start the process, and start it anew, until the end. Whatever becomes of it, the server goes on."""
-        waits = waits_of_model()
+        waits = Waits(*OF_MODEL)
         while not self._ending.is_set():
             began_at = time.monotonic()
             try:

@@ -1,0 +1,329 @@
+"use strict";
+const MOST = 1000, AT_ONCE = 2;  // photos of a folder; requests
+const SUFFIXES = /\.(jpe?g|png|webp|bmp|tiff?|gif)$/i;
+const $ = id => document.getElementById(id);
+let models = [], photos = [], turn = 0;  // turn: what began before the last choice is forgotten
+
+// Elements: text is never HTML.
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "path"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+function bar(share, best) {
+  const inner = make("i");
+  inner.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
+  return make("span", {class: best ? "bar best" : "bar"}, inner);
+}
+const short = (value, digits = 4) => typeof value === "number" ? String(Number(value.toPrecision(digits))) : value;
+const ms = value => `${value.toFixed(value < 9.95 ? 2 : 1)} ms`;
+const bytes = count => count < 1e6 ? `${Math.ceil(count / 1e3)} kB` : `${(count / 1e6).toFixed(1)} MB`;
+const percent = share => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+
+function say(text, isWrong = false) {
+  $("status").textContent = text;
+  $("status").className = isWrong ? "wrong" : "";
+}
+
+// Requests
+async function ask(path, photo) {
+  let response;
+  try {
+    response = await fetch(path, photo && {
+      method: "POST", headers: {"Content-Type": "application/octet-stream"}, body: photo,
+    });
+  } catch {
+    throw new Error("the page's server does not answer: is pixprep serve still running, or was the file moved?");
+  }
+  const said = await response.json();
+  if (!response.ok) throw new Error(said.error);
+  return said;
+}
+async function send(path, file) {
+  const model = models.find(entry => entry.name === $("model").value);
+  if (!model) throw new Error("no model takes photos");
+  if (file.size > model.limit_bytes) {
+    throw new Error(`the photo has ${bytes(file.size)}; this model takes at most ${bytes(model.limit_bytes)}`);
+  }
+  return ask(`${path}?${new URLSearchParams({model: model.name, name: file.name})}`, file);
+}
+async function findModels() {
+  try {
+    ({models} = await ask("/models"));
+  } catch (error) {
+    say(error.message, true);
+    setTimeout(findModels, 2000);
+    return;
+  }
+  $("model").replaceChildren(...models.map(model => make("option", {value: model.name}, model.name)));
+  say(models.length ? "" : "None of the served models takes photos.", !models.length);
+}
+
+// One photo
+async function showOne(photo) {
+  const mine = ++turn;
+  $("one").hidden = false;
+  $("tiles").hidden = true;
+  $("back").hidden = photos.length < 2;
+  $("photo").src = photo.url;
+  $("photo").hidden = false;
+  $("name").textContent = photo.file.name;
+  $("size").textContent = bytes(photo.file.size);
+  for (const id of ["stages", "times", "lines"]) $(id).hidden = true;
+  $("outputs").replaceChildren();
+  for (const box of document.querySelectorAll(".shot i")) box.remove();
+  say("asking …");
+  try {
+    const answer = await send("/photo", photo.file);
+    if (mine !== turn) return;
+    photo.answer = answer;
+    $("outputs").replaceChildren(...(answer.boxes ? [found(answer.boxes)] : []), ...answer.outputs.map(output));
+    showTimes(answer, null);
+    for (const [id, text] of Object.entries(answer.lines)) $(id).querySelector("pre").textContent = text;
+    $("lines").hidden = false;
+    say("drawing the stages …");
+  } catch (error) {
+    if (mine === turn) say(error.message, true);
+    return;
+  }
+  try {
+    const {stages} = await send("/stages", photo.file);
+    if (mine !== turn) return;
+    say("");
+    if (!stages) return;
+    $("size").textContent = `${stages.width} wide, ${stages.height} high, ${bytes(photo.file.size)}`;
+    showStages(stages);
+    showTimes(photo.answer, stages);
+  } catch (error) {
+    if (mine === turn) say(`The stages are not shown: ${error.message}`, true);
+  }
+}
+function output(said) {
+  const box = make("div", {class: "output"}, make("h2", {}, said.kind === "scores" ? "Best classes" : said.name));
+  if (said.kind === "scores") {
+    const rows = make("div", {class: "rows"});
+    said.classes.forEach((entry, rank) => rows.append(
+      make("span", {class: "label", title: `class ${entry.class}`}, entry.label), bar(entry.share, rank === 0),
+      make("span", {class: "number"}, percent(entry.share)),
+      make("span", {class: "number faint score"}, short(entry.score))));
+    const names = said.is_labelled ? "" : " The model names no classes: pixprep build --labels FILE.";
+    box.append(rows, make("div", {class: "faint"},
+      `Output ${said.name}, ${said.classes.length} of ${said.shape[0].toLocaleString("en")}: share, and the model's own score.${names}`));
+  } else if (said.kind === "texts") {
+    box.append(...said.texts.map(text => make("div", {}, text || "(empty)")));
+  } else if (said.kind === "values") {
+    box.append(make("div", {}, said.values.map(value => short(value)).join(", ")));
+  } else {
+    box.append(make("div", {}, `${short(said.min)} to ${short(said.max)}, mean ${short(said.mean)}`));
+  }
+  if (said.kind !== "scores") box.append(make("div", {class: "faint"}, `${said.dtype} [${said.shape.join(", ")}]`));
+  return box;
+}
+function found(boxes) {
+  const rows = make("div", {class: "rows"});
+  for (const {box, score, class: number} of boxes) {
+    const frame = make("i", {title: `class ${number} ${percent(score)}`});
+    ["left", "top", "width", "height"].forEach((side, index) => frame.style[side] = `${100 * box[index]}%`);
+    $("photo").parentElement.append(frame);
+    rows.append(make("span", {class: "label"}, `class ${number}`), bar(score, true),
+      make("span", {class: "number"}, percent(score)), make("span", {class: "score"}));
+  }
+  return make("div", {class: "output"}, make("h2", {}, boxes.length === 1 ? "1 box" : `${boxes.length} boxes`), rows);
+}
+function showStages(stages) {
+  const parts = [make("h2", {}, `The stages of ${stages.pipeline}`)];
+  for (const tensor of stages.tensors) {
+    if (stages.tensors.length > 1) parts.push(make("h3", {}, `tensor ${tensor.name}`));
+    parts.push(make("div", {class: "panels"}, ...tensor.panels.map(panel), spreads(tensor)));
+    if (tensor.notes.length) parts.push(make("div", {class: "notes faint"}, `Note: ${tensor.notes.join("; ")}.`));
+  }
+  if (stages.left_out) parts.push(make("div", {class: "faint"}, `${stages.left_out} more tensors are not shown.`));
+  $("stages").replaceChildren(...parts);
+  $("stages").hidden = false;
+}
+function panel(said) {
+  const picture = make("div", {class: "picture"}, make("img", {src: `data:image/png;base64,${said.png}`, alt: said.title}));
+  if (said.frame) {
+    const frame = make("i");
+    ["top", "left", "height", "width"].forEach((side, index) => frame.style[side] = `${100 * said.frame[index]}%`);
+    picture.append(frame);
+  }
+  return make("div", {class: "panel"}, make("h3", {}, said.title), make("div", {class: "faint"}, said.line),
+    make("div", {}, picture, ...said.words.map(text => make("p", {}, text))));
+}
+function spreads(tensor) {
+  return make("div", {class: "panel"}, make("h3", {}, "4  its values"),
+    make("div", {class: "faint"}, `how often each value comes, from ${short(tensor.low)} to ${short(tensor.high)}`),
+    make("div", {}, ...tensor.channels.map(channel => {
+      const most = Math.max(1, ...channel.counts), step = 100 / channel.counts.length;
+      const tops = channel.counts.map((count, index) => `V${40 - 38 * count / most}H${(index + 1) * step}`);
+      const path = make("path", {d: `M0 40${tops.join("")}V40Z`});
+      path.style.fill = `var(--${channel.name})`;
+      return make("div", {class: "spread"},
+        make("svg", {viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": channel.name}, path),
+        make("div", {class: "faint"}, `${channel.name}: ${short(channel.min)} to ${short(channel.max)}, ` +
+          `mean ${short(channel.mean, 2)}, std ${short(channel.std, 2)}`));
+    })));
+}
+function showTimes(answer, stages) {
+  const rows = make("div", {class: "rows"}), whole = answer.request_ms;
+  const row = (name, value, {isSub = false, isFirst = false} = {}) => rows.append(
+    make("span", {class: isSub ? "label sub" : "label"}, name), bar(value / whole, isFirst), make("span", {class: "number"}, ms(value)));
+  row("the request, there and back", whole, {isFirst: true});
+  for (const step of answer.steps) {
+    row(`waiting for ${step.model}`, step.queue_ms);
+    row(`${step.model}, in Triton`, step.compute_ms);
+    if (stages && step.model === stages.pipeline) {
+      row("decode, on one thread here", stages.decode_ms, {isSub: true});
+      row("pixels to tensor, on one thread here", stages.transform_ms, {isSub: true});
+    }
+  }
+  const shared = answer.steps.filter(step => step.count > 1).map(step => `${step.model} had ${step.count}`);
+  const average = shared.length ? ` An average where other requests came between: ${shared.join(", ")}.` : "";
+  $("times").replaceChildren(make("h2", {}, "Milliseconds"), rows, make("div", {class: "faint"},
+    "Measured for this photo: the request by this page's server, over gRPC; each model by Triton's own statistics, with the " +
+    `copying of its tensors; what says “here” by the same engine in the page's process.${average}`));
+  $("times").hidden = false;
+}
+
+// Several photos
+function tile(photo) {
+  const label = make("b", {}, "…"), share = bar(0, true), time = make("span");
+  const line = make("span", {class: "faint"}, make("span", {}, photo.file.name), time);
+  const image = make("img", {src: photo.url, alt: "", loading: "lazy", decoding: "async"});
+  image.addEventListener("error", () => image.style.visibility = "hidden");  // a TIFF, say, which browsers do not show
+  const button = make("button", {class: "tile", type: "button"}, image, make("span", {}, label, share, line));
+  button.addEventListener("click", () => showOne(photo));
+  photo.tile = button;
+  photo.fill = (text, part, isWrong = false) => {
+    label.textContent = isWrong ? text.match(/\[([A-Z_]+)\]/)?.[1].replaceAll("_", " ").toLowerCase() ?? text : text;
+    button.title = isWrong ? `${photo.file.name}: ${text}` : photo.file.name;
+    label.className = isWrong ? "wrong" : "";
+    share.firstChild.style.width = `${100 * part}%`;
+    share.style.visibility = part ? "" : "hidden";
+    time.textContent = photo.answer ? ms(photo.answer.request_ms) : "";
+  };
+  photo.fill("…", 0);
+  return button;
+}
+function showTiles() {
+  turn += 1;
+  $("one").hidden = true;
+  $("tiles").hidden = false;
+  askAll(turn);
+}
+async function askAll(mine) {
+  let failed = photos.filter(photo => photo.error).length, done = photos.filter(photo => photo.answer).length + failed;
+  const left = photos.filter(photo => !photo.answer && !photo.error);
+  const tell = () => say(`${done} of ${photos.length} photos${failed ? `, ${failed} refused` : ""}${skipped()}`);
+  const work = async () => {
+    for (let photo; mine === turn && (photo = left.shift());) {
+      try {
+        photo.answer = await send("/photo", photo.file);
+        const scores = photo.answer.outputs.find(entry => entry.kind === "scores");
+        if (scores) photo.fill(scores.classes[0].label, scores.classes[0].share);
+        else photo.fill("done", 0);
+      } catch (error) {
+        photo.error = error.message;
+        photo.fill(error.message, 0, true);
+        failed += 1;
+      }
+      done += 1;
+      if (mine === turn) tell();
+    }
+  };
+  tell();
+  await Promise.all(Array.from({length: AT_ONCE}, work));
+}
+let left = 0;  // files that were left out
+const skipped = () => left ? `; ${left} ${left === 1 ? "file" : "files"} left out: no image by name, or over ${MOST.toLocaleString("en")}` : "";
+
+// Choosing
+function choose(files) {
+  if (!files.length) return;
+  const images = files.length === 1 ? files : files.filter(file => SUFFIXES.test(file.name));
+  if (!images.length) {
+    say(`None of the ${files.length} files is an image by its name.`, true);
+    return;
+  }
+  for (const photo of photos) URL.revokeObjectURL(photo.url);
+  photos = images.sort((one, other) => one.name < other.name ? -1 : 1).slice(0, MOST).map(file => ({file, url: URL.createObjectURL(file)}));
+  left = files.length - photos.length;
+  $("drop").className = "";
+  $("tiles").replaceChildren(...photos.map(tile));
+  if (photos.length === 1) showOne(photos[0]); else showTiles();
+}
+async function filesOf(entry, found) {
+  if (found.length > 4 * MOST) return;
+  if (entry.isFile) {
+    found.push(await new Promise((resolve, reject) => entry.file(resolve, reject)));
+    return;
+  }
+  const reader = entry.createReader();
+  for (let some; (some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject))).length;) {
+    for (const inner of some) await filesOf(inner, found);
+  }
+}
+for (const id of ["files", "folder"]) {
+  $(id).addEventListener("change", event => {
+    const files = [...event.target.files];
+    choose(id === "folder" && files.length === 1 ? files.filter(file => SUFFIXES.test(file.name)) : files);
+    event.target.value = "";  // the same may be chosen again
+  });
+}
+$("sample").addEventListener("click", async () => {
+  const answer = await fetch("/sample");
+  choose([new File([await answer.blob()], "flower.jpg", {type: "image/jpeg"})]);
+});
+let depth = 0;
+document.addEventListener("dragenter", event => { event.preventDefault(); depth += 1; $("drop").classList.add("over"); });
+document.addEventListener("dragleave", () => { if (!--depth) $("drop").classList.remove("over"); });
+document.addEventListener("dragover", event => event.preventDefault());
+document.addEventListener("drop", async event => {
+  event.preventDefault();
+  depth = 0;
+  $("drop").classList.remove("over");
+  const entries = [...event.dataTransfer.items].map(item => item.webkitGetAsEntry?.()).filter(Boolean);
+  let found = [...event.dataTransfer.files];
+  if (entries.some(entry => entry.isDirectory)) {
+    found = [];
+    try {
+      for (const entry of entries) await filesOf(entry, found);
+    } catch (error) {
+      say(`The folder cannot be read: ${error.message}`, true);
+      return;
+    }
+  }
+  choose(found);
+});
+document.addEventListener("paste", event => choose([...event.clipboardData.files]));
+document.addEventListener("keydown", event => {
+  if (event.key === "Escape" && !$("back").hidden && !$("one").hidden) goBack();
+});
+function goBack() {
+  const shown = photos.find(photo => photo.url === $("photo").src);
+  showTiles();
+  shown?.tile.focus();
+}
+$("back").addEventListener("click", goBack);
+$("photo").addEventListener("error", () => $("photo").hidden = true);
+$("model").addEventListener("change", () => {
+  for (const photo of photos) {
+    delete photo.answer;
+    delete photo.error;
+    photo.fill("…", 0);
+  }
+  if (photos.length === 1 || !$("one").hidden) showOne(photos.find(photo => photo.url === $("photo").src) ?? photos[0]);
+  else if (photos.length) showTiles();
+});
+for (const id of ["curl", "python"]) {
+  const button = $(id).querySelector("button");
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText($(id).querySelector("pre").textContent);
+    button.textContent = "Copied";
+    setTimeout(() => button.textContent = "Copy", 1500);
+  });
+}
+findModels();
