@@ -33,6 +33,7 @@ from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
+from pixprep.names import LOADER, told
 from pixprep.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Loader:
         SetupError: the device is missing.
     """
 
+    @told(LOADER, "what comes behind the pipeline has a name, such as batch_size=64")
     def __init__(
         self,
         source: AnySource,
@@ -133,6 +135,8 @@ class Loader:
         if isinstance(source, str | bytes | Path):
             raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
         if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+            if isinstance(source, Pipeline):
+                raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
             kind = type(source).__name__
             raise DataError(
                 f"source: a {kind} has no length, or no sample by its number: make a list of it, or see pixprep.read"

@@ -33,8 +33,8 @@ from pixprep.ops import (
     TensorDType,
     as_tuple,
 )
+from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import quoted
 from pixprep.spec import Color, Filter, Layout, Rounding
 
 MAX_BYTES = 1 << 20

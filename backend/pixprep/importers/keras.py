@@ -19,8 +19,8 @@ from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import MAX_BYTES, Fields, parse_json, read_json, reading, reals
 from pixprep.ops import CenterCrop, Decode, Normalize, Op, RandomCrop, RandomFlip, Resize, Tensor, as_tuple
+from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import quoted
 from pixprep.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Side
 
