@@ -342,6 +342,8 @@ class Loader:
     def tf(self, *names: str) -> Any:
         """Batches as a ``tf.data.Dataset``, whose every iteration is an epoch; its types come from one sample.
 
+        It has a ``len``, but for ``on_error="skip"``, and where a state is in the middle of an epoch.
+
         Args:
             names: of outputs and fields; default: all, as a dict. A list of arrays is a ``tf.RaggedTensor``.
 
@@ -349,7 +351,7 @@ class Loader:
             DataError: a field is no tensor.
             SetupError: TensorFlow is not installed.
         """
-        return library("tensorflow").dataset(self, names)
+        return library("tensorflow").dataset(self, names, is_counted=self._maker.on_error != "skip")
 
     def keras(self, *names: str) -> Any:
         """Batches as a ``keras.utils.PyDataset``, for ``model.fit(loader.keras("tensor", "label"), epochs=3)``.
