@@ -54,6 +54,7 @@ class Loader:
     A batch has the pipeline's outputs, and each field of the samples: an array for a field of numbers, else a list.
     ``index`` (int64) says which samples they are, ``attempt`` (int64) the how-many-th replacement each is (of a sample
     that came before in the epoch, from 128 on), and ``is_padding`` (bool) which of them only fill the batch up.
+    Of clips ``frames`` (int64, clips x frames) says which of a file's frames these are.
 
     Which samples a batch has, and what is drawn for each, follows from ``seed`` and the epoch alone: not from threads,
     the device, or what was read before. An epoch that is left before its end is over: the next ``for`` begins the next
