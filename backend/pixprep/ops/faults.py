@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
@@ -37,7 +37,19 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
     return f"{path}: {words}{remedy}"
 
 
-def of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str, Any], error: Exception) -> Exception:
+class Called(msgspec.StructMeta):
+    """Class of the ops' classes: a call that is wrong says what, where and the remedy, as a file does."""
+
+    if not TYPE_CHECKING:  # editors then read the fields of each class
+
+        def __call__(cls, *args, **fields):  # noqa: ANN002, ANN003, ANN204, D102, N805
+            try:
+                return super().__call__(*args, **fields)
+            except (TypeError, KeyError, OverflowError, PipelineError) as error:
+                raise _of_call(cls, args, fields, error) from None
+
+
+def _of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str, Any], error: Exception) -> Exception:
     """Error for a call of an op's class that failed: of its fields' names, their types and choices, or the op's own."""
     name = str(cls.__struct_config__.tag)
     written = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
@@ -48,7 +60,8 @@ def of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str, 
     try:
         msgspec.convert(msgspec.to_builtins({"op": name, **fields}, builtin_types=()), cls)
     except msgspec.ValidationError as wrong:
-        return PipelineError(f"{name}: {message(wrong, fields, cls)}")
+        counts = "of length" in str(wrong) and isinstance(error, PipelineError)  # the op says what the numbers are
+        return PipelineError(f"{name}: {error if counts else message(wrong, fields, cls)}")
     except PipelineError as own:
         return PipelineError(f"{name}: {own}")
     except (TypeError, OverflowError):  # no type that a file can hold

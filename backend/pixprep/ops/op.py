@@ -7,7 +7,7 @@ Coordinates: x to the right, y down, the centre of the first pixel is (0.5, 0.5)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pixprep.draws import colors
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.faults import of_call
+from pixprep.ops.faults import Called
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
@@ -69,19 +69,7 @@ class Libraries(Protocol):
         """The library whose twin an op is changes uint8 (height, width, channels)."""
 
 
-class _Called(msgspec.StructMeta):
-    """Class of the ops' classes: a call that is wrong says what, where and the remedy, as a file does."""
-
-    if not TYPE_CHECKING:  # editors then read the fields of each class
-
-        def __call__(cls, *args, **fields):  # noqa: ANN002, ANN003, ANN204, N805
-            try:
-                return super().__call__(*args, **fields)
-            except (TypeError, KeyError, OverflowError, PipelineError) as error:
-                raise of_call(cls, args, fields, error) from None
-
-
-class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=_Called):
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=Called):
     """Base of all ops.
 
     Attributes:
