@@ -124,8 +124,8 @@ models: .venv-models/.done
 	.venv-models/bin/pytest tests/parity/test_models.py tests/unit/test_models.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
-	.venv-training/bin/pytest tests/training tests/unit/test_loader_docs.py
-	.venv-tensorflow/bin/pytest tests/training tests/unit/test_loader_docs.py
+	.venv-training/bin/pytest tests/training
+	.venv-tensorflow/bin/pytest tests/training
 
 train: .venv-training/.done .venv/.demo
 	.venv-training/bin/python training_examples/pytorch_train.py

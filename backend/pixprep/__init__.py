@@ -50,14 +50,12 @@ def __getattr__(name: str) -> Any:
 
 
 def _suggestion(name: str) -> str:
-    """Name of ours that is nearest to one of another library, such as ``RandomHorizontalFlip``."""
+    """Name of ours for one of another library, such as ``RandomHorizontalFlip``, or the nearest one."""
     if name.startswith("_"):
         return ""
-    from difflib import get_close_matches
+    from pixprep import names
 
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
-    near = get_close_matches(snake, [*OPS, *__all__], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return names.hint(names.meant(name, [*OPS, *__all__], names.OPS), "'")
 
 
 def __dir__() -> list[str]:

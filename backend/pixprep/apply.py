@@ -26,7 +26,7 @@ from pixprep.ops import (
     Tensor,
     Transform,
 )
-from pixprep.pipeline import extern, file
+from pixprep.pipeline import Pipeline, extern, file
 from pixprep.pipeline.walk import at, nodes
 from pixprep.plan.output_plans import NumbersPlan
 from pixprep.plan.plan import Plan
@@ -75,6 +75,8 @@ def apply(
         ImageError: an image does not fit, or has another shape than the ops take.
         TypeError: ``pixels`` are no arrays of uint8.
     """
+    if isinstance(ops, Pipeline):
+        raise TypeError("apply takes ops, not a Pipeline: an Engine runs that on encoded images")
     single = isinstance(ops, Op | OperatorCall | Operator)
     chain = _chain([ops] if single else ops, operators)  # type: ignore[arg-type,list-item]
     if boxes is None:

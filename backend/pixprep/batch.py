@@ -14,7 +14,7 @@ from pixprep.plan.output_plans import OutputPlan
 from pixprep.plan.plan import Placed
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Batch:
     """The results of one batch: a row for each image, or, of a pipeline that takes boxes, for each box.
 
@@ -36,14 +36,19 @@ class Batch:
 
     outputs: dict[str, Array]
     errors: list[ImageError | None]
-    decode_s: list[float] = field(repr=False)
-    transform_s: list[float] = field(repr=False)
+    decode_s: list[float]
+    transform_s: list[float]
     recovered: int = 0
     fallbacks: int = 0
-    placed: list[Placed | None] = field(default_factory=list, repr=False)
-    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    rows: Sequence[slice] = field(default_factory=list, repr=False)
-    plans: Mapping[str, OutputPlan] = field(default_factory=dict, repr=False)
+    placed: list[Placed | None] = field(default_factory=list)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    rows: Sequence[slice] = field(default_factory=list)
+    plans: Mapping[str, OutputPlan] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        count, failed = len(self), sum(error is not None for error in self.errors)
+        values = [f"{name} {_described(self[name])}" for name in self.keys()]
+        return f"<Batch: {', '.join([f'{count:,} images', *[f'{failed:,} failed'] * bool(failed), *values])}>"
 
     def __getitem__(self, name: str) -> Any:
         """An output or a field by its name.
@@ -133,3 +138,14 @@ class Batch:
         from pixprep.show.html import batch_html  # noqa: PLC0415  (Pillow, for a notebook only)
 
         return batch_html(self)
+
+
+def _described(value: Any) -> str:
+    """Type and shape of an output or a field, such as ``float32 [64, 3, 224, 224]``."""
+    if hasattr(value, "shape"):
+        return f"{value.dtype} {[*value.shape]}"
+    return (
+        f"list of {len(value)}, such as {_described(value[0])}"
+        if isinstance(value, list) and value
+        else type(value).__name__
+    )

@@ -88,7 +88,8 @@ class Engine:
     ) -> None:
         if not isinstance(pipeline, Pipeline):
             kind = type(pipeline).__name__
-            raise TypeError(f"an engine takes a Pipeline, not {kind}: pixprep.load(path) reads a pipeline file")
+            hint = "Pipeline([...]) is one of ops" if kind == "list" else "pixprep.load(path) reads a pipeline file"
+            raise TypeError(f"an engine takes a Pipeline, not {kind}: {hint}")
         for name, value, choices in (("damage", damage, DAMAGES), ("decoder", decoder, CODECS)):
             if value is not None and value not in choices:
                 raise PipelineError(f"{name} is one of {', '.join(choices)}, not {value!r}")

@@ -238,7 +238,7 @@ REFUSED = {
     "transforms[0] ConvertImageDtype: does nothing to a PIL image": [v2.ConvertImageDtype(torch.float32)],
     'transforms[1] ToDtype: "dtype": torch.float16 must be torch.float32': [v2.ToImage(), v2.ToDtype(torch.float16)],
     'transforms[1] Resize: "antialias": False of v1 transforms': [v2.ToImage(), v1.Resize(64, antialias=False)],
-    'transforms[1] Resize: "box" with antialias true is not for': [
+    'transforms[1] Resize: resize: "box" with antialias true is not for': [
         v2.ToImage(),
         v2.Resize(64, InterpolationMode.BOX),
     ],

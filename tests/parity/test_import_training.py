@@ -322,6 +322,7 @@ def test_both_sides_of_torchvisions_own_recipe_are_one_file():
 
 
 V2_END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
 
 
 @pytest.mark.parametrize(
@@ -383,6 +384,39 @@ def test_sides_that_do_not_go_together_are_refused():
     serve = v2.Compose([v2.Resize((64, 64)), v2.ToImage(), *V2_END])
     train = v2.Compose([v2.RandomResizedCrop(64), v1.ToTensor(), v1.Normalize((0.5,) * 3, STD)])
     assert "has other values in training" in refusal(from_torchvision, serve, training=train)
+
+
+OTHERWISE = {
+    "weights that divide, a recipe that multiplies": (
+        "ResNet50_Weights.IMAGENET1K_V2",
+        v2.Compose([v2.RandomResizedCrop(176), v2.TrivialAugmentWide(), v2.PILToTensor(), *V2_END, v2.ToPureTensor()]),
+        "divide",
+    ),
+    "an evaluation that multiplies, a recipe that divides": (
+        v2.Compose([v2.Resize(232), v2.CenterCrop(224), v2.ToImage(), *V2_END]),
+        v1.Compose([v1.RandomResizedCrop(176), v1.TrivialAugmentWide(), v1.ToTensor(), v1.Normalize(MEAN, STD)]),
+        "multiply",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_sides_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, caplog):
+    serve, train, kept = OTHERWISE[case]
+    pipeline = from_torchvision(serve, training=train)
+    (note,) = [record.getMessage() for record in caplog.records]
+    assert f'the file has serving\'s "arithmetic": "{kept}" on both sides' in note
+    assert [op.arithmetic for op in pipeline.definition if op.__struct_config__.tag == "normalize"] == [kept]
+    assert pipeline.for_serving().plan == from_torchvision(serve).plan
+    ours, _ = trained(pipeline, images())
+    theirs_alone, _ = trained(from_torchvision(training=train), images())  # the draws are the same
+    largest = max(abs(actual - expected).max() for actual, expected in zip(ours, theirs_alone, strict=True))
+    assert 0 < largest <= 7.2e-7  # the most of all 256 levels and these means
+
+
+def test_sides_of_one_arithmetic_say_nothing(caplog):
+    from_torchvision(OTHERWISE["an evaluation that multiplies, a recipe that divides"][0], training=v2.Compose(V2_CROP))
+    assert not caplog.records
 
 
 def test_a_file_of_python_names_both_sides(tmp_path):

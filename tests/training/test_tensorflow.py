@@ -80,7 +80,6 @@ def test_the_dataset_has_the_types_of_the_pipeline_and_an_epoch_for_each_iterati
             assert [name.decode() for name in names.numpy()] == batch["name"]
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras's words for an epoch's end
 def test_keras_counts_every_sample_of_a_dataset_once(loader):
     keras = pytest.importorskip("keras")
     model = keras.Sequential([keras.layers.Lambda(lambda images: keras.ops.mean(images, axis=(1, 2, 3)) * 0)])
@@ -94,6 +93,25 @@ def test_a_dataset_of_short_batches_has_all_of_them():
         dataset = ours.tf("tensor")
         assert dataset.element_spec.shape.as_list() == [None, 3, 24, 24]
         assert [len(images) for images in dataset] == [8, 3]
+
+
+def test_a_dataset_knows_how_many_batches_it_has(loader, again):
+    dataset = loader.tf("tensor", "label")
+    assert (len(dataset), tf.data.experimental.cardinality(dataset).numpy()) == (5, 5)
+    assert [len(list(dataset)) for _ in range(2)] == [5, 5]
+    for _ in dataset.take(2):
+        pass
+    gc.collect()
+    assert len(list(dataset)) == 5  # an epoch that was left is over
+    for _, _ in zip(range(3), again, strict=False):
+        state = again.state_dict()
+    loader.load_state_dict(state)
+    with pytest.raises(tf.errors.UnknownError, match=r"2 of 5 batches are left of this epoch: call tf\(\) after load_"):
+        list(dataset)
+    loader.load_state_dict(state)
+    rest = loader.tf("tensor")
+    assert rest.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    assert [len(list(rest)), len(list(dataset))] == [2, 5]
 
 
 def test_without_names_a_dataset_has_all_that_is_a_tensor():

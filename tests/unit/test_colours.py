@@ -232,7 +232,7 @@ def test_folding_changes_no_pixel():
 def test_a_field_out_of_range_is_refused(op, words):
     with pytest.raises(pp.PipelineError) as refused:
         op()
-    assert str(refused.value) == words
+    assert str(refused.value).partition(": ")[2] == words
 
 
 def test_colours_come_before_normalize_and_after_the_resize():

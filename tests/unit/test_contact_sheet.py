@@ -9,7 +9,7 @@ from broken_data import make
 from images import png
 from pixprep.cli.parser import main
 from pixprep.show.contact_sheet import contact_sheet, panels
-from pixprep.show.drawing import CROP
+from pixprep.show.drawing import CROP, class_colour
 from records import coco_annotations, write_coco, write_folder
 
 ORANGE = tuple(int(CROP[at : at + 2], 16) for at in (1, 3, 5))
@@ -77,7 +77,8 @@ def frames(panel):
 def objects(tmp_path):
     content = coco_annotations(3)
     write_coco(tmp_path, 3, content)
-    return pp.read.coco(tmp_path / "images", tmp_path / "instances.json")
+    found = pp.read.coco(tmp_path / "images", tmp_path / "instances.json")
+    return [{name: found[index][name] for name in ("image", "boxes")} for index in range(len(found))]
 
 
 def detection(*first, **boxes):
@@ -100,8 +101,8 @@ def detection(*first, **boxes):
 @pytest.mark.parametrize("first", [(), (True,)])
 def test_boxes_are_drawn_in_one_place_whatever_their_form(objects, boxes, first):
     plain, other = detection(), detection(*first, **boxes)
-    expected = panels(plain, batch_of(objects, plain), objects.classes)
-    found = panels(other, batch_of(objects, other), objects.classes)
+    expected = panels(plain, batch_of(objects, plain))
+    found = panels(other, batch_of(objects, other))
     assert not frames(expected[0]).any()
     for ours, theirs in zip(found, expected, strict=True):
         assert np.array_equal(ours.pixels, theirs.pixels)
@@ -119,7 +120,7 @@ def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
     resize, boxes = pp.resize(height=256, width=256), pp.boxes()
     middle = [turn, boxes] if last else [boxes, turn]
     turned = pp.Pipeline([pp.decode(), resize, *middle, pp.tensor()]).for_training()
-    panel = panels(turned, batch_of(objects, turned), objects.classes)[1]
+    panel = panels(turned, batch_of(objects, turned))[1]
     rows, columns = np.nonzero(frames(panel))
     left, top, right, bottom = np.array([0.5, 2.25, 10.5, 22.375]) * ([512 / 120, 512 / 90] * 2)
     if turn == pp.rotate(180):
@@ -131,6 +132,55 @@ def test_boxes_are_drawn_where_a_turned_image_has_them(objects, turn, last):
     assert [rows.min(), columns.min(), columns[rows == rows.max()].max() + 1, rows.max() + 1] == pytest.approx(
         [top, left, right, bottom], abs=1.5
     )
+
+
+def test_a_class_has_one_colour_in_frames_words_and_masks_and_words_stand_apart():
+    photo = np.full((128, 128, 3), 100, np.uint8)
+    corners = [[10, 10, 60, 60], [12, 12, 50, 50], [90, 70, 128, 128]]
+    shapes = np.zeros((3, 128, 128), np.uint8)
+    for shape, (left, top, right, bottom) in zip(shapes, corners, strict=True):
+        shape[top:bottom, left:right] = 1
+    sample = {"image": png(photo), "boxes": corners, "labels": [0, 1, 0], "masks": shapes}
+    ops = [pp.decode(), pp.resize(height=256, width=256), pp.boxes(), pp.masks(), pp.tensor(dtype="uint8")]
+    pipeline = pp.Pipeline(ops).for_training()
+    (panel,) = panels(pipeline, batch_of([sample], pipeline), ("car", "a long name " * 9))
+    colours = [class_colour(0), class_colour(1)]
+    first, second = ((panel.pixels == colour).all(axis=2) for colour in colours)
+    for has, (left, top, right, bottom) in zip((first, second, first), np.array(corners) * 4, strict=True):
+        assert has[top : bottom - 1, left].all()  # the frame
+        assert has[bottom - 1, left : right - 1].all()
+    assert first[400:420, :].sum() < first[260:280, :].sum()  # the words of the third lie above it, not at its end
+    assert np.nonzero(second.any(axis=0))[0].max() <= 48 + 256 + 6  # a word takes half of the picture at most
+    halves = [tuple((100 + level) // 2 for level in colour) for colour in colours]
+    assert (panel.pixels[220, 160], panel.pixels[150, 150], panel.pixels[400, 400]) == (
+        pytest.approx(halves[0]),
+        pytest.approx(halves[1]),
+        pytest.approx(halves[0]),
+    )
+
+
+def test_every_tensor_is_shown_with_its_own_draws_and_boxes(tmp_path):
+    write_folder(tmp_path)
+    boxed = [{**pp.read.files(tmp_path)[index], "boxes": [[0, 0, 120, 90]]} for index in range(3)]
+    ops = [
+        pp.decode(name="photo"),
+        pp.random_resized_crop(64, name="large"),
+        pp.boxes(min_visible=0),
+        pp.tensor(name="one", only="training"),
+        pp.random_resized_crop(32, from_="photo", name="small"),
+        pp.random_erasing(p=1.0),
+        pp.tensor(name="two", only="training"),
+    ]
+    pipeline = pp.Pipeline(ops).for_training()
+    shown = panels(pipeline, batch_of(boxed, pipeline))
+    assert [panel.line.partition(":")[0] for panel in shown] == ['"one"', '"two"'] * 3
+    assert [[words.partition(":")[0] for words in panel.words] for panel in shown[:2]] == [
+        ["large"],
+        ["small", "random_erasing#0"],
+    ]
+    assert frames(shown[0]).any()
+    assert not frames(shown[1]).any()
+    assert contact_sheet(boxed, pipeline, count=2).height == contact_sheet(boxed, pipeline, count=1).height
 
 
 def test_a_sheet_has_all_samples_and_names_the_broken(tmp_path):

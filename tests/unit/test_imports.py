@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "backend" / "pixprep"
 
 # Every module has its row, and imports from earlier rows only. ``pixprep`` is the package's __init__.
 ROWS = """
-errors
+errors names
 spec
 profiles.windows
 profiles.formula
@@ -35,6 +35,7 @@ plan.folding
 plan.output_plans
 plan.plan
 plan.lowered
+ops.faults
 ops.op
 ops.*
 ops.canvas ops.policies ops.random_color
@@ -161,6 +162,7 @@ HOMES = {
         "data.sources.tar",
         "steps.operators",
         "ops.extern",
+        "ops.faults",
         "ops.op",
         "pipeline.file",
         "show.preview",

@@ -88,6 +88,7 @@ def test_a_loader_says_what_it_is():
         assert repr(ours) == (
             "<Loader: 5 batches of 8, 40 samples of list, shuffle=True, seed=4, shard=(0, 1), epoch=0>"
         )
+        assert repr(next(iter(ours))).startswith("<Batch: 8 images, tensor uint8 [8, 3, 24, 24], label int64 [8], ")
 
 
 def test_the_kind_of_a_field_does_not_depend_on_the_samples_that_meet():
@@ -773,11 +774,15 @@ def test_a_progress_bar_is_shown_where_stderr_is_a_terminal():
     os.close(theirs)
 
 
-def test_a_progress_bar_is_shown_in_a_notebook():
+def test_a_progress_bar_is_shown_in_a_notebook_in_one_line(tmp_path):
     code = (
         "import sys; sys.modules['ipykernel'] = sys\nlist(pp.Loader(samples(), PLAIN, batch_size=8, progress=True))\n"
     )
-    assert "0/5 [" in run(code).stderr
+    with (tmp_path / "shown").open("wb") as file:
+        run(code, stderr=file)
+    shown = (tmp_path / "shown").read_bytes()
+    assert b"0/5 [" in shown
+    assert b"\n" not in shown  # a notebook draws what follows a \r over what came before
 
 
 @pytest.mark.parametrize(

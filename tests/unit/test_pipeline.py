@@ -82,7 +82,7 @@ MISTAKES = [
         "ops[0]: an op is made by a call such as decode(), not <class 'pixprep.ops.decode.Decode'>"
     )),
     ([pp.decode(color="RGB"), CROP, TENSOR], (
-        'ops[0] "decode": color: "RGB" is not a choice; there are rgb, bgr, gray'
+        'ops[0] "decode": color: "RGB" is not a choice; did you mean "rgb"?'
     )),
     ([pp.decode(), CROP, pp.normalize(mean=[np.float32(1)]), TENSOR], (
         'ops[2] "normalize": Encoding objects of type numpy.float32 is unsupported'

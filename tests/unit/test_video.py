@@ -148,8 +148,20 @@ def test_random_frames_are_drawn_and_replayed():
         assert all(10 * part <= index < 10 * (part + 1) for part, index in enumerate(found))
         again = engine.run_batch([encoded], places=[plan.replaying(batch.draws[0])])
         np.testing.assert_array_equal(batch["tensor"], again["tensor"])
+        assert batch.placed[0].frames == tuple(found)
         seen.add(tuple(found))
     assert len(seen) > 3
+
+
+@pytest.mark.parametrize("sample", ["random", "uniform", {"step": 5}])
+def test_a_batch_of_clips_says_which_frames_were_taken(sample):
+    first = pp.decode_video(frames=4, sample=sample, only="training" if sample == "random" else None)
+    others = [pp.decode_video(frames=4, only="serving")] * (sample == "random")
+    ops = [first, *others, pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
+    with pp.Loader([{"image": made("h264.mp4")}] * 3, pp.Pipeline(ops).for_training(), batch_size=3) as loader:
+        for batch in (next(iter(loader)), loader.replay(0, 1)):
+            assert batch["frames"].dtype == np.int64
+            assert batch["frames"].tolist() == [[number(frame) for frame in clip] for clip in batch["tensor"]]
 
 
 @pytest.mark.parametrize(

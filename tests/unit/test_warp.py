@@ -544,7 +544,7 @@ def test_explain_says_what_is_done():
 def test_a_wrong_field_is_named(make, message):
     with pytest.raises(pp.PipelineError) as error:
         make()
-    assert str(error.value) == message
+    assert str(error.value).partition(": ")[2] == message
 
 
 @pytest.mark.parametrize(

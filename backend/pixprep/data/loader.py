@@ -33,6 +33,7 @@ from pixprep.data.timeline import Stats
 from pixprep.decoders import Codec, Damage, Limits
 from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, SetupError
+from pixprep.names import LOADER, told
 from pixprep.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Loader:
     A batch has the pipeline's outputs, and each field of the samples: an array for a field of numbers, else a list.
     ``index`` (int64) says which samples they are, ``attempt`` (int64) the how-many-th replacement each is (of a sample
     that came before in the epoch, from 128 on), and ``is_padding`` (bool) which of them only fill the batch up.
+    Of clips ``frames`` (int64, clips x frames) says which of a file's frames these are.
 
     Which samples a batch has, and what is drawn for each, follows from ``seed`` and the epoch alone: not from threads,
     the device, or what was read before. An epoch that is left before its end is over: the next ``for`` begins the next
@@ -105,6 +107,7 @@ class Loader:
         SetupError: the device is missing.
     """
 
+    @told(LOADER, "what comes behind the pipeline has a name, such as batch_size=64")
     def __init__(
         self,
         source: AnySource,
@@ -137,6 +140,8 @@ class Loader:
         if isinstance(source, str | bytes | Path):
             raise DataError(f"source: {source!r} is a path, or one image: pixprep.read.files reads a folder")
         if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+            if isinstance(source, Pipeline):
+                raise DataError("source: a Pipeline: the source comes first, and the pipeline behind it")
             kind = type(source).__name__
             raise DataError(
                 f"source: a {kind} has no length, or no sample by its number: make a list of it, or see pixprep.read"
@@ -343,6 +348,8 @@ class Loader:
     def tf(self, *names: str) -> Any:
         """Batches as a ``tf.data.Dataset``, whose every iteration is an epoch; its types come from one sample.
 
+        It has a ``len``, but for ``on_error="skip"``, and where a state is in the middle of an epoch.
+
         Args:
             names: of outputs and fields; default: all, as a dict. A list of arrays is a ``tf.RaggedTensor``.
 
@@ -350,7 +357,7 @@ class Loader:
             DataError: a field is no tensor.
             SetupError: TensorFlow is not installed.
         """
-        return library("tensorflow").dataset(self, names)
+        return library("tensorflow").dataset(self, names, is_counted=self._maker.on_error != "skip")
 
     def keras(self, *names: str) -> Any:
         """Batches as a ``keras.utils.PyDataset``, for ``model.fit(loader.keras("tensor", "label"), epochs=3)``.

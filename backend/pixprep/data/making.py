@@ -375,6 +375,8 @@ class Maker:
             "attempt": np.array(rows.attempts),
             "is_padding": rows.is_padding,
         }
+        if plan.clip is not None:
+            own["frames"] = np.array([placed.frames for placed in made.placed if placed is not None])
         for name in fields.keys() & {*own, *made.outputs} - self.told:
             self.told.add(name)
             log.warning('batch["%s"] is not the field of that name of the samples: give that another name', name)

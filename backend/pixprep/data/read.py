@@ -7,5 +7,11 @@ from pixprep.data.sources.rows import rows
 from pixprep.data.sources.tar import tar
 from pixprep.data.sources.tfrecord import tfrecord
 from pixprep.data.sources.voc import voc
+from pixprep.names import SOURCES, hint, meant
 
 __all__ = ["coco", "concat", "files", "rows", "subset", "table", "tar", "tfrecord", "videos", "voc"]
+
+
+def __getattr__(name: str) -> object:
+    near = "" if name.startswith("_") else hint(meant(name, __all__, SOURCES), "'")
+    raise AttributeError(f"module 'pixprep.read' has no attribute {name!r}{near}")

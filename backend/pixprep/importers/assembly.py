@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from importlib import import_module, metadata
@@ -9,10 +10,15 @@ from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import place
-from pixprep.ops import Letterbox, Op, RandomResizedCrop, Resize, Tensor, changed
+from pixprep.ops import Letterbox, Normalize, Op, RandomResizedCrop, Resize, Tensor, changed
 from pixprep.pipeline import Pipeline
 from pixprep.pipeline.file import Origin
 from pixprep.spec import Like, Side
+
+log = logging.getLogger(__name__)
+
+_LAST_BIT = {"divide": "divides by 255", "multiply": "multiplies by 1/255"}
+"""Arithmetics of one formula, whose float32 values differ by rounding alone."""
 
 
 def assembled(
@@ -47,8 +53,30 @@ def assembled(
         if ops is None:
             ops = [_only(op, "training") if isinstance(op, Tensor) else op for op in training or ()]
         elif training is not None:
-            ops = both_sides(training, ops)
+            ops = both_sides(_normalized_alike(training, ops, where), ops)
         return Pipeline(ops, origin=origin)
+
+
+def _normalized_alike(training: Sequence[Op], serving: Sequence[Op], where: str) -> Sequence[Op]:
+    """Ops of training, with the arithmetic of serving's ``normalize`` where nothing else of it differs; a log says so.
+
+    torchvision's v1 divides by 255, and its v2 multiplies by 1/255.
+    """
+    ours, theirs = ([op for op in ops if isinstance(op, Normalize)] for ops in (training, serving))
+    if len(ours) != 1 or len(theirs) != 1 or not {ours[0].arithmetic, theirs[0].arithmetic} <= _LAST_BIT.keys():
+        return training
+    trained, served = ours[0], theirs[0]
+    if trained == served or changed(trained, arithmetic=served.arithmetic) != served:
+        return training
+    log.warning(
+        '%s: training %s and serving %s, which rounds float32 otherwise: the file has serving\'s "arithmetic": "%s" '
+        "on both sides, and training gets what is served",
+        where,
+        _LAST_BIT[trained.arithmetic],
+        _LAST_BIT[served.arithmetic],
+        served.arithmetic,
+    )
+    return [served if op is trained else op for op in training]
 
 
 def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:

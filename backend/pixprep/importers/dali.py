@@ -16,8 +16,8 @@ from pixprep.importers.dali_graph import Operator, graph
 from pixprep.importers.dali_ops import OPERATORS, Image
 from pixprep.importers.fields import Fields, place, read_file, reading
 from pixprep.ops import Op, Tensor
+from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import quoted
 
 MAX_BYTES = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pixprep.data import wire
 from pixprep.errors import PipelineError
-from pixprep.pipeline.file import quoted
+from pixprep.ops.faults import quoted
 
 MAX_OPERATORS, MAX_OUTPUTS = 256, 32
 

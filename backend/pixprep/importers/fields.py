@@ -13,7 +13,8 @@ from typing import Any, NoReturn, TypeVar
 
 from pixprep.errors import PipelineError
 from pixprep.ops import MAX_SIDE, Reals
-from pixprep.pipeline.file import not_json, quoted, read_bytes
+from pixprep.ops.faults import quoted
+from pixprep.pipeline.file import not_json, read_bytes
 from pixprep.spec import Filter
 
 T = TypeVar("T")

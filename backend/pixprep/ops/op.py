@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from pixprep.draws import colors
 from pixprep.draws.philox import Words
-from pixprep.errors import PipelineError, in_words
+from pixprep.errors import PipelineError
+from pixprep.ops.faults import Called
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Plan
@@ -68,7 +69,7 @@ class Libraries(Protocol):
         """The library whose twin an op is changes uint8 (height, width, channels)."""
 
 
-class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True):
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op", kw_only=True, metaclass=Called):
     """Base of all ops.
 
     Attributes:
@@ -91,10 +92,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
     def __post_init__(self) -> None:
         if self.home not in (None, self.only or self.home):
             raise PipelineError(f'"only": {op_name(self)} is for {self.home}, and not for {self.only}')
-        try:
-            self.check()
-        except (TypeError, OverflowError):  # only from Python: msgspec has checked the types of what a file says
-            raise PipelineError(f"{op_name(self)}: {_wrong_type(self)}") from None
+        self.check()
 
     def check(self) -> None:
         """Raise PipelineError where the values contradict each other or a limit."""
@@ -296,29 +294,6 @@ class AnnotationOp(Op, frozen=True):
 def is_on(op: Op, side: Side) -> bool:
     """Tell whether a side of the pipeline has this op."""
     return side == (op.only or op.home or side)
-
-
-def _wrong_type(op: Op) -> str:
-    """Name the field of an op, made in Python, whose value has the wrong type."""
-    try:
-        msgspec.convert(msgspec.to_builtins(op, builtin_types=()), type(op))
-    except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$.")
-        path = path.rstrip("`")
-        return f"{path}: {in_words(text)}{both_sides(type(op), msgspec.structs.asdict(op), path)}"
-    except (TypeError, OverflowError):  # no type that a file can hold
-        pass
-    return f"a value of the wrong type in {op!r}"
-
-
-def both_sides(cls: type[Op], fields: Mapping[str, Any], field: str) -> str:
-    """Remedy where both sides are written as other libraries have them: ``resize(224, 224)``, ``(224, 224)``."""
-    value = fields.get(field)
-    sides = (fields.get("size"), value) if field == "side" else value
-    is_pair = isinstance(sides, tuple | list) and len(sides) == 2 and all(isinstance(side, int) for side in sides)
-    if not is_pair or not {"height", "width"} <= {*cls.__struct_fields__}:
-        return ""
-    return f": both sides are height={sides[0]}, width={sides[1]}"  # type: ignore[index]
 
 
 def settle(op: Op, field: str, value: object) -> None:

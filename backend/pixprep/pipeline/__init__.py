@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pixprep.errors import PipelineError
 from pixprep.files import write
+from pixprep.names import told
 from pixprep.ops import (
     Decode,
     DecodeVideo,
@@ -68,6 +69,7 @@ class Pipeline:
         plan: what it is compiled to.
     """
 
+    @told({}, "the ops are one list, such as [decode(), tensor()]")
     def __init__(
         self,
         ops: Sequence[Op | OperatorCall],

@@ -13,16 +13,17 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_type_hints
+from typing import Annotated, Any, Union
 
 import msgspec
 
 from pixprep.errors import PipelineError, in_words, printable
+from pixprep.names import OPS as ELSEWHERE
+from pixprep.names import field_hint, hint, meant
 from pixprep.ops import OPS, Op, op_name
-from pixprep.ops.op import both_sides
+from pixprep.ops.faults import message, quoted, suggest
 from pixprep.spec import Like
 
 FORMAT = "pixprep/1"
@@ -116,7 +117,7 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     _check_format(document.get("format"))
     for key in document:
         if key not in (*FIELDS, SCHEMA_FIELD):
-            raise PipelineError(f"$: no such field {quoted(key)}{_suggest(key, FIELDS)}")
+            raise PipelineError(f"$: no such field {quoted(key)}{suggest(key, FIELDS)}")
     origin = _origin(document["origin"]) if "origin" in document else None
     ops = document.get("ops")
     if not isinstance(document.get(SCHEMA_FIELD, ""), str):
@@ -186,7 +187,7 @@ def convert(op: Op) -> Op:
         fields = settings(op)
         return msgspec.convert(fields, type(op))
     except msgspec.ValidationError as error:
-        raise PipelineError(_message(error, fields, type(op))) from None
+        raise PipelineError(message(error, fields, type(op))) from None
     except TypeError as error:  # a type that no file can hold, such as a NumPy array
         raise PipelineError(str(error)) from None
 
@@ -283,48 +284,25 @@ def _op(index: int, entry: object) -> Op:
     if not isinstance(name, str) or name not in OPS:
         if "op" not in entry:
             raise PipelineError(f'{where}: the field "op" is missing')
-        raise PipelineError(f"{where} {quoted(name)}: no such op{_suggest(str(name), OPS)}")
+        raise PipelineError(f"{where} {quoted(name)}: no such op{_such_op(str(name))}")
     cls = OPS[name]
     known = ["op", *cls.__struct_encode_fields__]
     for key in entry:
         if key not in known:
-            hint = _MOVED.get((name, key)) or _suggest(key, known)
+            hint = _MOVED.get((name, key)) or field_hint(key, known)
             raise PipelineError(f'{where} "{name}": no such field {quoted(key)}{hint}')
     try:
         return msgspec.convert(entry, cls)
     except msgspec.ValidationError as error:
-        raise PipelineError(f'{where} "{name}": {_message(error, entry, cls)}') from None
+        raise PipelineError(f'{where} "{name}": {message(error, entry, cls)}') from None
     except PipelineError as error:
         raise PipelineError(f'{where} "{name}": {error}') from None
     except UnicodeEncodeError:
         raise PipelineError(f'{where} "{name}": {_SURROGATE}') from None
 
 
-def _message(error: msgspec.ValidationError, fields: dict[str, Any], cls: type[Op]) -> str:
-    """Message of msgspec, with the field first and in words: ``size: expected a whole number, got a string``."""
-    text, _, path = str(error).partition(" - at `$.")
-    path = path.rstrip("`")
-    if text.startswith("Object missing required field"):
-        return f'the field "{text.split("`")[1]}" is missing'
-    if text.startswith("Invalid enum value"):
-        return f"{path}: {quoted(fields[path])} is not a choice{_suggest(str(fields[path]), _choices(cls, path))}"
-    return f"{path}: {in_words(text)}{both_sides(cls, fields, path)}"
-
-
-def _choices(cls: type[Op], field: str) -> list[str]:
-    parts = get_args(get_type_hints(cls)[field])  # of ``Literal`` its words; of ``Literal | None`` a ``Literal`` first
-    return [word for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str)]
-
-
-def quoted(value: object) -> str:
-    """A value of a file as a message may show it: in ASCII, in quotation marks if it is a string, and not too long."""
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:76]} ..."
-
-
-def _suggest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
-    near = get_close_matches(word, list(known), n=1)
-    return f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+def _such_op(name: str) -> str:
+    return hint(meant(name, OPS, ELSEWHERE)) or f"; there are {', '.join(OPS)}"
 
 
 def _type_name(value: object) -> str:

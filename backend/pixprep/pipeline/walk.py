@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pixprep.errors import PipelineError
 from pixprep.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
-from pixprep.pipeline import file
+from pixprep.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
 from pixprep.plan.plan import Plan
@@ -243,7 +243,7 @@ def _check_once(annotations: dict[str, AnnotationPlan]) -> None:
 def _check_name(name: str, what: str) -> None:
     """Refuse what is no name of an op or an input."""
     if not (name.isascii() and name.isidentifier()):  # in other letters it may look like another name
-        raise PipelineError(f"{what}: ASCII letters, digits and _, not {file.quoted(name)}")
+        raise PipelineError(f"{what}: ASCII letters, digits and _, not {quoted(name)}")
     if len(name) > MAX_NAME:
         raise PipelineError(f"{what}: {len(name):,} letters; at most {MAX_NAME}")
 
@@ -254,7 +254,7 @@ def _taken(index: int, op: Op, names: dict[str, int], last: int | None) -> int:
         raise PipelineError("the first op, and no other, must be decode, or pixels where nothing is encoded")
     if op.from_ is not None and op.from_ not in names:
         named = ", ".join([*list(names)[:8], *["..."] * (len(names) > 8)]) or "none"
-        raise PipelineError(f"from: no earlier op is named {file.quoted(op.from_)}; named are: {named}")
+        raise PipelineError(f"from: no earlier op is named {quoted(op.from_)}; named are: {named}")
     if op.name is not None:
         _check_name(op.name, "name")
         if op.name in names:

@@ -263,6 +263,7 @@ class Placed(NamedTuple):
             every tensor ``SPARE`` pixels for each that it makes, on both axes.
         draws: what was drawn for this image, by the key of each random op, in the op's own words; JSON holds it.
         kept: by the key of each ``random_iou_crop``, which of the annotated boxes its window keeps: bool (n,).
+        frames: of a clip: the places of its frames in the file, in the order shown.
         rows: of an image with inputs, its place in each of its tensors, or why there is none; then ``placements`` are
             there.
     """
@@ -273,6 +274,7 @@ class Placed(NamedTuple):
     denominator: int = 1
     draws: Mapping[str, Mapping[str, Any]] = _NOTHING
     kept: Mapping[str, npt.NDArray[np.bool_]] = _NOTHING
+    frames: tuple[int, ...] = ()
     rows: tuple[Placed | ImageError, ...] = ()
 
     def reduced(self, reduction: Reduction) -> Placed:

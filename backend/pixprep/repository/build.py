@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from pixprep import presets
 from pixprep.errors import PipelineError, SetupError
+from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import quoted
 from pixprep.repository import pbtxt
 from pixprep.repository.check import ODD_RANGE, ONNX_CLASSIFIER, asked, lacking, open_sides
 from pixprep.repository.labels import labelled, read_labels

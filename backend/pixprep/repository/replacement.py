@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 from pixprep.files import whole, write
-from pixprep.pipeline.file import quoted
+from pixprep.ops.faults import quoted
 from pixprep.repository import pbtxt
 from pixprep.repository.models import CONFIG_FILE
 from pixprep.repository.pbtxt import LABELS_FILE, MARK, Names

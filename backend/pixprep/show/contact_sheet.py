@@ -1,8 +1,9 @@
-"""A contact sheet: what a training sees of a few samples, with their boxes and masks, and what was drawn for each."""
+"""A contact sheet: the tensors of a few samples, with their boxes and masks, and what was drawn for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,17 @@ from pixprep.boxes import convert
 from pixprep.data.loader import Loader
 from pixprep.data.sources import Source
 from pixprep.pipeline import Pipeline
-from pixprep.plan.output_plans import BoxesPlan, FlowPlan, MaskPlan, TensorPlan
+from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, MaskPlan, OutputPlan, TensorPlan
 from pixprep.plan.plan import Placed
 from pixprep.show.drawing import (
     FAINT,
     INK,
+    SIDE,
     U8,
     Panel,
     Picture,
     Sheet,
+    columns,
     fitted,
     true_colours,
     with_arrows,
@@ -29,7 +32,6 @@ from pixprep.show.drawing import (
     with_labels,
 )
 
-_ROW = 3
 _EVERY = 16
 _MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check that counts
 
@@ -37,7 +39,7 @@ _MOST_SHARE = 0.5  # of broken samples: a few are looked at, and it is the check
 def contact_sheet(
     source: Source, pipeline: Pipeline, *, count: int = 12, seed: int = 0, epoch: int = 0, title: str = ""
 ) -> Picture:
-    """The first samples of an epoch, as the Loader gives them: the first tensor, in its true colours.
+    """The first samples of an epoch, as the Loader gives them: every tensor, in its true colours.
 
     Args:
         source: from ``pixprep.read``.
@@ -64,9 +66,13 @@ def contact_sheet(
     sheet = Sheet()
     sheet.heading(title or "what training sees", f"seed {seed}, epoch {epoch}: {size} of {len(source):,} samples")
     shown = panels(pipeline, batch, getattr(source, "classes", ()))
-    for start in range(0, size, _ROW):
-        sheet.panels(shown[start : start + _ROW])
-        sheet.gap(16)
+    of_one = len(shown) // size
+    count, width = columns(max(panel.pixels.shape[1] for panel in shown))
+    in_row = count - count % of_one if of_one <= count else of_one  # samples stay whole
+    for start in range(0, len(shown), in_row):
+        for first in range(start, min(start + in_row, len(shown)), count):
+            sheet.panels(shown[first : min(first + count, start + in_row)], width)
+            sheet.gap(16)
     if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline)):
         sheet.text("note: the samples have boxes, and the pipeline has no op boxes: training gets none", 16, INK)
     for each in broken:
@@ -75,37 +81,58 @@ def contact_sheet(
 
 
 def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
-    """Each sample of a batch: its first tensor with its boxes and masks, its name and label, and its draws."""
-    return [_panel(pipeline, batch, row, classes) for row in range(len(batch))]
+    """Each tensor of each sample of a batch, with its boxes and masks, its name and label, and its draws."""
+    names = [name for name, plan in pipeline.plan.outputs.items() if isinstance(plan, TensorPlan)]
+    side = SIDE if len(names) == 1 else columns(0)[1]
+    made = []
+    for row in range(len(batch)):
+        for name in names:
+            panel = _panel(pipeline, batch, row, name=name, classes=classes, side=side)
+            made.append(panel if len(names) == 1 else replace(panel, line=f'"{name}": {panel.line}'))
+    return made
 
 
-def _panel(pipeline: Pipeline, batch: Batch, row: int, classes: tuple[str, ...]) -> Panel:
-    name, plan = next((name, each) for name, each in pipeline.plan.outputs.items() if isinstance(each, TensorPlan))
-    placed = batch.placed[row]
+def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tuple[str, ...], side: int) -> Panel:
+    plan, placed = pipeline.plan.outputs[name], batch.placed[row]
+    assert isinstance(plan, TensorPlan)
     assert placed is not None
     tensor = batch[name][row]
     if plan.spec.layout is not None and "t" in plan.spec.layout:
         flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
-        pixels = _film(plan, tensor, flows[0] if flows else None)
+        pixels = _film(plan, tensor, flows[0] if flows else None, side)
     else:
         pixels = true_colours(plan, np.asarray(tensor))
-        for mask in _masks(pipeline, batch, row):
-            if mask.shape == pixels.shape[:2]:
-                pixels = with_labels(pixels, mask)
-        pixels = fitted(pixels)
+        for labels in _masks(pipeline, batch, row, plan):
+            if labels.shape == pixels.shape[:2]:
+                pixels = with_labels(pixels, labels)
+        pixels = fitted(pixels, side)
     factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
     for boxes_name, boxes_plan in _boxes_plans(pipeline):
-        boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
-        labels = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
-        pixels = with_boxes(pixels, boxes * factor, [_class(label, classes) for label in labels])
-    words = [f"{key}: {_said(drawn)}" for key, drawn in placed.draws.items()]
+        if _keys(boxes_plan) <= _keys(plan):  # else they lie in another random crop
+            boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
+            found = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
+            numbers = [None if label is None else int(label) for label in found[: len(boxes)]]
+            words = [_class(number, classes) for number in numbers]
+            pixels = with_boxes(pixels, boxes * factor, words, numbers)
+    others = {key for each in _placing(pipeline) for key in _keys(each)} - _keys(plan)
+    words = [f"{key}: {_said(drawn)}" for key, drawn in placed.draws.items() if key not in others]
     label = f"label {_class(batch['label'][row], classes)}, " if "label" in batch.fields else ""
     title = batch["name"][row] if "name" in batch.fields else f"sample {batch['index'][row]}"
     line = f"{label}{placed.height} x {placed.width}, sample {int(batch['index'][row]):,}"
     return Panel(title, line, pixels, words)
 
 
-def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> U8:
+def _placing(pipeline: Pipeline) -> Iterator[OutputPlan | AnnotationPlan]:
+    yield from pipeline.plan.outputs.values()
+    yield from pipeline.plan.annotations.values()
+
+
+def _keys(plan: OutputPlan | AnnotationPlan) -> set[str]:
+    """Keys of the random ops before an output."""
+    return {step.key for step in plan.geometry.random_steps} if plan.geometry else set()
+
+
+def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
     """Four frames of a clip, from its first to its last, and how pixels move from each to the next, every 16 pixels."""
     layout = plan.spec.layout
     frames = np.moveaxis(np.asarray(clip), 1, 0) if layout == "cthw" else np.asarray(clip)
@@ -118,18 +145,19 @@ def _film(plan: TensorPlan, clip: Any, flow: Any | None) -> U8:
             pixels = with_arrows(pixels, flow[index], _EVERY)
         pictures.append(pixels)
     rows = [np.concatenate(pictures[start : start + 2], axis=1) for start in (0, 2)]
-    return fitted(np.concatenate(rows))
+    return fitted(np.concatenate(rows), side)
 
 
-def _masks(pipeline: Pipeline, batch: Batch, row: int) -> Iterator[npt.NDArray[Any]]:
-    """The masks of a sample as labels (height, width), 0 where none is seen; objects are numbered from 1."""
+def _masks(pipeline: Pipeline, batch: Batch, row: int, tensor: TensorPlan) -> Iterator[npt.NDArray[Any]]:
+    """The masks of a sample as labels (height, width), -1 where none is seen; objects have their class, if known."""
     for name, each in pipeline.plan.annotations.items():
-        if isinstance(each, MaskPlan):
+        if isinstance(each, MaskPlan) and _keys(each) <= _keys(tensor):
             mask = np.asarray(batch[name][row])
             if each.field == "masks":
-                yield ((mask != 0) * np.arange(1, len(mask) + 1)[:, None, None]).max(axis=0, initial=0)
+                numbers = np.asarray(batch["labels"][row] if "labels" in batch.fields else range(len(mask)), np.int64)
+                yield np.where(mask != 0, numbers[: len(mask), None, None], -1).max(axis=0, initial=-1)
             else:
-                yield np.where(mask == each.ignore, 0, mask)
+                yield np.where((mask == each.ignore) | (mask == 0), -1, mask.astype(np.int64))
 
 
 def _boxes_plans(pipeline: Pipeline) -> Iterator[tuple[str, BoxesPlan]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
+from colorsys import hsv_to_rgb
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from pixprep.errors import printable
 from pixprep.plan.output_plans import TensorPlan
@@ -25,6 +27,9 @@ SIDE = 512
 are, or reduced."""
 MARGIN = 40
 WIDTH = 3 * SIDE + 4 * MARGIN
+_BREAK = re.compile(r" (?![\[-]*[\d.])|(?<![A-Za-z]) ")
+_NARROWEST = 300
+"""Of a column, so that words fit."""
 
 _PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
 CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
@@ -102,24 +107,60 @@ def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
+def class_colour(number: int) -> tuple[int, int, int]:
+    """A light RGB colour for a class; near numbers have hues far apart."""
+    red, green, blue = hsv_to_rgb((0.08 + 0.618034 * number) % 1, 0.85, 1)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
 def with_labels(pixels: U8, labels: Array) -> U8:
-    """Pixels (height, width, 1 or 3) half in the colour of each label (height, width); 0 has none."""
-    colours = 64 + labels[:, :, None].astype(np.int64) * (47, 109, 157) % 192
-    return np.where(labels[:, :, None] == 0, pixels, (pixels.astype(np.int64) + colours) // 2).astype(np.uint8)
+    """Pixels (height, width, 1 or 3) half in the ``class_colour`` of each label (height, width); -1 has none."""
+    numbers, places = np.unique(labels, return_inverse=True)
+    colours = np.array([class_colour(int(number)) for number in numbers])[places.reshape(labels.shape)]
+    return np.where(labels[:, :, None] == -1, pixels, (pixels.astype(np.int64) + colours) // 2).astype(np.uint8)
 
 
-def with_boxes(pixels: U8, boxes: npt.NDArray[np.float64], words: Sequence[str]) -> U8:
-    """Pixels (height, width, 3) with frames (n, 4) of xyxy, each with its words in the corner."""
+def with_boxes(
+    pixels: U8, boxes: npt.NDArray[np.float64], words: Sequence[str], numbers: Sequence[int | None] = ()
+) -> U8:
+    """Pixels (height, width, 3) with frames, each with its words where no others stand.
+
+    Args:
+        pixels: to draw on.
+        boxes: (n, 4) of xyxy.
+        words: of each box; none where empty.
+        numbers: the class of each box, which gives its colour.
+    """
     picture = Image.fromarray(np.ascontiguousarray(pixels))
-    draw = ImageDraw.Draw(picture)
-    for (left, top, right, bottom), word in zip(boxes.tolist(), words, strict=False):
-        draw.rectangle((left, top, max(right - 1, left), max(bottom - 1, top)), outline=CROP, width=2)
-        if word:
-            text = printable(word)[:30]
-            corner = (max(left, 0) + 4, max(top, 0) + 3)
-            draw.rectangle(draw.textbbox(corner, text), fill=CROP)
-            draw.text(corner, text, "#000000")
+    draw, font = ImageDraw.Draw(picture), _font(15)
+    colours = [CROP if number is None else class_colour(number) for number in numbers] or [CROP] * len(boxes)
+    for (left, top, right, bottom), colour in zip(boxes.tolist(), colours, strict=True):
+        draw.rectangle((left, top, max(right - 1, left), max(bottom - 1, top)), outline=colour, width=2)
+    taken: list[tuple[float, float, float, float]] = []
+    for (left, top, _, bottom), colour, word in zip(boxes.tolist(), colours, words, strict=False):
+        if not word:
+            continue
+        text = _shortened(word, 15, picture.width // 2)
+        width, height = font.getlength(text) + 6, 19.0
+        x = min(max(left, 0), max(picture.width - width, 0))
+        places = [(x, y, x + width, y + height) for y in (top - height, top, bottom, bottom - height)]
+        places = [place for place in places if place[1] >= 0 and place[3] <= picture.height] or [
+            (x, 0, x + width, height)
+        ]
+        place = next((one for one in places if not any(_meets(one, other) for other in taken)), places[0])
+        taken.append(place)
+        draw.rectangle(place, fill=colour)
+        draw.text((place[0] + 3, place[1] + height / 2), text, _ink_on(colour), font, anchor="lm")
     return np.asarray(picture)
+
+
+def _meets(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _ink_on(colour: str | tuple[int, int, int]) -> str:
+    red, green, blue = ImageColor.getrgb(colour)[:3] if isinstance(colour, str) else colour
+    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 110 else "#ffffff"
 
 
 def with_arrows(pixels: U8, flow: Array, every: int) -> U8:
@@ -223,6 +264,12 @@ def _ticks(low: float, high: float) -> list[float]:
 # The sheet
 
 
+def columns(widest: int) -> tuple[int, int]:
+    """(count, width) of the columns for pictures so wide."""
+    count = (WIDTH - MARGIN) // (max(widest, _NARROWEST) + MARGIN)
+    return count, (WIDTH - MARGIN) // count - MARGIN
+
+
 class Sheet:
     """A page that grows downwards."""
 
@@ -273,15 +320,15 @@ class Sheet:
             self.draw.text((2 * MARGIN, self.y + 14 + 30 * index), line, _WRONG, _font(20))
         self.gap(height + 16)
 
-    def panels(self, panels: Sequence[Panel]) -> None:
-        """Pictures side by side, with equal heights for what stands above and below them."""
+    def panels(self, panels: Sequence[Panel], width: int = SIDE) -> None:
+        """Pictures side by side, in columns of a width, with equal heights for what stands above and below them."""
         self._grow(self.y + SIDE + 400)
         top = self.y + 62
         ends = []
         for index, panel in enumerate(panels):
-            x = MARGIN + index * (SIDE + MARGIN)
-            self.draw.text((x, self.y), _shortened(panel.title, 22, SIDE), INK, _font(22))
-            self.draw.text((x, self.y + 31), _shortened(panel.line, 15, SIDE), FAINT, _font(15))
+            x = MARGIN + index * (width + MARGIN)
+            self.draw.text((x, self.y), _shortened(panel.title, 22, width), INK, _font(22))
+            self.draw.text((x, self.y + 31), _shortened(panel.line, 15, width), FAINT, _font(15))
             self._image.paste(Image.fromarray(np.ascontiguousarray(panel.pixels)), (x, top))
             if panel.frame is not None:
                 edges = [edge + start for edge, start in zip(panel.frame, (top, x) * 2, strict=True)]
@@ -290,7 +337,7 @@ class Sheet:
                 self.draw.rectangle(corners, outline=CROP, width=thick)
             y = top + panel.pixels.shape[0] + 14
             for words in panel.words:
-                for line in _wrapped(words, 16, SIDE):
+                for line in _wrapped(words, 16, width):
                     self.draw.text((x, y), line, INK, _font(16))
                     y += 23
             ends.append(y)
@@ -303,10 +350,10 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _wrapped(text: str, size: int, width: int) -> list[str]:
-    """Lines that fit; a word that does not is cut."""
+    """Lines that fit, a word with the number behind it; a word that does not fit is cut."""
     font = _font(size)
     lines, line = [], ""
-    for word in printable(text).split(" "):
+    for word in _BREAK.split(printable(text)):
         if line and font.getlength(f"{line} {word}") > width:
             lines.append(line)
             line = ""

@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 from pixprep.decoders import CODECS, DAMAGES, FORMATS, Codec, Damage, Limits
 from pixprep.errors import PipelineError
+from pixprep.ops.faults import quoted
 from pixprep.pipeline import Pipeline
-from pixprep.pipeline.file import quoted, read_bytes
+from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.spec import DType
 from pixprep.steps.operators import check_name

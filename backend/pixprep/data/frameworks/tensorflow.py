@@ -28,20 +28,30 @@ def _tensor(array: Any) -> Any:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def dataset(loader: Batches, names: Sequence[str]) -> Any:
-    """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong."""
+def dataset(loader: Batches, names: Sequence[str], *, is_counted: bool) -> Any:
+    """See ``Loader.tf``. The number of rows stays open: of a known one, Keras counts a batch more, as all wrong.
+
+    TensorFlow ends with an error where the batches are fewer than was said, so the rest of an epoch has no number.
+    """
     example = loader.example()
     wanted = names or [name for name in (*example.outputs, *example.fields) if _is_tensor(value(example, name))]
 
+    is_counted = is_counted and loader.state_dict()["position"] == 0
+
     def batches() -> Iterator[Any]:
-        return map(values, loader)
+        epoch = iter(loader)
+        left = loader.order.batches(loader.state_dict()["position"])
+        if is_counted and left != len(loader):
+            raise DataError(f"{left} of {len(loader)} batches are left of this epoch: call tf() after load_state_dict")
+        return map(values, epoch)
 
     def values(batch: Batch) -> Any:
         return chosen(names, wanted, lambda name: _value(value(batch, name)))
 
-    return tf.data.Dataset.from_generator(
+    made = tf.data.Dataset.from_generator(
         batches, output_signature=chosen(names, wanted, lambda name: _signature(name, example))
     )
+    return made.apply(tf.data.experimental.assert_cardinality(len(loader))) if is_counted else made
 
 
 def _is_tensor(value: Any) -> bool:

@@ -280,7 +280,8 @@ def archives(paths: StrPath | Sequence[StrPath]) -> list[str]:
             else:
                 matching = sorted(filter(os.path.isfile, glob.glob(text, recursive=True)))  # noqa: PTH207
             if not matching:
-                raise DataError(f"{text}: no such file, and no file of such a name")
+                folder = f"is a folder: write {os.path.join(text, '*')}, say" * os.path.isdir(text)  # noqa: PTH112, PTH118
+                raise DataError(f"{text}: {folder or 'no such file, and no file of such a name'}")
             found += map(absolute, matching)
     if not found:
         raise DataError("no file is named")

@@ -88,6 +88,9 @@ class ClipDecoder:
             elsewhere=self._elsewhere,
         )
         assert placed is not None
+        frames = tuple(clip.indices)
+        rows = tuple(row._replace(frames=frames) if isinstance(row, Placed) else row for row in placed.rows)
+        placed = placed._replace(frames=frames, rows=rows)
         if clip.is_elsewhere:
             return Decoded(clip.frames, placed)
         ready = {id(frame): self._ready(frame) for frame in clip.frames}

@@ -1,0 +1,144 @@
+"""Names that PyTorch, torchvision, timm and Albumentations have for what is here, for the remedies in messages."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OWN = "an operator of your own may do it: docs/own-operators.md"
+OPS: Mapping[str, str] = {
+    **dict.fromkeys(("compose", "sequential", "transforms"), "Pipeline"),
+    **dict.fromkeys(("data_loader", "dataloader"), "Loader"),
+    **dict.fromkeys(("dataset", "datasets", "image_folder", "data"), "read"),
+    **dict.fromkeys(("random_horizontal_flip", "horizontal_flip"), "random_flip"),
+    **dict.fromkeys(("random_vertical_flip", "vertical_flip"), 'random_flip(axis="vertical")'),
+    **dict.fromkeys(("to_gray", "random_grayscale"), "random_gray"),
+    **dict.fromkeys(("to_tensor", "to_tensor_v2", "pil_to_tensor", "to_image", "to_dtype"), "tensor"),
+    "convert_image_dtype": "tensor",
+    **dict.fromkeys(("random_brightness_contrast", "hue_saturation_value", "random_brightness"), "color_jitter"),
+    "random_photometric_distort": "color_jitter",
+    **dict.fromkeys(("coarse_dropout", "cutout", "cut_out", "random_cutout"), "random_erasing"),
+    **dict.fromkeys(("mixup", "mix_up", "cutmix", "cut_mix"), "Mix, an argument of the Loader"),
+    "longest_max_size": 'resize(..., side="longer")',
+    "smallest_max_size": "resize",
+    "pad_if_needed": "pad",
+    "shift_scale_rotate": "random_affine",
+    **dict.fromkeys(("random_sized_bbox_safe_crop", "bbox_safe_random_crop"), "random_iou_crop"),
+    **dict.fromkeys(("bbox_params", "sanitize_bounding_boxes"), "boxes"),
+    "keypoint_params": "points",
+    "auto_augment": "rand_augment or trivial_augment",
+    "aug_mix": "rand_augment or trivial_augment",
+    **dict.fromkeys(
+        ("random_perspective", "elastic_transform", "grid_distortion", "gauss_noise", "gaussian_noise"), OWN
+    ),
+}
+"""Of ``pixprep`` and of the ops in a file; their names as ``snake`` writes them."""
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("interpolation", "resample"), ("filter",)),
+    "size": ("height", "width"),
+    **dict.fromkeys(("prob", "probability", "always_apply"), ("p",)),
+    **dict.fromkeys(("limit", "angle"), ("degrees",)),
+    **dict.fromkeys(("fill_value", "background"), ("fill",)),
+    "blur_limit": ("kernel_size",),
+    "max_pixel_value": ("scale",),
+    "direction": ("axis",),
+    **dict.fromkeys(("mode", "color_mode"), ("color",)),
+    **dict.fromkeys(("channels_last", "data_format"), ("layout",)),
+    "x": ("left",),
+    "y": ("top",),
+}
+"""Of the fields of an op, where it has them."""
+
+SOURCES: Mapping[str, str] = {
+    **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
+    "csv": "table",
+    **dict.fromkeys(("webdataset", "web_dataset", "wds"), "tar"),
+    **dict.fromkeys(("hf", "huggingface", "dataset", "load_dataset", "list", "parquet"), "rows"),
+    "coco_detection": "coco",
+    **dict.fromkeys(("pascal_voc", "voc_detection"), "voc"),
+}
+
+LOADER: Mapping[str, str] = {
+    "dataset": "source is the first argument",
+    **dict.fromkeys(("transform", "transforms"), "pipeline is the second argument"),
+    **dict.fromkeys(("num_workers", "persistent_workers"), "there are threads in place of workers: threads"),
+    "worker_init_fn": "there are threads in place of workers: draws follow from seed",
+    "drop_last": 'last="drop", "short" or "pad"',
+    "pin_memory": "the Loader does it by itself, where there is a GPU",
+    **dict.fromkeys(("sampler", "batch_sampler"), "weights, shares and repeats, or pixprep.read.subset for the source"),
+    "collate_fn": "a batch is made already: loader.torch, loader.tf and loader.tuples choose what is in it",
+    "prefetch_factor": "prefetch",
+    "generator": "seed",
+}
+
+MIX: Mapping[str, str] = {"num_classes": "classes", "alpha": "mixup and cutmix, each an alpha"}
+
+
+def snake(name: str) -> str:
+    """A class's name as that of a function: ``RandomFlip`` is ``random_flip``."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def meant(word: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
+    """The name of ours that a word stands for in another library, or else the nearest; empty where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415  (for a message only)
+
+    for each in (word, snake(word), word.lower()):
+        if elsewhere and each in elsewhere:
+            return elsewhere[each]
+    near = get_close_matches(snake(word), [*known], n=1)
+    return near[0] if near else ""
+
+
+def hint(near: str, quote: str = '"') -> str:
+    """What ``meant`` found, as the end of a message."""
+    if not near or near == OWN:
+        return f"; {near}" if near else ""
+    return f"; did you mean {near}?" if {*near} & {*" ("} else f"; did you mean {quote}{near}{quote}?"
+
+
+def field_hint(field: str, known: Iterable[str]) -> str:
+    """Remedy for a field that an op does not have: what it may be called here, or those that there are."""
+    fields = [*known]
+    ours = FIELDS.get(field, ())
+    if not ours or not {*ours} <= {*fields}:
+        near = meant(field, fields)
+        ours = (near,) if near else ()
+    if not ours:
+        return f"; there are {', '.join(fields)}"
+    return f"; did you mean {' and '.join(chr(34) + each + chr(34) for each in ours)}?"
+
+
+def told(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
+    """Decorate an ``__init__`` so that a wrong call says what is meant.
+
+    Args:
+        elsewhere: what arguments of other libraries are here.
+        positional: the remedy for too many arguments without a name.
+    """
+
+    def around(function: F) -> F:
+        signature = inspect.signature(function)
+        of = function.__qualname__.partition(".")[0]
+
+        @wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            for name in named:
+                if name not in signature.parameters:
+                    remedy = elsewhere.get(name) or meant(name, list(signature.parameters)[1:])
+                    raise TypeError(f'{of}: no argument "{name}"{f": {remedy}" if remedy else ""}')
+            try:
+                signature.bind(*args, **named)
+            except TypeError as error:
+                remedy = f": {positional}" if "positional" in str(error) else ""
+                raise TypeError(f"{of}: {error}{remedy}") from None
+            return function(*args, **named)
+
+        return cast("F", call)
+
+    return around
