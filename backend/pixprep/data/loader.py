@@ -167,8 +167,8 @@ class Loader:
             damage=damage,
             on_error=checked_on_error(on_error, self.order.shard[1]),
             most_errors=most_errors(max_errors, self.order),
-            # of what is made and waits, of what the consumer has, and of what it has just let go of
-            recycler=Recycler(prefetch + 2) if device == "cpu" else None,
+            # of what is made and waits, of what the consumer has and has just let go of, and of a copy under way
+            recycler=Recycler(prefetch + 3) if device == "cpu" else None,
             cache=pixel_cache(cache, cache_bytes, device, pipeline),
             mix=mix,
             engine=Engine(
@@ -320,7 +320,7 @@ class Loader:
             raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
         return Tuples(self, names)
 
-    def torch(self, *names: str, device: Any = None) -> Any:
+    def torch(self, *names: str, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
         """Batches as ``Batch.torch`` gives them: a PyTorch ``IterableDataset``, which Lightning and accelerate take.
 
         It has ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader takes it with ``batch_size=None``
@@ -329,11 +329,13 @@ class Loader:
         Args:
             names: of outputs and fields; default: all, as a dict.
             device: of PyTorch; default: where they are.
+            non_blocking: see ``Batch.torch``.
+            dtype: see ``Batch.torch``.
 
         Raises:
             SetupError: PyTorch is not installed.
         """
-        return library("torch").Dataset(self, names, device)
+        return library("torch").Dataset(self, names, device=device, non_blocking=non_blocking, dtype=dtype)
 
     def tf(self, *names: str) -> Any:
         """Batches as a ``tf.data.Dataset``, whose every iteration is an epoch; its types come from one sample.
