@@ -334,7 +334,7 @@ V2_END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
         ("training: end with a PIL image", [v1.RandomCrop(9)]),
         (
             'transforms: ops[2] "resize": in training: must come before what changes the levels',
-            [v2.ColorJitter(0.1), v2.Resize((9, 9)), v1.ToTensor()],
+            [v2.RandomRotation(3), v2.Resize((9, 9)), v1.ToTensor()],
         ),
         (
             'transforms: ops[4] "normalize": in training: must come before random_erasing',
