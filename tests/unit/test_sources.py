@@ -19,6 +19,7 @@ from records import (
     tar_members,
     write_coco,
     write_folder,
+    write_parquet,
     write_table,
     write_tfrecord,
     write_voc,
@@ -65,6 +66,13 @@ def _tar(path, count):
     return read.tar([path / "0.tar", path / "1.tar"], about="json")
 
 
+def _parquet(path, count):
+    pytest.importorskip("pyarrow", reason="NO PYARROW: pip install 'pixprep[parquet]'", exc_type=ImportError)
+    write_parquet(path / "0.parquet", 3)
+    write_parquet(path / "1.parquet", count - 3, 3)
+    return read.parquet(path / "*.parquet", label="label")
+
+
 def _rows(_, count):
     return read.rows([{"image": small_jpeg(n), "label": n} for n in range(count)], label="label")
 
@@ -77,6 +85,7 @@ MAKERS = {
     "coco": _coco,
     "voc": _voc,
     "tar": _tar,
+    "parquet": _parquet,
     "rows": _rows,
 }
 

@@ -154,6 +154,7 @@ class Loader:
             shard=shard_of() if shard is None else checked_shard(shard),
             last=last,
             weights=weights_of(source, weights),
+            blocks=getattr(source, "blocks", None),
             parts_of=tuple(map(len, getattr(source, "sources", ()))),
             shares=None if shares is None else tuple(map(float, shares)),
             repeats=repeats,
