@@ -55,6 +55,8 @@ def test_little_memory_keeps_two_row_groups(tmp_path, reads):
     assert [source[index]["image"] for index in range(12)] == [small_jpeg(index) for index in range(12)]
     assert set(reads.values()) == {1}
     assert len(source._kept) == 2
+    (note,) = source.notes
+    assert note.startswith("0.parquet: a row group takes ")
     assert source[0]["image"] == small_jpeg(0)
     assert reads["0.parquet", 0] == 2
 

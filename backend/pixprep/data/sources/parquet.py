@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.data.sources import Sample, naming
-from pixprep.data.sources.storage import I64, Archives, StrPath, archives, fingerprint, scan
+from pixprep.data.sources.storage import I64, Archives, StrPath, archives, fingerprint, noted, scan
 from pixprep.errors import DataError, ImageError, SetupError
 
 _READERS = 8
@@ -40,6 +40,15 @@ class ParquetRows(Archives):
         self._numbers = [np.flatnonzero(each[:, 0]) for each in sizes]
         self._group_ends = [each[:, 0].cumsum() for each in self._sizes]
         super().__init__(paths, (each.num_rows for each in footers))
+        largest = [int(each[:, 1].max(initial=0)) for each in self._sizes]
+        self.notes = noted(
+            "parquet",
+            [
+                f"{name}: a row group takes {size:,} bytes of memory, more than cache_bytes: write smaller ones"
+                for name, size in zip(self._names, largest, strict=True)
+                if size > most
+            ],
+        )
         self._begin()
 
     def _begin(self) -> None:
