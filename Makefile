@@ -115,7 +115,7 @@ fuzz: .venv/.dev
 	PYTHONPATH=tests $(VENV)/python tools/fuzz.py --count 20000
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest tests/parity
+	.venv-parity/bin/pytest tests/parity tests/unit/test_source_parquet.py
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest tests/parity

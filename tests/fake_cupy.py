@@ -110,6 +110,7 @@ def empty(shape, dtype):
 class Stream:
     ptr = 0  # nvImageCodec sees it
     made = destroyed = 0
+    ends = 0  # how often somebody has waited for all that was queued
     waited_for = ()  # events, of all streams
     synchronized = ()  # numbers of streams, for one array each
     _current = threading.local()
@@ -175,15 +176,19 @@ class Device:
 
 
 class Event:
-    done = False  # the fake GPU is busy with what was queued, until somebody synchronizes
+    """The fake GPU is busy with what was queued, until somebody synchronizes."""
+
+    @property
+    def done(self):
+        return self.number < Stream.ends
 
     def record(self, stream):
         assert isinstance(stream, Stream)
-        self.stream = stream
+        self.stream, self.number = stream, Stream.ends
         self.time = perf_counter()
 
     def synchronize(self):
-        synchronize()
+        synchronize(ends=0)  # others may be busy still
 
 
 class MemoryPool:
@@ -191,9 +196,10 @@ class MemoryPool:
         pass
 
 
-def synchronize():
+def synchronize(ends=1):
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
+    Stream.ends += ends
     COPIED.clear()
 
 

@@ -49,7 +49,7 @@ def samples(count=40):
 
 def same(one, other):
     """Whether two batches are equal in all that a training sees."""
-    arrays = [*one.outputs, "index", "attempt", "is_padding", "label"]
+    arrays = [*one.outputs, "index", "attempt", "is_padding", *(name for name in ("label",) if name in one)]
     return all(np.array_equal(one[name], other[name]) for name in arrays) and one.draws == other.draws
 
 
@@ -59,19 +59,11 @@ def expected(index, pipeline=PLAIN):
         return engine.run([encoded(index)])[0]
 
 
-def killed(arguments):
-    """State and draws after each of the first 7 batches of a Loader, whose process is then ended by SIGKILL."""
-    code = (
-        "import json\n"
-        "from loading import TRAINING, samples\n"
-        "import pixprep as pp\n"
-        f"loader = pp.Loader({arguments})\n"
-        "for batch in loader:\n"
-        "    print(json.dumps([loader.state_dict(), batch.draws]), flush=True)\n"
-    )
+def killed(code, count):
+    """The first lines that some code prints, each as JSON, in a process that is then ended by SIGKILL."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
-    lines = [json.loads(child.stdout.readline()) for _ in range(7)]
+    lines = [json.loads(child.stdout.readline()) for _ in range(count)]
     child.send_signal(signal.SIGKILL)
     child.communicate()
     return lines

@@ -5,12 +5,15 @@ import json
 import struct
 import tarfile
 from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 import pixprep as pp
 from broken_data import small_jpeg
+from pixprep import read
 
 CLASSES = ("china", "flower")
 
@@ -151,6 +154,18 @@ def voc_xml(index, objects=None, size=(90, 120)):
     return f"<annotation><filename>../../{index}.jpg</filename>{sides}{text}</annotation>"
 
 
+def write_parquet(path, count=6, start=0, *, group=2, rows=None, **options):
+    """Rows as Hugging Face has them: a struct of the image, a label, and lists."""
+    import pyarrow as pa  # noqa: PLC0415  (where it is)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    made = [
+        {"image": {"bytes": small_jpeg(n), "path": f"{n}.jpg"}, "label": n % 2, "area": [1.5 * n] * (n % 3)}
+        for n in range(start, start + count)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows or made), path, row_group_size=group, **options)
+
+
 def write_voc(folder, count=6):
     """JPEGImages, Annotations, and the list ``train`` of all but the first."""
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
@@ -184,3 +199,70 @@ def tar_members(count=6, start=0):
         yield f"some/{index:04}.cls", b"%d" % (index % 2)
         yield f"some/{index:04}.json", json.dumps({"index": index}).encode()
         yield f"some/{index:04}.txt", f"photo {index} é".encode()
+
+
+# A source of each kind
+
+CHECKSUMS = find_spec("google_crc32c") is not None
+
+
+def _folder(path, count):
+    write_folder(path, count)
+    return read.files(path)
+
+
+def _list(path, count):
+    write_folder(path, count)
+    return read.files([path / ("china", "flower")[n % 2] / f"{n}.jpg" for n in range(count)], labels=range(count))
+
+
+def _table(path, count):
+    write_table(path / "t.csv", count)
+    return read.table(path / "t.csv")
+
+
+def _tfrecord(path, count):
+    write_tfrecord(path / "0.tfrecord", 2)
+    write_tfrecord(path / "1.tfrecord", count - 2, 2)
+    return read.tfrecord(path / "*.tfrecord", label="image/class/label", checksums=CHECKSUMS)
+
+
+def _coco(path, count):
+    write_coco(path, count)
+    return read.coco(path / "images", path / "instances.json")
+
+
+def _voc(path, count):
+    write_voc(path, count)
+    return read.voc(path)
+
+
+def _tar(path, count):
+    (path / "0.tar").write_bytes(tar_bytes(tar_members(2)))
+    (path / "1.tar").write_bytes(tar_bytes(tar_members(count - 2, 2)))
+    return read.tar([path / "0.tar", path / "1.tar"], about="json")
+
+
+def _parquet(path, count):
+    pytest.importorskip("pyarrow", reason="NO PYARROW: pip install 'pixprep[parquet]'", exc_type=ImportError)
+    write_parquet(path / "0.parquet", 3)
+    write_parquet(path / "1.parquet", count - 3, 3)
+    return read.parquet(path / "*.parquet", label="label")
+
+
+def _rows(_, count):
+    return read.rows([{"image": small_jpeg(n), "label": n} for n in range(count)], label="label")
+
+
+MAKERS = {
+    "folder": _folder,
+    "list": _list,
+    "table": _table,
+    "tfrecord": _tfrecord,
+    "coco": _coco,
+    "voc": _voc,
+    "tar": _tar,
+    "parquet": _parquet,
+    "rows": _rows,
+}
+"""Functions from a folder and a count to a source of so many samples, written there."""

@@ -98,7 +98,7 @@ class Batch:
         """For each image what was drawn for it, by op, as JSON holds it: see ``Plan.replaying``."""
         return [placed.draws if placed else {} for placed in self.placed]
 
-    def torch(self, *names: str, device: Any = None) -> Any:
+    def torch(self, *names: str, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
         """Outputs and fields as PyTorch has them, without a copy where they are on the device already.
 
         >>> images, labels = batch.torch("tensor", "label", device="cuda")          # doctest: +SKIP
@@ -106,6 +106,10 @@ class Batch:
         Args:
             names: which; default: all, as a dict.
             device: of PyTorch; default: where they are.
+            non_blocking: copy to a GPU beside the host and the GPU's other work. Kernels of the stream that is the
+                current one now wait for it; a Loader's later batches lie in pinned memory, which is used again when it
+                has ended.
+            dtype: one of PyTorch's floats, such as ``"bfloat16"``, of arrays of floats; others stay as they are.
 
         Returns:
             A tensor for each array of numbers, a list of tensors for a list of arrays; all else as it is. For one name
@@ -113,21 +117,22 @@ class Batch:
 
         Raises:
             KeyError: there is none of that name in this batch.
+            PipelineError: ``dtype`` is none.
             SetupError: PyTorch is not installed.
         """
-        return self._handed_over(names, "torch", device=device)
+        return self._handed_over(names, "torch", device=device, non_blocking=non_blocking, dtype=dtype)
 
-    def jax(self, *names: str, device: Any = None) -> Any:
+    def jax(self, *names: str, device: Any = None, dtype: Any = None) -> Any:
         """The same as JAX arrays. JAX makes 32-bit numbers of 64-bit ones, unless ``jax_enable_x64`` is set."""
-        return self._handed_over(names, "jax", device=device)
+        return self._handed_over(names, "jax", device=device, dtype=dtype)
 
-    def tf(self, *names: str) -> Any:
+    def tf(self, *names: str, dtype: Any = None) -> Any:
         """The same as TensorFlow tensors, texts too; a list of arrays is a list of tensors."""
-        return self._handed_over(names, "tensorflow")
+        return self._handed_over(names, "tensorflow", dtype=dtype)
 
-    def cupy(self, *names: str) -> Any:
-        """The same as CuPy arrays, on the GPU."""
-        return self._handed_over(names, "cupy")
+    def cupy(self, *names: str, non_blocking: bool = False) -> Any:
+        """The same as CuPy arrays, on the GPU. A copy from pinned memory is queued on the current stream."""
+        return self._handed_over(names, "cupy", non_blocking=non_blocking)
 
     def _handed_over(self, names: Sequence[str], library: Any, **options: Any) -> Any:
         from pixprep.data.frameworks import handed_over  # noqa: PLC0415  (for training only)

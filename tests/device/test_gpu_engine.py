@@ -1331,6 +1331,16 @@ def test_frames_are_taken_where_they_lie(gpu, given):
         warm_up(engine)
 
 
+def test_colours_of_whole_photos_come_before_their_margins(gpu):  # noqa: ARG001  (the fake is in its place)
+    changes = [pp.contrast(1.5), pp.hue(0.1), pp.pad(90, 110, fill=(9, 120, 250)), pp.resize(height=20, width=30)]
+    pipeline = pp.Pipeline([pp.pixels(), *changes, pp.normalize(), pp.tensor()])
+    photos = [scene(60 + 7 * n, 90 - 5 * n, n) for n in range(4)]
+    with pp.Engine(pipeline, threads=1) as host, pp.Engine(pipeline, device="gpu") as engine:
+        expected, found = host.run_batch(photos), engine.run_batch(photos)
+        assert found.errors == [None] * 4
+        assert np.array_equal(found["tensor"].get(), expected["tensor"])
+
+
 def test_a_frame_in_device_memory_is_not_copied(gpu):
     plan = pp.Pipeline([pp.pixels(), *AFTER_DECODE]).plan
     device = gpu.Gpu(0)

@@ -34,6 +34,7 @@ for step, options in {{
     "thresholds": dict(sizes=["500x375"], batch=2, seconds=0),
     "kernels": small,
     "costs": dict(repeats=1, batch=2, size="500x375"),
+    "handover": dict(shape=[2, 3, 8, 8]),
     "served": dict(count=1, device="cpu", batches=[1], concurrency=[1], seconds=0.5, images=4),
 }}.items():
     add = lambda **row: print("row", json.dumps(dict(step=step, **row)), flush=True)
@@ -126,6 +127,9 @@ def test_every_contender_and_kernel_is_measured(rows):
     assert [row["batch"] for row in of(rows, "kernels") if "share_of_roof" in row] == [1, 3]
     assert set(of(rows, "costs")[0]["ms"]) >= {"engine", "trim", "batch after a trim"}
     assert set(of(rows, "thresholds")[0]["images_per_s"]) == {"1", str(1 << 30)}
+    moved = [row for row in of(rows, "handover") if row["library"] == "cupy"]
+    assert [row["non_blocking"] for row in moved] == [False, True]
+    assert all(row["ms"].keys() == {"host, alone", "alone", "host, before a step", "before a step"} for row in moved)
     assert of(rows, "facts")[0]["gpu"] == "Fake GPU"
     (load,) = of(rows, "served")
     assert (load["count"], load["images_per_s"] > 0) == (1, True)

@@ -355,7 +355,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
         ("training: end with a PIL image", [v1.RandomCrop(9)]),
         (
             'transforms: ops[2] "resize": in training: must come before what changes the levels',
-            [v2.ColorJitter(0.1), v2.Resize((9, 9)), v1.ToTensor()],
+            [v2.RandomRotation(3), v2.Resize((9, 9)), v1.ToTensor()],
         ),
         (
             'transforms: ops[4] "normalize": in training: must come before random_erasing',

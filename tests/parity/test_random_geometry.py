@@ -292,7 +292,54 @@ def zoomed(image, words):
     return padded(image, words["random_zoom_out#0"], FILL)
 
 
+JITTER = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.1}
+
+
+def jittered(image, words):
+    kinds, drawn = [*JITTER], words["color_jitter#0"]
+    order = [kinds.index(kind) for kind in drawn] + [kinds.index(kind) for kind in kinds if kind not in drawn]
+    factors = {f"{kind}_factor": drawn.get(kind) for kind in kinds}
+    return v2.ColorJitter(**JITTER).transform(image, {"fn_idx": torch.tensor(order)} | factors)
+
+
+def of_ssd(first, then):
+    """torchvision's reference recipe: a margin that comes behind the colours keeps its own."""
+    return lambda image, words: flipped(
+        F.resize(F.crop(then(first(image, words), words), **window(words["random_iou_crop#0"])), [40, 36]),
+        words["random_flip#0"],
+    )
+
+
+SSD = [pp.color_jitter(**JITTER), pp.random_zoom_out(fill=FILL), pp.random_iou_crop()]
 CASES = {
+    "colours before all, as SSD has them": Case(
+        [*SSD, pp.resize(height=40, width=36), pp.random_flip()], of_ssd(jittered, zoomed)
+    ),
+    "colours of a mirrored photo, a margin and a resize": Case(
+        [
+            pp.random_flip(),
+            pp.color_jitter(**JITTER),
+            pp.random_autocontrast(p=1.0),
+            pp.random_crop(36, 40, padding=[3, 8], pad_if_needed=True, fill=FILL),
+            pp.resize(height=24, width=50),
+        ],
+        lambda image, words: F.resize(
+            padded(
+                F.autocontrast(jittered(flipped(image, words["random_flip#0"]), words)), words["random_crop#0"], FILL
+            ),
+            [24, 50],
+        ),
+    ),
+    "colours before a resized crop, and after it": Case(
+        [pp.color_jitter(**JITTER), pp.random_resized_crop(40, 36), pp.random_invert(p=1.0)],
+        lambda image, words: F.invert(
+            F.resized_crop(jittered(image, words), **window(words["random_resized_crop#0"]), size=[40, 36])
+        ),
+    ),
+    "a crop before colours and a resize": Case(
+        [pp.random_crop(18, 17), pp.random_solarize(threshold=99.5, p=1.0), pp.resize(height=40, width=36)],
+        lambda image, words: F.resize(F.solarize(F.crop(image, **window(words["random_crop#0"])), 99.5), [40, 36]),
+    ),
     "random_resized_crop": Case(
         [pp.random_resized_crop(40, 36)],
         lambda image, words: F.resized_crop(image, **window(words["random_resized_crop#0"]), size=[40, 36]),
@@ -475,6 +522,14 @@ def test_another_order_would_be_seen():
     assert wrong > of / 100
 
 
+@pytest.mark.parametrize("like", LIKES)
+def test_colours_behind_the_margin_would_be_seen(like):
+    """A margin in front of the colours is jittered with the photo: another picture, and it is the list that says so."""
+    case = CASES["colours before all, as SSD has them"]
+    wrong, of = differing(Case(case.ops, of_ssd(zoomed, jittered)), like)
+    assert wrong > of / 20
+
+
 # --------------------------------------------------------------------------------------------- boxes of given draws
 
 
@@ -501,8 +556,7 @@ def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():
     pipeline = pp.Pipeline(
         [
             pp.decode(),
-            pp.random_zoom_out(fill=FILL),
-            pp.random_iou_crop(),
+            *SSD,
             pp.resize(height=300, width=300),
             pp.random_flip(),
             pp.boxes(),
@@ -517,7 +571,7 @@ def test_boxes_through_the_chain_of_ssd_are_those_of_tv_tensors():
         sample = {"boxes": boxes, "labels": labels}
         placed = pipeline.plan.placing(each, sample)(height, width)
         ours = annotated(pipeline.plan, placed, sample)
-        zoom, crop, flip = placed.draws.values()
+        _, zoom, crop, flip = placed.draws.values()
         expected = tv_tensors.BoundingBoxes(torch.from_numpy(boxes), format="XYXY", canvas_size=(height, width))
         left, top = -zoom["left"], -zoom["top"]
         margins = [left, top, zoom["width"] - width - left, zoom["height"] - height - top]

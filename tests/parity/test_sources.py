@@ -303,6 +303,10 @@ def test_a_hugging_face_dataset_of_a_folder_and_of_parquet_is_read(hugging_face,
     cache = str(tmp_path / "cache")
     parquet = datasets.Dataset.from_parquet(str(tmp_path / "p.parquet"), cache_dir=cache)
     assert [bytes_of(sample) for sample in read.rows(parquet)] == [small_jpeg(n) for n in range(6)]
+    ours, theirs = read.parquet(tmp_path / "p.parquet", label="label", n="n"), read.rows(parquet, label="label", n="n")
+    assert [{**sample, "name": ""} for sample in ours] == [{**sample, "name": ""} for sample in theirs]
+    assert ours.classes == theirs.classes == ("china", "flower")
+    assert ours.labels.tolist() == theirs.labels.tolist()
     paths = [str(path) for path in sorted((tmp_path / "photos").rglob("*.jpg"))]
     listed = datasets.Dataset.from_dict({"image": paths}).cast_column("image", datasets.Image())
     source = read.rows(listed)

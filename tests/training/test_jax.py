@@ -22,6 +22,9 @@ def test_arrays_share_the_memory_of_the_batch(loader):
         assert np.array_equal(labels, batch["label"])
         (device,) = batch.jax("tensor", device=jax.devices()[0]).devices()
         assert device == jax.devices()[0]
+        images, labels = batch.jax("tensor", "label", dtype="bfloat16")
+        assert (images.dtype, labels.dtype) == (jnp.bfloat16, jnp.int32)
+        assert np.array_equal(images, jnp.asarray(batch["tensor"]).astype(jnp.bfloat16))
 
 
 def test_an_array_that_is_kept_is_not_written_over(loader, again):

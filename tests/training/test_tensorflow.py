@@ -37,6 +37,7 @@ def test_tensors_share_the_memory_of_the_batch(loader, again):
         )
         assert place(images) == batch["tensor"].ctypes.data
         assert names.numpy()[0].decode() == batch["name"][0]
+        assert [each.dtype for each in batch.tf("tensor", "label", dtype="bfloat16")] == [tf.bfloat16, tf.int64]
         kept.append(images)
         del batch
     gc.collect()

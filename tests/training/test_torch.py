@@ -29,6 +29,13 @@ def test_tensors_share_the_memory_of_the_batch(loader):
         assert np.array_equal(images.numpy(), batch["tensor"])
 
 
+def test_floats_become_bfloat16_and_whole_numbers_stay(loader, again):
+    for (images, labels), batch in zip(loader.torch("tensor", "label", dtype="bfloat16"), again, strict=True):
+        assert (images.dtype, labels.dtype) == (torch.bfloat16, torch.int64)
+        assert torch.equal(images, torch.from_numpy(batch["tensor"]).to(torch.bfloat16))
+        assert torch.equal(batch.torch("tensor", dtype=torch.bfloat16, non_blocking=True, device="cpu"), images)
+
+
 def test_images_of_their_own_sizes_come_as_a_list_as_torchvisions_detectors_take_them(open_sizes):
     for (images, labels), batch in zip(list(open_sizes.torch("tensor", "label")), open_sizes, strict=True):
         assert len(images) == len(labels) == len(batch)

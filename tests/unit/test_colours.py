@@ -235,11 +235,16 @@ def test_a_field_out_of_range_is_refused(op, words):
     assert str(refused.value).partition(": ")[2] == words
 
 
-def test_colours_come_before_normalize_and_after_the_resize():
+def test_colours_come_before_normalize_and_before_the_resize_only_of_the_whole_photo():
     with pytest.raises(pp.PipelineError, match="must come before normalize"):
         pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.normalize(), pp.hue(factor=0.1), pp.tensor()])
-    with pytest.raises(pp.PipelineError, match="must come before what changes the levels"):
-        pp.Pipeline([pp.decode(), pp.equalize(), pp.resize(height=8, width=8), pp.tensor()])
+    cases = {
+        "of decode: it is done to the resized image": [pp.decode(reduced=True), pp.equalize()],
+        "levels: it is done to the resized image": [pp.decode(), pp.center_crop(20), pp.equalize()],
+    }
+    for words, before in cases.items():
+        with pytest.raises(pp.PipelineError, match=f'ops.{len(before)}. "resize": must come before what .*{words}'):
+            pp.Pipeline([*before, pp.resize(height=8, width=8), pp.tensor()])
     real = pp.resize(height=8, width=8, like="tensorflow")
     with pytest.raises(pp.PipelineError, match="works on whole levels"):
         pp.Pipeline([pp.decode(idct="fast"), real, pp.hue(factor=0.1), pp.tensor()])

@@ -55,6 +55,7 @@ kernels.surfaces
 data data.manifest data.sources data.wire
 data.sources.checksum data.sources.remote data.sources.shapes
 data.sources.storage
+data.sources.row_groups
 data.sources.*
 data.sources.voc
 data.read
@@ -184,7 +185,7 @@ HOMES = {
         *("verify.colours", "verify.images", "verify.originals", "verify.origins"),
     },
     "pillow_heif": {"decoders.heic"},
-    "pyarrow": {"data.manifest", "ray"},
+    "pyarrow": {"data.manifest", "data.sources.row_groups", "ray"},
     "PyNvVideoCodec": {"decoders.clips.nvdec"},
     "pytriton": set(),  # found, and never imported
     "ray": {"ray"},

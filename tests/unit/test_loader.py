@@ -23,7 +23,7 @@ from PIL import Image
 
 import broken_data
 import pixprep as pp
-from loading import PLAIN, TRAINING, encoded, expected, killed, same, samples
+from loading import PLAIN, encoded, expected, same, samples
 
 TESTS = Path(__file__).parents[1]
 
@@ -244,23 +244,6 @@ def test_a_state_may_have_numpys_numbers_as_checkpoints_give_them_back():
     with loader() as other:
         other.load_state_dict(state | {name: np.int64(state[name]) for name in ("epoch", "position")})
         assert json.loads(json.dumps(other.state_dict())) == state
-
-
-def test_kill_9_in_mid_epoch_and_the_rest_is_the_same():
-    """The process writes its state and its draws behind each batch, and is killed; another one goes on."""
-    lines = killed("samples(), TRAINING, batch_size=2, shuffle=True, seed=9, threads=2")
-    state, _ = lines[-1]
-    options = {"pipeline": TRAINING, "batch_size": 2, "shuffle": True}
-    with loader(**options, seed=9) as ours:
-        whole = epoch(ours)
-    assert [draws for _, draws in lines] == [batch.draws for batch in whole[:7]]
-    with loader(**options, seed=9, threads=1) as again:
-        again.load_state_dict(state)
-        rest = epoch(again)
-    assert len(rest) == 20 - 7
-    assert all(same(one, other) for one, other in zip(rest, whole[7:], strict=True))
-    crops = [draws["random_resized_crop#0"] for batch in whole for draws in batch.draws]
-    assert all(crops.count(crop) == 1 for crop in crops)  # else equal draws would say nothing
 
 
 def test_nothing_depends_on_threads_batch_size_or_prefetch():

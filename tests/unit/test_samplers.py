@@ -13,7 +13,7 @@ from PIL import Image
 import broken_data
 import pixprep as pp
 from images import jpeg, scene
-from loading import PLAIN, TRAINING, killed, same, samples
+from loading import PLAIN, TRAINING, samples
 from pixprep import read
 from pixprep.data.order import Order
 
@@ -291,17 +291,6 @@ def test_a_state_is_of_one_sampler():
     with loader() as ours:
         old = {name: value for name, value in ours.state_dict().items() if name != "sampler"}
         ours.load_state_dict(old)  # written before there were samplers
-
-
-def test_kill_9_with_weights_and_the_rest_is_the_same():
-    lines = killed("samples(40), TRAINING, batch_size=2, shuffle=True, seed=9, weights=range(40), repeats=2")
-    options = {"pipeline": TRAINING, "batch_size": 2, "seed": 9, "weights": WEIGHTS, "repeats": 2}
-    with loader(**options) as ours:
-        whole = list(ours)
-    assert [draws for _, draws in lines] == [batch.draws for batch in whole[:7]]
-    with loader(**options, threads=1) as again:
-        again.load_state_dict(lines[-1][0])
-        assert all(same(one, other) for one, other in zip(again, whole[7:], strict=True))
 
 
 # Sources of sources

@@ -13,7 +13,7 @@ from loading import PLAIN
 from pixprep import read
 from pixprep.data.opening import open_source
 from pixprep.data.sources.storage import expanded
-from records import tar_bytes, tar_members, write_coco, write_folder, write_tfrecord
+from records import tar_bytes, tar_members, write_coco, write_folder, write_parquet, write_tfrecord, write_voc
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install fsspec")
 CHECKSUMS = find_spec("google_crc32c") is not None
@@ -83,10 +83,13 @@ def comparable(source):
 def test_folders_tars_records_and_coco_are_those_of_the_disk(bucket, tmp_path):
     write_folder(tmp_path / "photos", 6)
     write_coco(tmp_path / "coco", 4)
+    write_voc(tmp_path / "voc", 4)
     write_tfrecord(tmp_path / "0.tfrecord", 2)
     write_tfrecord(tmp_path / "1.tfrecord", 3, 2)
     for number in range(3):
         (tmp_path / f"{number:03}.tar").write_bytes(tar_bytes(tar_members(2, number)))
+    if has_pyarrow := find_spec("pyarrow") is not None:
+        write_parquet(tmp_path / "0.parquet", 5)
     url = bucket()
     annotations = tmp_path / "coco" / "instances.json"
     for make in (
@@ -95,6 +98,9 @@ def test_folders_tars_records_and_coco_are_those_of_the_disk(bucket, tmp_path):
         lambda root: read.tfrecord(f"{root}/*.tfrecord", label="image/class/label", checksums=CHECKSUMS),
         lambda root: read.tar(f"{root}/{{000..002}}.tar", about="json"),
         lambda root: read.coco(f"{root}/coco/images", annotations),
+        lambda root: read.voc(f"{root}/voc", "train"),
+        lambda root: read.voc(f"{root}/voc"),
+        *[lambda root: read.parquet(f"{root}/*.parquet", label="label")] * has_pyarrow,
     ):
         ours, theirs = make(url), make(tmp_path)
         assert comparable(ours) == comparable(theirs)

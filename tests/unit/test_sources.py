@@ -4,81 +4,17 @@ import operator
 import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 import pixprep as pp
 from broken_data import small_jpeg
-from pixprep import read
 from pixprep.data.sources import read_image
 from pixprep.data.sources.storage import fingerprint
-from records import (
-    tar_bytes,
-    tar_members,
-    write_coco,
-    write_folder,
-    write_table,
-    write_tfrecord,
-    write_voc,
-)
+from records import MAKERS
 
 COUNT = 6
-CHECKSUMS = find_spec("google_crc32c") is not None
-
-
-def _folder(path, count):
-    write_folder(path, count)
-    return read.files(path)
-
-
-def _list(path, count):
-    write_folder(path, count)
-    return read.files([path / ("china", "flower")[n % 2] / f"{n}.jpg" for n in range(count)], labels=range(count))
-
-
-def _table(path, count):
-    write_table(path / "t.csv", count)
-    return read.table(path / "t.csv")
-
-
-def _tfrecord(path, count):
-    write_tfrecord(path / "0.tfrecord", 2)
-    write_tfrecord(path / "1.tfrecord", count - 2, 2)
-    return read.tfrecord(path / "*.tfrecord", label="image/class/label", checksums=CHECKSUMS)
-
-
-def _coco(path, count):
-    write_coco(path, count)
-    return read.coco(path / "images", path / "instances.json")
-
-
-def _voc(path, count):
-    write_voc(path, count)
-    return read.voc(path)
-
-
-def _tar(path, count):
-    (path / "0.tar").write_bytes(tar_bytes(tar_members(2)))
-    (path / "1.tar").write_bytes(tar_bytes(tar_members(count - 2, 2)))
-    return read.tar([path / "0.tar", path / "1.tar"], about="json")
-
-
-def _rows(_, count):
-    return read.rows([{"image": small_jpeg(n), "label": n} for n in range(count)], label="label")
-
-
-MAKERS = {
-    "folder": _folder,
-    "list": _list,
-    "table": _table,
-    "tfrecord": _tfrecord,
-    "coco": _coco,
-    "voc": _voc,
-    "tar": _tar,
-    "rows": _rows,
-}
 
 
 @pytest.fixture(params=MAKERS)

@@ -556,7 +556,7 @@ def test_a_wrong_field_is_named(make, message):
         ([pp.rotate(10, expand=True), pp.crop(0, 0, 60, 60)], "the window ends at 60, but the height of the image is"),
         ([pp.gaussian_blur(41)], '"kernel_size" 41 needs a height of 21, but the image has 20'),
         (
-            [pp.contrast(2.0), pp.random_iou_crop()],
+            [pp.rotate(10), pp.random_iou_crop()],
             "must come before what changes the levels: it chooses its window by",
         ),
         (

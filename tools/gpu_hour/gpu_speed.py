@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
@@ -38,6 +39,8 @@ from pixels import difference, least_bytes, reference
 from workloads import photos, real_photos
 
 import pixprep as pp
+from pixprep.batch import Batch
+from pixprep.data.recycling import COPIES, Copies, Recycler
 from pixprep.decoders.nvimagecodec import MOST_STREAMS
 from pixprep.devices.gpu import Gpu, on_host
 from pixprep.kernels import nvrtc
@@ -233,6 +236,58 @@ def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: 
         timed("batch after a trim", engine.run_batch, encoded)
         engine.close()
     add(size=size, batch=batch, ms={name: measure.milliseconds(taken) for name, taken in times.items()})
+
+
+def handover(
+    add: Callable[..., None], *, shape: Sequence[int] = (256, 3, 224, 224), batches: int = 20, cycles: int = 10_000_000
+) -> None:
+    """Milliseconds that a batch's hand-over to the GPU takes of the host, and in all, alone and before a step of 5 ms.
+
+    Once as ever, and once from pinned memory beside the steps. It ends where a buffer was written before its copy had
+    ended.
+    """
+    for library, is_beside in product(("cupy", "torch"), (False, True)):
+        options: dict[str, Any] = {"non_blocking": is_beside}
+        if library == "torch":
+            if find_spec(library) is None:
+                add(library=library, is_there=False)
+                break
+            options["device"] = "cuda"
+            step = partial(importlib.import_module(library).cuda._sleep, cycles)  # noqa: SLF001  (it has no other)
+        else:
+            nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)
+            step = partial(cupy.RawKernel(SPIN, "spin"), (1,), (1,), (np.int64(cycles),))
+        COPIES.allocate = Copies().allocate
+        recycler = Recycler(5)
+
+        def filled(number: int, recycler: Recycler = recycler) -> Batch:
+            made = recycler.empty(shape, "float32")
+            made[...] = number
+            return Batch(outputs={"tensor": made}, errors=[None] * len(made), decode_s=[], transform_s=[])
+
+        def sent(batch: Batch, library: str = library, options: dict[str, Any] = options) -> Any:
+            return getattr(batch, library)("tensor", **options)
+
+        moved = [sent(filled(number)) for number in range(batches)]
+        for number, array in enumerate(moved):
+            values = array.get() if library == "cupy" else array.cpu().numpy()
+            if (values != number).any():
+                sys.exit(f"{library}: the memory of batch {number} was written before its copy had ended")
+        held = [filled(number) for number in range(4)]
+        times: dict[str, list[float]] = {}
+        for name, is_followed in (("alone", False), ("before a step", True)):
+            cupy.cuda.runtime.deviceSynchronize()
+            begin = perf_counter()
+            for number in range(batches):
+                start = perf_counter()
+                moved[number] = sent(held[number % len(held)])
+                times.setdefault(f"host, {name}", []).append(perf_counter() - start)
+                if is_followed:
+                    step()
+            cupy.cuda.runtime.deviceSynchronize()
+            times[name] = [(perf_counter() - begin) / batches]
+        ms = {name: measure.milliseconds(taken)["median"] for name, taken in times.items()}
+        add(library=library, non_blocking=is_beside, bytes=held[0]["tensor"].nbytes, ms=ms)
 
 
 def copy_bandwidth() -> float:

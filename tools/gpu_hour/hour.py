@@ -82,6 +82,7 @@ STEPS = {
     "one and two processes": Step(40, _speed("processes")),
     "kernels against the roof": Step(60, _speed("kernels", sizes=_SIZES[:2], batches=(1, 32, 128))),
     "costs": Step(40, _speed("costs")),
+    "hand-over": Step(20, _speed("handover")),
     "tests, engine": Step(300, _tests("test_engine.py", f"not ({_LEAKS})")),
     "tests, loader": Step(300, _tests("test_loader.py")),
     "tests, sizes": Step(300, _tests("test_kernel.py", "random_sizes")),
@@ -100,7 +101,14 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
     "first": (
         ("machine",),
         (*_PIXELS, "kernels against the CPU"),
-        *(("speed",), ("Huffman thresholds",), ("one and two processes",), ("kernels against the roof",), ("costs",)),
+        *(
+            ("speed",),
+            ("Huffman thresholds",),
+            ("one and two processes",),
+            ("kernels against the roof",),
+            ("costs",),
+            ("hand-over",),
+        ),
     ),
     "tests": (("tests, engine", "tests, loader", "tests, sizes", "tests, kernels"), ("tests, leaks",)),
     "install": (),  # another group of wheels, for a later call

@@ -163,6 +163,7 @@ class Loader:
             shard=shard_of() if shard is None else checked_shard(shard),
             last=last,
             weights=weights_of(source, weights),
+            blocks=getattr(source, "blocks", None),
             parts_of=tuple(map(len, getattr(source, "sources", ()))),
             shares=None if shares is None else tuple(map(float, shares)),
             repeats=repeats,
@@ -177,8 +178,8 @@ class Loader:
             damage=damage,
             on_error=checked_on_error(on_error, self.order.shard[1]),
             most_errors=most_errors(max_errors, self.order),
-            # of what is made and waits, of what the consumer has, and of what it has just let go of
-            recycler=Recycler(prefetch + 2) if device == "cpu" else None,
+            # of what is made and waits, of what the consumer has and has just let go of, and of a copy under way
+            recycler=Recycler(prefetch + 3) if device == "cpu" else None,
             cache=pixel_cache(cache, cache_bytes, device, pipeline),
             mix=mix,
             engine=Engine(
@@ -330,7 +331,7 @@ class Loader:
             raise PipelineError('tuples: name outputs and fields, such as tuples("tensor", "label")')
         return Tuples(self, names)
 
-    def torch(self, *names: str, device: Any = None) -> Any:
+    def torch(self, *names: str, device: Any = None, non_blocking: bool = False, dtype: Any = None) -> Any:
         """Batches as ``Batch.torch`` gives them: a PyTorch ``IterableDataset``, which Lightning and accelerate take.
 
         It has ``state_dict``, ``load_state_dict`` and ``len``. PyTorch's DataLoader takes it with ``batch_size=None``
@@ -339,11 +340,13 @@ class Loader:
         Args:
             names: of outputs and fields; default: all, as a dict.
             device: of PyTorch; default: where they are.
+            non_blocking: see ``Batch.torch``.
+            dtype: see ``Batch.torch``.
 
         Raises:
             SetupError: PyTorch is not installed.
         """
-        return library("torch").Dataset(self, names, device)
+        return library("torch").Dataset(self, names, device=device, non_blocking=non_blocking, dtype=dtype)
 
     def tf(self, *names: str) -> Any:
         """Batches as a ``tf.data.Dataset``, whose every iteration is an epoch; its types come from one sample.

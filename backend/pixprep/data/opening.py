@@ -19,7 +19,14 @@ KINDS: dict[str, Callable[..., Source]] = {
     },  # given, not opened
     "coco": lambda path, images, **options: read.coco(images, path, **options),
 }
-_SUFFIXES = {".csv": "table", ".tsv": "table", ".json": "coco", ".tar": "tar", ".tfrecord": "tfrecord"}
+_SUFFIXES = {
+    ".csv": "table",
+    ".tsv": "table",
+    ".json": "coco",
+    ".tar": "tar",
+    ".tfrecord": "tfrecord",
+    ".parquet": "parquet",
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {"tar": {"label": None}}  # an archive need not have labels to be looked at
 
 
@@ -27,7 +34,7 @@ def open_source(text: str, options: Mapping[str, Any]) -> Source:
     """The source that ``KIND:PATH`` names, or a path of which the kind is plain.
 
     A folder is ``voc`` if it has VOC's folders, else ``files``. ``.csv`` and ``.tsv`` are ``table``, ``.json`` is
-    ``coco``, ``.tar`` is ``tar``, and a name with ``tfrecord`` in it is ``tfrecord``.
+    ``coco``, ``.tar`` and ``.parquet`` are what they say, and a name with ``tfrecord`` in it is ``tfrecord``.
 
     Args:
         text: such as ``train/``, ``flowers-*.tfrecord``, ``coco:instances.json``.

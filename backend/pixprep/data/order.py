@@ -69,6 +69,7 @@ class Order:
             are left out; with ``shuffle`` others are in the next epoch. ``short``: a smaller batch, whose parts differ
             by one sample at most. ``pad``: the batch is filled up with samples from the beginning of the order.
         weights: (samples,), how likely each is to be drawn, with replacement; None: each comes once.
+        blocks: the first sample of each block that stays together with ``shuffle="blocks"``; default: each 256th.
         parts_of: how many samples each of several sources has that are one behind the other here.
         shares: of the samples of an epoch, one for each part, which add up to 1. In a part no sample comes again
             before all others of it have come, in whichever epoch.
@@ -90,6 +91,7 @@ class Order:
     shard: tuple[int, int] = (0, 1)
     last: Last = "drop"
     weights: npt.NDArray[np.float64] | None = None
+    blocks: Indices | None = None
     parts_of: tuple[int, ...] = ()
     shares: tuple[float, ...] | None = None
     repeats: int = 1
@@ -220,11 +222,13 @@ class Order:
             return np.arange(self.samples)
         if self.shuffle is True:
             return _shuffled(_words(self.seed, epoch, self.samples))
-        blocks = -(-self.samples // BLOCK)
+        starts = np.arange(0, self.samples, BLOCK) if self.blocks is None else self.blocks
+        blocks = len(starts)
         words = _words(self.seed, epoch, blocks + self.samples)
-        starts = _shuffled(words[:blocks]) * BLOCK
-        in_blocks = (starts[:, None] + np.arange(BLOCK)).ravel()
-        in_blocks = in_blocks[in_blocks < self.samples]
+        turns = _shuffled(words[:blocks])
+        sizes = np.diff(starts, append=self.samples)[turns]
+        in_blocks = np.arange(self.samples)
+        in_blocks += np.repeat(starts[turns] - (sizes.cumsum() - sizes), sizes)
         for first in range(0, self.samples, POOL * BLOCK):
             pool = in_blocks[first : first + POOL * BLOCK]
             pool[...] = pool[_shuffled(words[blocks + first :][: len(pool)])]

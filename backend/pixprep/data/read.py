@@ -3,13 +3,14 @@
 from pixprep.data.sources.coco import coco
 from pixprep.data.sources.files import files, table, videos
 from pixprep.data.sources.joined import concat, subset
+from pixprep.data.sources.parquet import parquet
 from pixprep.data.sources.rows import rows
 from pixprep.data.sources.tar import tar
 from pixprep.data.sources.tfrecord import tfrecord
 from pixprep.data.sources.voc import voc
 from pixprep.names import SOURCES, hint, meant
 
-__all__ = ["coco", "concat", "files", "rows", "subset", "table", "tar", "tfrecord", "videos", "voc"]
+__all__ = ["coco", "concat", "files", "parquet", "rows", "subset", "table", "tar", "tfrecord", "videos", "voc"]
 
 
 def __getattr__(name: str) -> object:

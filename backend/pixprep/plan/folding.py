@@ -36,7 +36,15 @@ REACH = 4
 
 @dataclass(frozen=True)
 class Geometry:
-    """Geometry and steps on levels of an output, for images of any size."""
+    """Geometry and steps on levels of an output, for images of any size.
+
+    Attributes:
+        before, resize, after: the steps that fold.
+        levels: what is then done to the canvas.
+        erasures: what is then done to the tensor.
+        fill: the colour of margins, where it comes with the image.
+        photo: what is done to the levels of the whole image, before all else; no pixel moves.
+    """
 
     before: tuple[GeometryStep, ...]
     resize: Resize | None
@@ -44,11 +52,13 @@ class Geometry:
     levels: tuple[LevelsStep, ...] = ()
     erasures: tuple[Erasing, ...] = ()
     fill: inputs.Fill | None = None
+    photo: tuple[LevelsStep, ...] = ()
 
     @property
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
         """Give all steps that are done to an image, those after levels as they are."""
-        return (*self.before, *self.after, *(step.step if isinstance(step, Move) else step for step in self.levels))
+        those = (step.step if isinstance(step, Move) else step for step in (*self.photo, *self.levels))
+        return (*self.before, *self.after, *those)
 
     @property
     def random_steps(self) -> tuple[RandomStep | RandomSize | Augment, ...]:
@@ -81,7 +91,7 @@ class Geometry:
     @property
     def is_padded(self) -> bool:
         """Tell whether an image may have margins before the resize."""
-        return any(_makes_margins(step) for step in self.before)
+        return any(makes_margins(step) for step in self.before)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
@@ -95,6 +105,7 @@ class Geometry:
             ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: this image has no such window.
         """
         drawing = drawing or Drawing(EXAMPLE)
+        photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
         rows, columns = Span(height), Span(width)
         for step in self.before:
             _apply(step, rows, columns, drawing)
@@ -124,7 +135,7 @@ class Geometry:
             )
         for step in self.after:
             _apply(step, rows, columns, drawing)
-        done = self._placed_levels(rows.canvas, columns.canvas, drawing) if self.levels else ()
+        done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
         return Placement(
             box=box,
             mirrors=mirrors,
@@ -140,6 +151,7 @@ class Geometry:
             erasures=self._placed_erasures(*levels.size_after(done, rows.canvas, columns.canvas), drawing)
             if self.erasures
             else (),
+            photo=photo,
         )
 
     def _placed_erasures(self, height: int, width: int, drawing: Drawing) -> tuple[Erase, ...]:
@@ -149,11 +161,14 @@ class Geometry:
             erase for step in self.erasures for erase in step.steps(drawing.words(step, rows, columns), height, width)
         )
 
-    def _placed_levels(self, height: int, width: int, drawing: Drawing) -> tuple[LevelStep, ...]:
+    @staticmethod
+    def _placed_levels(
+        those: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
+    ) -> tuple[LevelStep, ...]:
         """The steps for a canvas of this size."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
-        for step in self.levels:
+        for step in those:
             rows, columns = Span(height), Span(width)
             these: tuple[LevelStep, ...]
             if isinstance(step, Move):
@@ -189,7 +204,7 @@ def _take(rows: Span, columns: Span, fill: tuple[int, ...]) -> Take:
     return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), fill)
 
 
-def _makes_margins(step: GeometryStep) -> bool:
+def makes_margins(step: GeometryStep) -> bool:
     """Tell whether a step before the resize may leave a margin, which is then resized too."""
     if isinstance(step, Window):
         return step.beyond == "refuse_larger"

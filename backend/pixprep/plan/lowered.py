@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from pixprep.draws import windows
 from pixprep.draws.erasing import Erasing
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
-from pixprep.plan.folding import Geometry
+from pixprep.plan.folding import Geometry, makes_margins
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.profiles import PROFILES
@@ -33,6 +34,7 @@ class Lowered:
         arithmetic: what is done to the value.
         erasures: what is done to the tensor.
         operators: that ``extern`` may name, see ``operators.find``.
+        photo: what is done to the levels of the whole photo, before the geometry.
     """
 
     color: Color
@@ -45,6 +47,7 @@ class Lowered:
     arithmetic: tuple[ArithmeticStep, ...] = ()
     erasures: tuple[Erasing, ...] = ()
     operators: tuple[Operator | str, ...] = ()
+    photo: tuple[LevelsStep, ...] = ()
 
     @property
     def channels(self) -> tuple[int, ...]:
@@ -56,8 +59,8 @@ class Lowered:
         """Without a resize every step counts as one after it."""
         fill = self.fill if isinstance(self.fill, inputs.Fill) else None
         if self.resize is None:
-            return Geometry((), None, self.before, self.levels, self.erasures, fill=fill)
-        return Geometry(self.before, self.resize, self.after, self.levels, self.erasures, fill=fill)
+            return Geometry((), None, self.before, self.levels, self.erasures, fill, self.photo)
+        return Geometry(self.before, self.resize, self.after, self.levels, self.erasures, fill, self.photo)
 
     def tensor(self, spec: TensorSpec) -> TensorPlan:
         """The plan of the image as a tensor.
@@ -88,7 +91,7 @@ class Lowered:
             if isinstance(step, inputs.Box):
                 raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
             if isinstance(step, windows.IouCrop):
-                raise PipelineError("must come before what changes the levels: it chooses its window by the boxes")
+                return self._on_photo("it chooses its window by the boxes").then(step)
             return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
         colour = self.fill
         if fill is not None:
@@ -111,7 +114,7 @@ class Lowered:
             PipelineError: what comes before cannot be resized, or not so.
         """
         if self.levels:
-            raise PipelineError("must come before what changes the levels, which is done to the resized image")
+            return self._on_photo("it is done to the resized image").resized(resize)
         if self.resize is not None:
             raise PipelineError("the image is resized already, and pixels should be resampled once")
         if self.is_reduced:
@@ -135,6 +138,33 @@ class Lowered:
     def do(self, *steps: LevelsStep) -> Lowered:
         """With steps done to the levels."""
         return replace(self, levels=(*self.levels, *steps))
+
+    def _on_photo(self, why: str) -> Lowered:
+        """With the steps on levels done to the whole photo, and what was to move their result back in the geometry.
+
+        So a margin that is behind them in the list keeps its colour, and what is in front of them gives the same.
+
+        Raises:
+            PipelineError: nothing of the kind can come first; ``why`` what comes here has to.
+        """
+        first = tuple(takewhile(lambda step: not isinstance(step, Move), self.levels))
+        moves = [step for step in self.levels[len(first) :] if isinstance(step, Move)]
+        is_alone = self.resize is None and len(first) + len(moves) == len(self.levels)
+        still = geometry_steps.Flip | windows.Flip
+        is_free = all(map(_is_pointwise, first)) and self.fill is None
+        if not (
+            is_alone
+            and all(map(_keeps_places, first))
+            and (is_free or all(isinstance(each, still) for each in self.before))
+        ):
+            raise PipelineError(f"must come before what changes the levels: {why}")
+        if self.is_reduced:
+            raise PipelineError(f'must come before what changes the levels, with "reduced": true of decode: {why}')
+        lowered = replace(self, levels=(), photo=(*self.photo, *first))
+        for each in moves:
+            fill = tuple(each.fill[channel] for channel in self.channels) if makes_margins(each.step) else None
+            lowered = lowered.then(each.step, fill=fill)
+        return lowered
 
     def colour(self, fill: Levels) -> tuple[int, ...]:
         """A level for each decoded channel, of what a field says in the order of the image's channels."""

@@ -55,6 +55,7 @@ class Placement(NamedTuple):
         levels: what is then done to the canvas, fill and all.
         fill: their level, and that of the canvas, for each channel of the tensor, where an input says it.
         erasures: what is then done to the tensor; the values are those of its channels.
+        photo: what is done to the levels of the whole image, before all else.
     """
 
     box: tuple[int, int, int, int]
@@ -70,6 +71,7 @@ class Placement(NamedTuple):
     fill: tuple[int, ...] | None = None
     levels: tuple[LevelStep, ...] = ()
     erasures: tuple[Erase, ...] = ()
+    photo: tuple[LevelStep, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:

@@ -189,7 +189,7 @@ def _done(found: Preview, shown: Shown) -> str:
         "resized": place.resized != place.laid,
         "mirrored": place.mirrors != place.flips,
         "padded": shown.margin > 0,
-        "changed": bool(place.levels),
+        "changed": bool(place.photo or place.levels),
     }
     return ", ".join(word for word, is_done in steps.items() if is_done) or "as it is"
 

@@ -204,6 +204,7 @@ def geometry_words(geometry: Geometry) -> list[str]:
 
 
 def _geometry(geometry: Geometry) -> Iterator[str]:
+    yield from (f"{step}, of the whole photo" for step in geometry.photo)
     yield from map(str, geometry.before)
     if geometry.resize is not None:
         yield str(geometry.resize)

@@ -5,10 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import cupy
+import numpy as np
 
 from pixprep.data.frameworks import mapped
+from pixprep.data.recycling import COPIES, Memory
 
 
-def converted(value: Any) -> Any:
-    """Arrays on the current GPU."""
-    return mapped(value, cupy.asarray)
+def converted(value: Any, *, non_blocking: bool = False) -> Any:
+    """Arrays on the current GPU; see ``Batch.cupy``."""
+    if non_blocking:
+        COPIES.allocate = _pinned
+    return mapped(value, _sent)
+
+
+def _sent(array: Any) -> Any:
+    """An array on the GPU. CuPy does not wait for a copy from pinned memory, whoever pinned it."""
+    copy = cupy.asarray(array)
+    if copy is not array:
+        event = cupy.cuda.get_current_stream().record()
+        COPIES.hold(array, lambda: event.done)
+    return copy
+
+
+def _pinned(n_bytes: int) -> Memory:
+    return np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)

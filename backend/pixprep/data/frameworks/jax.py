@@ -9,11 +9,12 @@ import jax
 from pixprep.data.frameworks import mapped
 
 
-def converted(value: Any, device: Any = None) -> Any:
+def converted(value: Any, *, device: Any = None, dtype: Any = None) -> Any:
     """Arrays on JAX's device of the same kind, or on another; 64-bit numbers are copied to 32 bits by default."""
-    return mapped(value, lambda array: _array(array, device))
+    return mapped(value, lambda array: _array(array, device, dtype))
 
 
-def _array(array: Any, device: Any) -> Any:
+def _array(array: Any, device: Any, dtype: Any) -> Any:
     found = jax.dlpack.from_dlpack(array)
-    return found if device is None else jax.device_put(found, device)
+    found = found if device is None else jax.device_put(found, device)
+    return found if dtype is None or array.dtype.kind != "f" else found.astype(dtype)

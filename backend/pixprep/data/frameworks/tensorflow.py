@@ -14,11 +14,15 @@ from pixprep.data.recycling import ALIGNMENT
 from pixprep.errors import DataError
 
 
-def converted(value: Any) -> Any:
+def converted(value: Any, *, dtype: Any = None) -> Any:
     """Tensors over the same memory where TensorFlow can; texts become its strings."""
     if isinstance(value, list) and value and all(isinstance(each, str | bytes) for each in value):
         return tf.constant(value)
-    return mapped(value, _tensor)
+    return mapped(value, lambda array: _cast(_tensor(array), dtype))
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    return tensor if dtype is None or not tensor.dtype.is_floating else tf.cast(tensor, dtype)
 
 
 def _tensor(array: Any) -> Any:

@@ -15,7 +15,17 @@ import numpy as np
 
 from pixprep.data.sources import Sample, Source, naming
 from pixprep.data.sources.files import SUFFIXES
-from pixprep.data.sources.storage import Names, StrPath, absolute, fingerprint, noted, opening
+from pixprep.data.sources.storage import (
+    Names,
+    StrPath,
+    absolute,
+    fingerprint,
+    image_at,
+    is_remote,
+    noted,
+    opening,
+    remote,
+)
 from pixprep.errors import DataError, ImageError
 from pixprep.pipeline.file import read_bytes
 
@@ -61,7 +71,7 @@ class VocImages(Source):
             if not image:
                 raise ImageError("UNREADABLE", "there is no such image in JPEGImages")
             annotated = self._annotated(_parsed(f"{self._root}/{name}"))
-        return {"image": Path(self._root, "JPEGImages", image), "name": image} | annotated
+            return {"image": image_at(f"{self._root}/JPEGImages/{image}"), "name": image} | annotated
 
     def _annotated(self, root: ET.Element) -> Sample:
         objects = root.findall("object")
@@ -96,7 +106,7 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
     >>> train = voc("VOCdevkit/VOC2007", "trainval")                     # doctest: +SKIP
 
     Args:
-        folder: the folder with these three.
+        folder: the folder with these three, or its URL.
         split: the images that ``ImageSets/Main/SPLIT.txt`` lists, in its order; default: all that have an XML file.
         classes: the names of the labels; default: VOC's twenty.
 
@@ -111,7 +121,7 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
     else:
         where = f"{root}/ImageSets/Main/{split}.txt"
         with opening(where):
-            text = read_bytes(Path(where), most=_MOST_LIST_BYTES)
+            text = _bytes(where, _MOST_LIST_BYTES)
         words = [line.split() for line in text.decode(errors="surrogateescape").splitlines()]
         stems = [row[0] for row in words if row]
         if bad_ones := [stem for stem in stems if "/" in stem or "\0" in stem or stem in (".", "..")]:
@@ -128,7 +138,15 @@ def voc(folder: StrPath, split: str | None = None, *, classes: Sequence[str] = C
 
 def _names(path: str) -> list[str]:
     with opening(path):
-        return os.listdir(path)  # noqa: PTH208
+        return [name for name, _ in remote().listed(path)] if is_remote(path) else os.listdir(path)  # noqa: PTH208
+
+
+def _bytes(path: str, most: int) -> bytes:
+    """The contents of a file or an object, or one byte more than the most."""
+    if not is_remote(path):
+        return read_bytes(Path(path), most=most)
+    data: bytes = remote().read(path, 0, most + 1)
+    return data
 
 
 def _parsed(path: str) -> ET.Element:
@@ -138,7 +156,7 @@ def _parsed(path: str) -> ET.Element:
     cannot do without zeros. So these bytes are the only way to write what can define entities. Without one, XML costs
     no more than its size.
     """
-    data = read_bytes(Path(path), most=_MOST_XML_BYTES)
+    data = _bytes(path, _MOST_XML_BYTES)
     if len(data) > _MOST_XML_BYTES:
         raise ImageError("BAD_RECORD", f"has more than {_MOST_XML_BYTES:,} bytes")
     if b"\0" in data:

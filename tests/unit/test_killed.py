@@ -1,0 +1,83 @@
+"""kill -9 in mid-epoch: of every source and every sampler, another process goes on with the rest."""
+
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import pixprep as pp
+from loading import TRAINING, killed, same, samples
+from pixprep import read
+from records import MAKERS
+
+COUNT, DONE = 24, 3
+SAMPLERS = {
+    "each once": {},
+    "in order": {"shuffle": False},
+    "blocks": {"shuffle": "blocks"},
+    "weights": {"weights": [1 + index % 5 for index in range(COUNT)]},
+    "weights and repeats": {"weights": [index % 3 for index in range(COUNT)], "repeats": 2},
+    "repeats": {"repeats": 3},
+    "epoch_samples": {"epoch_samples": 20},
+    "shares": {"shares": (0.25, 0.75)},
+    "shares and repeats": {"shares": (0.5, 0.5), "repeats": 2, "epoch_samples": 28},
+}
+MADE = {
+    "list of dicts": lambda *_: samples(COUNT),
+    "subset": lambda *_: read.subset(read.rows(samples(2 * COUNT), label="label"), slice(1, None, 2)),
+    "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
+}
+KINDS = MAKERS | MADE
+PAIRS = [
+    (kind, each) for kind in KINDS for each, given in SAMPLERS.items() if "shares" not in given or kind == "concat"
+]
+if find_spec("pyarrow") is None:
+    PAIRS = [pair for pair in PAIRS if pair[0] != "parquet"]  # test_source_parquet.py says so
+CODE = """
+import json, sys
+from itertools import islice
+from pathlib import Path
+sys.path.append({here!r})
+from test_killed import DONE, PAIRS, loader
+kept = []
+for kind, sampler in PAIRS:
+    ours = loader(Path({folder!r}), kind, sampler, threads=2)
+    for _ in ours:
+        pass
+    kept.append(iter(ours))  # all are in mid-epoch when the process ends
+    draws = [[batch["index"].tolist(), batch.draws] for batch in islice(kept[-1], DONE)]
+    print(json.dumps([ours.state_dict(), draws]), flush=True)
+input()
+"""
+
+
+def loader(folder, kind, sampler, *, threads):
+    (folder / kind).mkdir(exist_ok=True)
+    options = {"batch_size": 4, "shuffle": True, "seed": 9, "threads": threads} | SAMPLERS[sampler]
+    return pp.Loader(KINDS[kind](folder / kind, COUNT), TRAINING, **options)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A folder; and by source and sampler the state of a Loader of a killed process, and the samples and draws."""
+    folder = tmp_path_factory.mktemp("killed")
+    lines = killed(CODE.format(folder=str(folder), here=str(Path(__file__).parent)), len(PAIRS))
+    return folder, dict(zip(PAIRS, lines, strict=True))
+
+
+@pytest.mark.parametrize(("kind", "sampler"), PAIRS)
+def test_another_process_goes_on_after_kill_9(found, kind, sampler):
+    folder, lines = found
+    state, draws = lines[kind, sampler]
+    with loader(folder, kind, sampler, threads=1) as whole, loader(folder, kind, sampler, threads=1) as again:
+        list(whole)
+        expected = list(whole)
+        assert draws == [[batch["index"].tolist(), batch.draws] for batch in expected[:DONE]]
+        again.load_state_dict(state)
+        rest = list(again)
+        assert len(rest) == len(expected) - DONE > 0
+        assert all(map(same, rest, expected[DONE:]))
+        assert all(map(same, islice(again, 1), islice(whole, 1)))  # and the next epoch
+    crops = [str(each["random_resized_crop#0"]) for batch in expected for each in batch.draws]
+    assert len({*crops}) == len(crops)  # else equal draws would say nothing
