@@ -36,7 +36,7 @@ plan.plan
 plan.lowered
 ops.op
 ops.*
-ops.canvas ops.policies ops.random_color
+ops.canvas ops.perspective ops.policies ops.random_color
 ops.random
 ops
 pipeline.file

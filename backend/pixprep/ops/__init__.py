@@ -23,7 +23,9 @@ from pixprep.ops.op import (
 )
 from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, as_tuple
 
-_ORDER = "decode geometry canvas random color random_color warp filters erasing policies extern levels outputs"
+_ORDER = (
+    "decode geometry canvas random color random_color warp perspective filters erasing policies extern levels outputs"
+)
 """The modules in the order of the docs; those that are not named come last."""
 
 for _name in dict.fromkeys([*_ORDER.split(), *sorted(module.name for module in iter_modules(__path__))]):
