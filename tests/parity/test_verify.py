@@ -148,6 +148,10 @@ CHAINS = {
         pp.random_affine(10, translate=(0.1, 0.2), scale=(0.8, 1.2), shear=9, filter="bilinear", fill=(1, 2, 3)),
         *(pp.random_crop(33, 40), pp.random_flip("vertical", 0.7), pp.random_sharpness(2)),
     ],
+    "tilted": [
+        *(pp.resize(48), pp.random_perspective(0.4, 0.9, fill=(9, 8, 7)), pp.random_crop(40)),
+        pp.random_photometric_distort(p=0.8),
+    ],
     "policies": [pp.random_resized_crop(40), pp.rand_augment(3, 11, fill=7), pp.trivial_augment()],
     "a blur": [pp.random_resized_crop(40), pp.random_autocontrast(), pp.random_gaussian_blur(5, p=0.7)],
 }
