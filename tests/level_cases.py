@@ -6,7 +6,7 @@ import numpy as np
 
 import pixprep as pp
 from cuda_cases import plan_of
-from pixprep.spec import ColorLike
+from pixprep.spec import ColorLike, PaddingMode
 from pixprep.steps.levels import (
     WARP_FILTERS,
     Blend,
@@ -14,6 +14,7 @@ from pixprep.steps.levels import (
     Erase,
     Filter,
     Hue,
+    Permute,
     Take,
     Tone,
     Warp,
@@ -22,7 +23,7 @@ from pixprep.steps.levels import (
     solarize,
 )
 
-LIKES = get_args(ColorLike)
+LIKES, MODES = get_args(ColorLike), get_args(PaddingMode)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
 """A rotation, exactly, and a little further."""
 
@@ -79,6 +80,13 @@ def every(height, width, channels):
         Take(height // 3, width // 4, height // 2 + 1, width // 2 + 1, (True, True), fill),
     )
     yield "take, with a margin", Take(-3, 2, height + 9, width + 5, (False, True), fill)
+    for mode in MODES[1:]:
+        yield f"take, {mode}", Take(-3, 2, height + 9, width + 5, (False, True), fill, mode)
+        yield (
+            f"take, {mode}, far outside",
+            Take(-3 * height - 2, 2 * width + 3, height, width, (True, False), fill, mode),
+        )
+    yield "permute", Permute((1, 2, 0))
     yield "take, of its fill alone", Take(-20, width + 7, 9, 11, (False, False), fill)
     for like in LIKES:
         for factor in (0.0, 0.3, 1.7):
@@ -113,6 +121,9 @@ def matrices(height, width):
         "mirrored": (-1.0, 0.0, float(width), 0.0, 1.0, 0.0),
         "far": (900.5, 3.0, -40000.0, 2.0, 700.25, 33000.0),
         "further than whole numbers": (1e12, 3e11, -1e15, 2e12, 7e10, 3e14),
+        "perspective": (1.1, 0.2, -3.0, -0.1, 0.9, 2.5, 0.3 / width, -0.2 / height),
+        "perspective, a horizon in it": (0.7, 0.1, 1.0, 0.2, 1.2, -2.0, -1.7 / width, 0.25 / height),
+        "perspective, divided by 0": (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0),
     }
 
 
@@ -144,7 +155,7 @@ def _random(rng, size, channels):
     like = LIKES[rng.integers(2)]
     factor = float(rng.uniform(0, 2.5))
     fill = tuple(rng.integers(0, 256, channels).tolist())
-    kind = rng.integers(9)
+    kind = rng.integers(10)
     if kind == 0:
         return Curve(rng.permutation(256).astype(np.uint8).tobytes()) if rng.integers(2) else brightness(factor, like)
     if kind <= 2:
@@ -161,12 +172,16 @@ def _random(rng, size, channels):
     top, left = (int(rng.integers(-4, side)) for side in size)
     sides = [int(rng.integers(1, 50)) for _ in size]
     if kind == 6:
-        return Take(top, left, *sides, tuple(map(bool, rng.integers(0, 2, 2))), fill)
+        return Take(top, left, *sides, tuple(map(bool, rng.integers(0, 2, 2))), fill, MODES[rng.integers(4)])
+    if kind == 9:
+        return Permute(tuple(rng.permutation(3).tolist()))
     if kind == 7:
         return Erase(max(0, top), max(0, left), *sides, fill)
     matrix = tuple((np.array([1, 0, 0, 0, 1, 0]) + rng.normal(0, [0.4, 0.4, width / 4, 0.4, 0.4, height / 4])).tolist())
     if rng.integers(4) == 0:  # no turn
         matrix = (matrix[0], 0.0, matrix[2], 0.0, *matrix[4:])
+    elif rng.integers(3) == 0:
+        matrix += tuple((rng.normal(0, 0.4, 2) / (width, height)).tolist())
     way = WARP_FILTERS[like][rng.integers(len(WARP_FILTERS[like]))]
     whole = sides[0] + int(rng.integers(9)), sides[1] + int(rng.integers(9))
     window = *(int(rng.integers(0, room - side + 1)) for room, side in zip(whole, sides, strict=True)), *sides

@@ -29,6 +29,7 @@ from pixprep.ops.color import Gamma as gamma
 from pixprep.ops.color import Grayscale as grayscale
 from pixprep.ops.color import Hue as hue
 from pixprep.ops.color import Invert as invert
+from pixprep.ops.color import PermuteChannels as permute_channels
 from pixprep.ops.color import Posterize as posterize
 from pixprep.ops.color import Saturation as saturation
 from pixprep.ops.color import Solarize as solarize
@@ -56,6 +57,8 @@ from pixprep.ops.outputs import Points as points
 from pixprep.ops.outputs import ScaleFactor as scale_factor
 from pixprep.ops.outputs import Tensor as tensor
 from pixprep.ops.outputs import Transform as transform
+from pixprep.ops.perspective import Perspective as perspective
+from pixprep.ops.perspective import RandomPerspective as random_perspective
 from pixprep.ops.policies import AutoAugment as auto_augment
 from pixprep.ops.policies import RandAugment as rand_augment
 from pixprep.ops.policies import TimmRandAugment as timm_rand_augment
@@ -70,6 +73,7 @@ from pixprep.ops.random_color import RandomAutocontrast as random_autocontrast
 from pixprep.ops.random_color import RandomEqualize as random_equalize
 from pixprep.ops.random_color import RandomGray as random_gray
 from pixprep.ops.random_color import RandomInvert as random_invert
+from pixprep.ops.random_color import RandomPhotometricDistort as random_photometric_distort
 from pixprep.ops.random_color import RandomPosterize as random_posterize
 from pixprep.ops.random_color import RandomSolarize as random_solarize
 from pixprep.ops.random_sizes import RandomShortestSize as random_shortest_size

@@ -328,9 +328,8 @@ def _order(
         raise ImageError(
             "BAD_RECORD", f'"points" are {points.shape}: "flip_pairs" wants {pairs.max() + 1} or more{rows}'
         )
-    a, b, _, d, e, _ = placement.matrix
     order = np.arange(count)
-    if a * e < b * d:
+    if np.linalg.det(placement.matrix) < 0:
         order[pairs] = pairs[:, ::-1]
     return order
 
@@ -347,14 +346,15 @@ def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
     return result.astype(np.float32)
 
 
-def _carried(points: F64, matrix: levels.Matrix) -> F64:
+def _carried(points: F64, matrix: F64) -> F64:
     """Points (..., 2) after a motion."""
-    a, b, c, d, e, f = matrix
+    (a, b, c), (d, e, f), (g, h, i) = matrix.tolist()
     x, y = points[..., 0], points[..., 1]
-    return np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1)
+    carried: F64 = np.stack([a * x + b * y + c, d * x + e * y + f], axis=-1) / (g * x + h * y + i)[..., None]
+    return carried
 
 
-def _around(boxes: F64, matrix: levels.Matrix) -> F64:
+def _around(boxes: F64, matrix: F64) -> F64:
     """The boxes around boxes (n, 4) after a motion: from the least to the largest x and y of their four corners."""
     corners = _carried(boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]], matrix)
     return np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)

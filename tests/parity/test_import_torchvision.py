@@ -155,6 +155,10 @@ CHAINS = {
     "uint8 to uint8": ("tensor", [v2.Resize(64), v2.CenterCrop(56), v2.ToDtype(torch.uint8, scale=True)]),
     "padding": ("pil", [v1.Resize((40, 50)), v1.Pad(3, fill=7), v1.ToTensor()]),
     "padding of one colour": ("pil", [v1.Resize((40, 50)), v1.Pad((3, 5), fill=(1, 2, 3)), v1.ToTensor()]),
+    **{
+        f"padding, {mode}": ("pil", [v1.Resize((40, 50)), v1.Pad((3, 5), padding_mode=mode), v1.ToTensor()])
+        for mode in ("edge", "reflect", "symmetric")
+    },
     "odd padding": ("tensor", [v2.Resize((40, 50)), v2.Pad((3, 5, 4, 6), fill=9), FLOAT]),
     "padding on one side": ("pil", [v1.Resize((40, 50)), v1.Pad((0, 0, 9, 1)), v1.ToTensor()]),
     "padding after ToTensor": ("pil", [v1.Resize((40, 50)), v1.ToTensor(), v1.Pad(3), v1.Normalize(MEAN, STD)]),
@@ -222,7 +226,7 @@ REFUSED = {
     "transforms[0] RandomResizedCrop: is random, and serving draws nothing": [v1.RandomResizedCrop(224)],
     "transforms[1] RandomHorizontalFlip: is random, and serving": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
     "transforms[0] RandomApply: is random, and serving draws nothing": [v1.RandomApply([v1.Resize(9)])],
-    "transforms[0] RandomPerspective: is not understood (it is random)": [v1.RandomPerspective()],
+    "transforms[0] RandomPerspective: is random, and serving draws nothing": [v1.RandomPerspective()],
     'transforms[0] Grayscale: "num_output_channels": 1 must be 3': [v1.Grayscale(1)],
     "transforms[0] FiveCrop: is not understood": [v1.FiveCrop(9)],
     "transforms[0] Lambda: is not understood": [v1.Lambda(abs)],
@@ -247,7 +251,11 @@ REFUSED = {
         v1.Resize((9, 9)),
         v1.Pad((9, 0, 0, 0)),
     ],
-    "transforms[1] Pad: \"padding_mode\": 'reflect'": [v1.Resize((9, 9)), v1.Pad(3, padding_mode="reflect")],
+    "transforms[2] Pad: \"padding_mode\": 'reflect' must be constant after ToTensor": [
+        v1.Resize((9, 9)),
+        v1.ToTensor(),
+        v1.Pad(3, padding_mode="reflect"),
+    ],
     'transforms[2] Pad: "fill": 0.5 must be whole levels': [v1.Resize((9, 9)), v1.ToTensor(), v1.Pad(3, fill=0.5)],
     "transforms: end with a PIL image": COMPOSE,
     'transforms: ops[2] "tensor": the size differs from image to image': [v1.Resize(64), v1.PILToTensor()],

@@ -26,6 +26,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BILINEAR = InterpolationMode.BILINEAR
+NEAREST = v2.InterpolationMode.NEAREST
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
 torch.set_num_threads(1)  # two of them wait for each other where a machine is busy: 20 times slower
@@ -74,6 +75,9 @@ ALWAYS = {
     "rotation, expanding": lambda m: [m.RandomRotation((33.3, 33.3), expand=True), m.CenterCrop(120)],
     "affine": lambda m: [m.RandomAffine((11.1, 11.1), scale=(1.2, 1.2), shear=(5.3, 5.3, -9.1, -9.1), fill=3)],
     "affine, bilinear": lambda m: [m.RandomAffine((0, 0), scale=(0.7, 0.7), interpolation=BILINEAR, center=(3, 4))],
+    "a perspective of the image itself": lambda m: [m.RandomPerspective(0.0, 1.0, NEAREST, fill=5)],
+    "a perspective, not at all": lambda m: [m.RandomPerspective(0.9, 0.0)],
+    "padding": lambda m: [m.Pad((5, 80), padding_mode="reflect"), m.Pad(3, padding_mode="edge"), m.CenterCrop(101)],
     "a blur": lambda m: [m.GaussianBlur(5, (1.3, 1.3))],
     "not at all": lambda m: [m.RandomApply([m.RandomInvert(1.0)], p=0.0), m.RandomErasing(p=0.0)],
     "always": lambda m: [m.RandomApply([m.RandomInvert(1.0)], p=1.0)],
@@ -230,6 +234,17 @@ FIELDS = {
     "v1.RandomCrop((32, 24), padding=(1, 2, 3, 4), fill=(1, 2, 3))": [
         pp.random_crop(32, 24, padding=(1, 2, 3, 4), fill=(1, 2, 3))
     ],
+    "v2.RandomCrop(32, padding=4, padding_mode='reflect')": [
+        pp.random_crop(32, padding=(4, 4, 4, 4), padding_mode="reflect")
+    ],
+    "v1.RandomCrop(32, padding=4, pad_if_needed=True, padding_mode='edge')": [
+        pp.random_crop(32, padding=4, pad_if_needed=True, padding_mode="edge")
+    ],
+    "v2.RandomCrop(32, padding_mode='symmetric')": [pp.random_crop(32)],
+    "v2.RandomPerspective(0.3, 0.7, 0, (1, 2, 3))": [pp.random_perspective(0.3, 0.7, filter="nearest", fill=(1, 2, 3))],
+    "v1.RandomPerspective()": [pp.random_perspective()],
+    "v2.RandomPhotometricDistort()": [pp.random_photometric_distort()],
+    "v2.RandomPhotometricDistort((0.5, 1.5), p=0.3)": [pp.random_photometric_distort((0.5, 1.5), p=0.3)],
     "v2.RandomVerticalFlip(0.3)": [pp.random_flip("vertical", 0.3)],
     "v2.ColorJitter(0.4, (0.5, 1.5), None, 0.1)": [pp.color_jitter((0.6, 1.4), (0.5, 1.5), None, (-0.1, 0.1))],
     "v1.ColorJitter(0, 0, 0.2, 0)": [pp.color_jitter(saturation=(0.8, 1.2))],
@@ -340,13 +355,22 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
             [v1.RandomCrop(9), v2.PILToTensor(), v2.RandomErasing(value="random")],
         ),
         ("training[0] RandomErasing: takes no PIL image", [v2.RandomErasing(), v1.ToTensor()]),
-        ("training[0] RandomCrop: \"padding_mode\": 'reflect'", [v1.RandomCrop(9, 2, padding_mode="reflect")]),
+        (
+            "training[0] RandomCrop: \"padding_mode\": 'reflect' of v1 with padding and pad_if_needed mirrors twice",
+            [v1.RandomCrop(9, 2, pad_if_needed=True, padding_mode="reflect")],
+        ),
+        (
+            "RandomCrop: \"padding_mode\": 'edge' must be constant",
+            [v1.ToTensor(), v2.RandomCrop(9, 2, padding_mode="edge")],
+        ),
         ('training[0] RandAugment: "interpolation": 1 must', [v2.RandAugment(interpolation=1)]),
         ('training[0] RandomRotation: "interpolation": 1 must', [v2.RandomRotation(3, interpolation=1)]),
         ("training[0] AugMix: is not understood: it adds up several versions of an image as floats", [v2.AugMix()]),
-        ("training[0] RandomPerspective: is not understood (it is random)", [v2.RandomPerspective()]),
         ("training[0] RandomChoice: is not understood (it is random)", [v2.RandomChoice([v2.RandomInvert()])]),
-        ("training[0] ElasticTransform: is not understood", [v2.ElasticTransform()]),
+        (
+            'training[0] ElasticTransform: "alpha": [50.0, 50.0] moves each pixel by noise of its own, and is not',
+            [v2.ElasticTransform()],
+        ),
         ("training[0] RandomApply: is not understood, unless of one", [v2.RandomApply([v2.Resize(9)])]),
         (
             "training[0] RandomApply: is not understood, unless",

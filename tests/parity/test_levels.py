@@ -10,6 +10,7 @@ import pytest
 import pixprep as pp
 from images import PHOTOS, noise, png
 from pixprep import ops
+from pixprep.draws import philox
 from pixprep.kernels import levels
 from pixprep.plan.inputs import Drawing
 
@@ -100,6 +101,10 @@ CASES = {
     "autocontrast": Case(lambda _: pp.autocontrast(), lambda _: F.autocontrast),
     "equalize": Case(lambda _: pp.equalize(), lambda _: F.equalize),
     "invert": Case(lambda _: pp.invert(), lambda _: F.invert),
+    "permute_channels": Case(
+        lambda rng: pp.permute_channels(tuple(rng.permutation(3).tolist())),
+        lambda op: lambda x: F.permute_channels(x, list(op.permutation)),
+    ),
 }
 
 
@@ -130,7 +135,7 @@ def test_every_value_of_an_op_equals_torchvisions(name, like):
 
 
 @pytest.mark.parametrize("like", LIKES)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "permute_channels"])
 def test_a_gray_image_is_torchvisions_too(name, like):
     assert differing(name, like, channels=1)[0] == 0
 
@@ -238,6 +243,56 @@ def test_every_value_of_a_jitter_equals_torchvisions(like):
     print(f"color_jitter, like {like}: {wrong} of {count:,} values differ")
     assert count > 1_000_000
     assert wrong == 0
+
+
+def distorted(words):
+    """torchvision's functions in the order that it does them."""
+
+    def of_image(image):
+        image = jittered({kind: factor for kind, factor in words.items() if kind != "channels"})(image)
+        return F.permute_channels(image, words["channels"]) if "channels" in words else image
+
+    return of_image
+
+
+def test_the_draw_of_a_photometric_distort_is_torchvisions():
+    """Its parameters as our numbers give the same functions, and in the order in which its own transform does them."""
+    op = pp.random_photometric_distort()
+    (step,) = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), op, pp.tensor()]).for_training().plan.random_steps
+    transform, image = v2.RandomPhotometricDistort(), torch.from_numpy(noise(17, 13)).permute(2, 0, 1)
+    orders = set()
+    for seed in range(DRAWS):
+        torch.manual_seed(seed)
+        params = transform.make_params([image])
+        factors = {kind: params[f"{kind}_factor"] for kind in ("brightness", "contrast", "saturation", "hue")}
+        early, order = params["contrast_before"], params["channel_permutation"]
+        kinds = ["brightness", *["contrast"] * early, "saturation", "hue", *["contrast"] * (not early)]
+        expected = {kind: factors[kind] for kind in kinds if factors[kind] is not None}
+        expected |= {} if order is None else {"channels": order.tolist()}
+        assert torch.equal(transform.transform(image, params), distorted(expected)(image)), seed
+        spans = [(factor, *getattr(op, kind)) for kind, factor in factors.items()]
+        blocks = [
+            [0.49 if factor is not None else 0.51 for factor, _, _ in spans],
+            [0 if factor is None else (factor - least) / (most - least) for factor, least, most in spans],
+            [0.49 if early else 0.51, 0.51 if order is None else 0.49, 0, 0],
+            [*([0, 0, 0] if order is None else np.argsort(order.tolist()) / 3), 0],
+        ]
+        words = step.words(1, 1, philox.Numbers(0, 0, 0, 0, {step.key: np.array(blocks, np.float64)}))
+        assert list(words) == list(expected)
+        assert words == {kind: pytest.approx(value, abs=1e-6) for kind, value in expected.items()}
+        orders.add(tuple(words))
+    assert len(orders) > 35  # there are 44
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_every_value_of_a_photometric_distort_equals_torchvisions(like):
+    op = pp.random_photometric_distort(hue=(-0.5, 0.5))
+    wrong, count = differing_draws(op, like, distorted)
+    print(f"random_photometric_distort, like {like}: {wrong} of {count:,} values differ")
+    assert count > 1_000_000
+    assert wrong == 0
+    wrong, count = differing_draws(op, like, lambda words: distorted({"channels": [1, 2, 0]} | words))
+    assert wrong > count / 10
 
 
 @pytest.mark.parametrize("fields", [{"brightness": 0.4, "saturation": 0.7}, {"contrast": (0.2, 3), "hue": (0.1, 0.5)}])

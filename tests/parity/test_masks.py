@@ -6,6 +6,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.boxes import annotated
+from pixprep.draws.warps import coefficients
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: masks were not compared with its")
@@ -19,6 +20,7 @@ torch.set_num_threads(1)  # two of them wait for each other where a machine is b
 DRAWS = 300
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 IGNORE = 250
+NEAREST = v2.InterpolationMode.NEAREST
 BOXES = np.float32([[2, 3, 12, 15], [9, 1, 30, 18]])
 
 
@@ -30,11 +32,11 @@ def flipped(mask, words):
     return F.horizontal_flip(mask) if words["flip"] else mask
 
 
-def padded(mask, words):
+def padded(mask, words, **how):
     """What a window around a mask shows that may reach outside of it."""
     (height, width), (top, left, rows, columns) = F.get_size(mask), window(words)
     margins = [max(0, margin) for margin in (-left, -top, left + columns - width, top + rows - height)]
-    return F.crop(F.pad(mask, margins, fill=IGNORE), max(0, top), max(0, left), rows, columns)
+    return F.crop(F.pad(mask, margins, **(how or {"fill": IGNORE})), max(0, top), max(0, left), rows, columns)
 
 
 def shortest(mask, words):
@@ -43,6 +45,11 @@ def shortest(mask, words):
 
 def warped(mask, words):
     return F.affine(mask, **words["random_affine#0"], fill=[IGNORE])
+
+
+def tilted(mask, corners, **how):
+    found = corners and coefficients(*F.get_size(mask), corners)
+    return F.perspective(mask, None, None, fill=[IGNORE], coefficients=list(found), **how) if found else mask
 
 
 CASES = {
@@ -68,6 +75,19 @@ CASES = {
     "random_crop with a margin, resized": (
         [pp.random_crop(36, 40, padding=4, pad_if_needed=True), pp.resize(height=24, width=50)],
         lambda mask, words: F.resize(padded(mask, words["random_crop#0"]), [24, 50]),
+    ),
+    **{
+        f"random_crop, {mode}": (
+            [pp.random_crop(36, 40, padding=4, pad_if_needed=True, padding_mode=mode), pp.random_flip()],
+            lambda mask, words, mode=mode: flipped(
+                padded(mask, words["random_crop#0"], padding_mode=mode), words["random_flip#0"]
+            ),
+        )
+        for mode in ("edge", "reflect", "symmetric")
+    },
+    "random_perspective": (
+        [pp.random_perspective(0.6, 0.9)],
+        lambda mask, words: tilted(mask, words["random_perspective#0"]["corners"]),
     ),
     "random_zoom_out, random_iou_crop, random_flip": (
         [pp.random_flip(), pp.random_zoom_out(), pp.random_iou_crop(), pp.resize(height=40, width=36)],
@@ -147,12 +167,15 @@ def test_every_label_of_a_draw_is_that_of_a_mask(name, dtype):
     assert wrong == 0
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "rotate" not in name and "affine" not in name])
+WARPS = ["random_rotate", "random_affine after a jitter", "random_perspective"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "rotate" not in name and name not in WARPS])
 def test_a_resize_and_its_windows_are_the_same_for_an_image_of_pillows(name):
     assert differing(name, "pillow")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["random_rotate", "random_affine after a jitter"])
+@pytest.mark.parametrize("name", WARPS)
 def test_a_warp_of_pillows_is_what_pillow_makes_of_a_mask(name):
     ops, expected_of = CASES[name]
     others = 0
@@ -163,13 +186,15 @@ def test_a_warp_of_pillows_is_what_pillow_makes_of_a_mask(name):
         if "affine" in name:
             image = Image.fromarray(F.resize(image, [40]).numpy())
             expected = F.affine(image, **words["random_affine#0"], fill=[IGNORE])
+        elif "perspective" in name:
+            expected = tilted(Image.fromarray(sample["mask"]), words[f"{name}#0"]["corners"], interpolation=NEAREST)
         else:
             expected = F.rotate(Image.fromarray(sample["mask"]), words["random_rotate#0"]["angle"], fill=[IGNORE])
         assert np.array_equal(fields["mask"], np.asarray(expected))
     print(f"{name}: {others} labels differ from those of a tensor's rotation")
 
 
-@pytest.mark.parametrize("name", ["random_resized_crop, random_flip", "random_rotate", "random_affine after a jitter"])
+@pytest.mark.parametrize("name", ["random_resized_crop, random_flip", "random_crop, reflect", *WARPS])
 def test_masks_of_objects_are_each_that_of_a_mask(name):
     ops, expected_of = CASES[name]
     for sample, words, fields in made(ops, "torchvision", pp.masks()):

@@ -1,5 +1,6 @@
 """Random geometry against torchvision v2: the rules that make windows of numbers, pixels and boxes of given draws."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ DRAWS = 500
 SIZES = ((60, 80), (97, 51), (33, 120), (128, 128), (20, 31))
 FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
+MODES = ["constant", "edge", "reflect", "symmetric"]
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch computes bilinear in float32 here", allow_module_level=True)
 
@@ -266,7 +268,7 @@ def shortest(image, words):
     return v2.RandomShortestSize([words["size"]], 70).make_params([image])["size"]
 
 
-def padded(image, words, fill):
+def padded(image, words, fill=(0, 0, 0), mode="constant"):
     """What a window around an image shows that may reach outside of it."""
     height, width = F.get_size(image)
     margins = [
@@ -275,7 +277,8 @@ def padded(image, words, fill):
         words["left"] + words["width"] - width,
         words["top"] + words["height"] - height,
     ]
-    image = F.pad(image, [max(0, margin) for margin in margins], fill=list(fill))
+    how = {"fill": list(fill)} if mode == "constant" else {"padding_mode": mode}
+    image = F.pad(image, [max(0, margin) for margin in margins], **how)
     top, left = max(0, words["top"]), max(0, words["left"])
     return F.crop(image, top, left, words["height"], words["width"])
 
@@ -359,6 +362,28 @@ CASES = {
         [pp.random_crop(36, 40, padding=4, pad_if_needed=True, fill=FILL), pp.resize(height=24, width=50)],
         lambda image, words: F.resize(padded(image, words["random_crop#0"], FILL), [24, 50]),
     ),
+    **{
+        f"random_crop, {mode}, after a resize": Case(
+            [
+                pp.resize(height=22, width=27),
+                pp.random_crop(36, 40, padding=(3, 9), pad_if_needed=True, padding_mode=mode),
+                pp.random_flip(),
+            ],
+            lambda image, words, mode=mode: flipped(
+                padded(F.resize(image, [22, 27]), words["random_crop#0"], mode=mode), words["random_flip#0"]
+            ),
+        )
+        for mode in MODES
+    },
+    **{
+        f"pad, {mode}": Case(
+            [pp.resize(height=19, width=17), pp.random_flip(), pp.pad(31, 40, padding_mode=mode)],
+            lambda image, words, mode=mode: F.pad(
+                flipped(F.resize(image, [19, 17]), words["random_flip#0"]), [11, 6, 12, 6], padding_mode=mode
+            ),
+        )
+        for mode in MODES
+    },
     "random_flip": Case(
         [pp.resize(height=30, width=40), pp.random_flip()],
         lambda image, words: flipped(F.resize(image, [30, 40]), words["random_flip#0"]),
@@ -504,6 +529,7 @@ def other_size(words):
         ("random_crop", swapped),
         ("random_crop", moved),
         ("random_crop with a margin", moved),
+        ("random_crop, reflect, after a resize", moved),
         ("random_resized_crop", moved),
         ("random_flip", mirrored),
         ("random_zoom_out", moved),
@@ -513,6 +539,13 @@ def other_size(words):
 def test_another_draw_would_be_seen(name, change):
     wrong, of = differing(CASES[name], "pillow", change)
     assert wrong > of / 100
+
+
+@pytest.mark.parametrize("like", LIKES)
+def test_another_padding_mode_would_be_seen(like):
+    for mode, other in itertools.permutations(MODES, 2):
+        wrong, of = differing(Case(CASES[f"pad, {mode}"].ops, CASES[f"pad, {other}"].expected), like)
+        assert wrong > of / 20, (mode, other)
 
 
 def test_another_order_would_be_seen():

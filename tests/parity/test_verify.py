@@ -157,6 +157,10 @@ CHAINS = {
         pp.timm_rand_augment(6, 12, 3.0, 30, 1.0, increasing=True),
         pp.auto_augment("v0", 0.5, filter="bilinear", fill=7),
     ],
+    "tilted": [
+        *(pp.resize(48), pp.random_perspective(0.4, 0.9, fill=(9, 8, 7)), pp.random_crop(40)),
+        pp.random_photometric_distort(p=0.8),
+    ],
     "a blur": [pp.random_resized_crop(40), pp.random_autocontrast(), pp.random_gaussian_blur(5, p=0.7)],
 }
 

@@ -10,6 +10,7 @@ import pixprep as pp
 from images import png, scene
 from pixprep.boxes import annotated
 from pixprep.draws import erasing, philox
+from pixprep.draws.warps import coefficients
 from pixprep.kernels.levels import done
 from pixprep.steps.levels import WARP_FILTERS
 
@@ -74,6 +75,13 @@ def of_affine(words, **more):
     return dict(words["random_affine#0"]) | more
 
 
+def tilted(image, words, **more):
+    """torchvision's perspective by the draw; its own coefficients are compared below."""
+    corners = words["random_perspective#0"]["corners"]
+    found = corners and coefficients(*F.get_size(image), corners)
+    return F.perspective(image, None, None, coefficients=list(found), **more) if found else image
+
+
 CENTER = (10.5, 7.0)
 CASES = {
     "random_rotate": (
@@ -111,6 +119,13 @@ CASES = {
         lambda how: [pp.random_affine(0, scale=(0.002, 3.0), filter=how, fill=FILL)],
         lambda image, words, how: F.affine(image, **of_affine(words), interpolation=how, fill=list(FILL)),
     ),
+    **{
+        f"random_perspective, {scale}": (
+            lambda how, scale=scale: [pp.random_perspective(scale, 0.9, filter=how, fill=FILL)],
+            lambda image, words, how: tilted(image, words, interpolation=how, fill=list(FILL)),
+        )
+        for scale in (0.5, 0.8)
+    },
     "random_affine about a point": (
         lambda how: [pp.random_affine(40, shear=15, filter=how, center=CENTER)],
         lambda image, words, how: F.affine(
@@ -191,6 +206,20 @@ def test_a_wrong_rotation_would_be_seen(name, wrongly, like, how):
 
     wrong, _, of = differing([pp.random_rotate((20, 70), filter=how)], like, expected, 60)
     print(f"{name}: {wrong / of:.1%} of the values differ")
+    assert wrong > of / 100
+
+
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("moved", [1, 5, 6], ids=["b", "f", "g"])
+def test_a_wrong_perspective_would_be_seen(moved, like, how):
+    def expected(image, words):
+        found = list(coefficients(*F.get_size(image), words["random_perspective#0"]["corners"]))
+        found[moved] += 0.3 if moved == 5 else 0.3 / max(F.get_size(image)) ** (1 + moved // 6)
+        return F.perspective(image, None, None, coefficients=found, interpolation=how, fill=[0, 0, 0])
+
+    wrong, _, of = differing([pp.random_perspective(0.4, 1.0, filter=how)], like, expected, 60)
+    print(f"{moved}: {wrong / of:.1%} of the values differ")
     assert wrong > of / 100
 
 
@@ -321,6 +350,43 @@ def test_the_numbers_of_an_affine_map_are_torchvisions():
         assert words["shear"] == pytest.approx(expected["shear"], abs=1e-4)
 
 
+def corner_draws(height, width, scale):
+    """(value, least, count) of each of torch's numbers, as ``RandomPerspective`` asks for them: x and y of a corner."""
+    bounds = [int(scale * (side // 2)) + 1 for side in (width, height)]
+    for is_right, is_lower in ((0, 0), (1, 0), (1, 1), (0, 1)):
+        for side, bound, is_last in ((width, bounds[0], is_right), (height, bounds[1], is_lower)):
+            least = is_last * (side - bound)
+            yield torch.randint(least, least + bound, size=(1,)).item(), least, bound
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.5, 1.0])
+def test_the_coefficients_of_a_perspective_are_torchvisions(scale):
+    """Its least squares give the same float32, and up to 1e-12 where the exact solution is 0."""
+    step = step_of(pp.random_perspective(scale, 1.0))
+    far = of = lines = 0
+    for seed in range(DRAWS):
+        height, width = 1 + seed * 7 % 301, 1 + seed * 13 % 257
+        torch.manual_seed(seed)
+        drawn = list(corner_draws(height, width, scale))
+        uniforms = np.reshape([(value - least + 0.5) / count for value, least, count in drawn], (2, 4))
+        corners = step.words(height, width, numbers(step.key, [*uniforms, [0] * 4]))["corners"]
+        assert np.ravel(corners).tolist() == [value for value, _, _ in drawn]
+        ours = coefficients(height, width, corners)
+        if ours is None:
+            lines += 1
+            continue
+        torch.manual_seed(seed)
+        image = tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8))
+        expected = v2.RandomPerspective(scale).make_params([image])["coefficients"]
+        largest = max(1.0, np.abs(ours).max())  # where the corners are nearly a line, digits are lost
+        far += np.count_nonzero(~np.isclose(expected, ours, rtol=2e-7, atol=1e-9 * largest))
+        of += 8
+        assert np.allclose(expected, ours, rtol=1e-3, atol=1e-6 * largest), (seed, corners)
+    print(f"distortion {scale}: {far} of {of} coefficients further away than the next float32; {lines} are lines")
+    assert lines < DRAWS / 20
+    assert far <= of / 200
+
+
 def erasing_blocks(height, width, scale, ratio):
     """torch's numbers, as ``RandomErasing`` asks for them, in our blocks."""
     blocks = [[0.0, 0.0, 0.0, 0.0]]
@@ -415,6 +481,7 @@ WARPS = {
         pp.random_affine(20, translate=(0.1, 0.2), scale=(0.5, 1.5), shear=(-10, 10, -10, 10)),
         lambda boxes, words: F.affine(boxes, **of_affine(words)),
     ),
+    "random_perspective": (pp.random_perspective(0.6, 0.9), tilted),
 }
 
 

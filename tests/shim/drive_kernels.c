@@ -76,7 +76,7 @@ static void colour_one(void) {
 }
 
 static void warp_one(void) {
-    int height = between(2, 90), width = between(2, 90), kind = between(0, 3), apart = (int[]){1, 3, 4}[next() % 3];
+    int height = between(2, 90), width = between(2, 90), kind = between(0, 4), apart = (int[]){1, 3, 4}[next() % 3];
     enum { ROWS = 60, COLUMNS = 50 };
     uint8_t *pixels = random_bytes(height * width * apart + 8);
     uint32_t *out = calloc(ROWS * COLUMNS + 8, sizeof *out);
@@ -85,10 +85,12 @@ static void warp_one(void) {
         .apart = apart, .out = (uint8_t *)out, .rows = ROWS, .columns = COLUMNS, .kind = kind, .half_width = width / 2.0,
         .half_height = height / 2.0, .middle_x = 24.5, .middle_y = 29.5, .fill = next() & 0xFFFFFF, .is_filled = next() % 2,
     };
-    double *matrix[] = {&n.a, &n.b, &n.c, &n.d, &n.e, &n.f};
-    for (int i = 0; i < 6; ++i) {
+    double *matrix[] = {&n.a, &n.b, &n.c, &n.d, &n.e, &n.f, &n.g, &n.h};
+    n.is_perspective = kind == 4 || (kind != 3 && next() % 2);
+    for (int i = 0; i < 8; ++i) {
         double value = between(-1000, 1000) / 700.0;
-        *matrix[i] = kind == 3 ? (int)(value * 65536) : kind ? value / 25 : i % 3 == 2 ? value * 20 : value;
+        int is_small = kind == 1 || kind == 2 || i > 5;
+        *matrix[i] = kind == 3 ? (int)(value * 65536) : is_small ? value / 25 : i % 3 == 2 ? value * 20 : value;
     }
     run("warp", &n);
     if (apart > 1)

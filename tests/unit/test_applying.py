@@ -26,15 +26,9 @@ FIELDS = {
     "gamma": {"gamma": 1.5},
 }
 USUAL = {
-    "factor": 0.7,
-    "bits": 4,
-    "threshold": 100,
-    "add": 60,
-    "angle": 30,
-    "degrees": 30,
-    "kernel_size": 3,
-    "shift": 0.1,
-}
+    "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "degrees": 30, "kernel_size": 3, "shift": 0.1,
+    "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
+}  # fmt: skip
 """Of fields that ops of any name require."""
 NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
 ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]

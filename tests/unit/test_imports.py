@@ -38,7 +38,7 @@ plan.lowered
 ops.faults
 ops.op
 ops.*
-ops.canvas ops.policies ops.random_color
+ops.canvas ops.perspective ops.policies ops.random_color
 ops.random
 ops.random_sizes
 ops

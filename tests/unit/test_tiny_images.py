@@ -45,6 +45,7 @@ FIELDS = {
         "padding": one_of(0, 1, (16384, 0), (0, 16384, 1, 0)),
         "pad_if_needed": st.booleans(),
         "fill": FILLS,
+        "padding_mode": one_of("constant", "edge", "reflect", "symmetric"),
     },
     "random_shortest_size": {
         "min_size": one_of(1, 2, (1, 7, 16), 64),
@@ -92,6 +93,8 @@ FIELDS = {
         "scale": st.none() | ends(1e-3, 1.0, 1000.0),
         "shear": one_of(None, 0.0, 89.0, (89.0, 89.0, -89.0, -89.0)),
     },
+    "random_perspective": WARP | {"distortion_scale": one_of(0.0, 0.5, 1.0), "p": P},
+    "random_photometric_distort": {"contrast": FACTORS, "hue": st.none() | ends(-0.5, 0.5), "like": LIKES, "p": P},
     "random_sharpness": {"factor": one_of(0.0, 1.0, 1000.0), "p": P, "like": LIKES},
     "random_gaussian_blur": {
         "kernel_size": one_of(1, 3, 7, 255, (1, 7)),

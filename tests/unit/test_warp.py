@@ -16,7 +16,7 @@ from pixprep.boxes import annotated
 from pixprep.draws import erasing
 from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.philox import EXAMPLE
-from pixprep.draws.warps import Look, Motion, mapped, rotated
+from pixprep.draws.warps import Look, Motion, coefficients, mapped, projected, rotated
 from pixprep.kernels import warp
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.levels import done
@@ -121,6 +121,9 @@ def some_warps(count, seed=0):
         else:
             scale = float(np.exp(rng.uniform(-4, 2)))
             step = mapped(height, width, Motion(float(rng.uniform(-180, 180)), (3.0, -1.5), scale, (9.0, -3.0)), look)
+        if index % 4 == 3 and isinstance(step, Warp):
+            tilted = (*step.matrix, *(rng.normal(0, 0.7, 2) / (width, height)).tolist())
+            step = step._replace(matrix=(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -2.0, 0.0) if index % 13 == 0 else tilted)
         if isinstance(step, Warp) and step.height * step.width < 40_000:
             if index % 9 == 0:
                 step = step._replace(top=step.height // 3, left=step.width // 3, height=2, width=5)
@@ -139,8 +142,8 @@ def test_a_wrong_warp_would_be_seen():
     """The negative control: half a pixel, in any window."""
     differing = 0
     for step, image in some_warps(200, seed=1):
-        a, b, c, d, e, f = step.matrix
-        wrong = step._replace(matrix=(a, b, c + 0.5, d, e, f))
+        a, b, c, *others = step.matrix
+        wrong = step._replace(matrix=(a, b, c + 0.5, *others))
         differing += not np.array_equal(warp.by_formula(wrong, image), warp.warped(step, image))
     assert differing > 100
 
@@ -188,6 +191,9 @@ def test_a_window_of_a_warp_is_that_of_the_whole(how, like):
         steps = (mapped(37, 41, Motion(angle, (3.0, 1.0), scale), Look(filter=how, fill=FILL, like=like)),)
         if index % 4 == 0:  # Pillow's places without a turn are sums
             steps = (mapped(37, 41, Motion(0.0, (2.3, -1.7), scale), Look(filter=how, fill=FILL, like=like)),)
+        if index % 4 == 1:
+            corners = [[index // 3, 2], [40, index // 4], [30, 36 - index // 5], [3, 30]]
+            steps = projected(37, 41, corners, Look(filter=how, fill=FILL, like=like))
         whole = done(steps, image)
         (step,) = folded((*steps, window))
         assert (step.height, step.width) == (20, 13)
@@ -207,6 +213,74 @@ def test_a_window_that_reaches_outside_stays_a_step():
     (step,) = rotated(20, 20, 30, Look())
     beyond = Take(-3, 0, 30, 20, (False, False), (9,))
     assert folded((step, beyond)) == (step, beyond)
+
+
+def test_a_perspective_takes_each_corner_to_its_place():
+    """Pixels by their indices, exactly up to float32; and whatever lies between is a projective map."""
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        height, width = (int(side) for side in rng.integers(2, 900, 2))
+        corners = [[int(rng.integers(width)), int(rng.integers(height))] for _ in range(4)]
+        numbers = coefficients(height, width, corners)
+        if numbers is None:
+            continue
+        a, b, c, d, e, f, g, h = numbers
+        for (x, y), to in zip(corners, [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)], strict=True):
+            depth = g * x + h * y + 1
+            lost = 1e-6 * (width + height) * (1 + sum(map(abs, numbers)) * (width + height)) / abs(depth)
+            assert np.allclose(((a * x + b * y + c) / depth, (d * x + e * y + f) / depth), to, atol=lost)
+    assert coefficients(20, 30, [[0, 0], [29, 0], [29, 19], [0, 19]]) == (1, 0, 0, 0, 1, 0, 0, 0)
+
+
+def test_an_image_that_a_perspective_would_make_a_line_stays_as_it_is():
+    for corners in ([[0, 0], [5, 5], [9, 9], [0, 9]], [[3, 3]] * 4, [[0, 0], [9, 0], [4, 0], [0, 9]]):
+        assert coefficients(10, 10, corners) is None
+        assert np.array_equal(
+            pixels(pp.perspective(tuple(map(tuple, corners))), photo=PHOTO[:10, :10]), PHOTO[:10, :10]
+        )
+    for photo in (PHOTO[:1], PHOTO[:, :1]):
+        assert np.array_equal(pp.apply(pp.random_perspective(1.0, 1.0), photo, index=3), photo)
+
+
+# ------------------------------------------------------------------------------------------------ margins, channels
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric"])
+def test_a_margin_of_the_image_is_numpys_as_far_as_it_goes(mode):
+    for height, width in ((1, 1), (1, 5), (2, 3), (7, 4)):
+        image = noise(height, width)
+        for top, left in ((0, 0), (1, 2), (9, 25)):
+            step = Take(-top, -left, top + height + left, left + width + top, (False, False), (9, 9, 9), mode)
+            expected = np.pad(image, [(top, left), (left, top), (0, 0)], mode)
+            assert np.array_equal(done((step,), image), expected)
+            assert np.array_equal(done((step._replace(flips=(True, True)),), image), expected[::-1, ::-1])
+
+
+def test_a_margin_of_the_image_goes_with_levels_alone():
+    pad = pp.pad(40, 44, padding_mode="reflect")
+    assert refusal(pp.normalize(), pad).endswith("must come before normalize: it works on the levels 0 to 255")
+    assert refusal(pad, pp.boxes()).endswith("shows objects again, without boxes or points: use constant")
+    assert refusal(pad, pp.points()).endswith("shows objects again, without boxes or points: use constant")
+    with pytest.raises(pp.PipelineError, match='must come before a "padding_mode" other than constant: no margin'):
+        pp.Pipeline([pp.decode(), pp.crop(0, 0, 9, 9), pp.pad(12, 12, padding_mode="edge"), pp.resize(8), pp.tensor()])
+    with pytest.raises(pp.PipelineError, match='"fill" goes with "padding_mode": "constant", not with edge'):
+        pp.random_crop(9, padding=2, fill=3, padding_mode="edge")
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pad, pp.center_crop(38), pp.tensor()])
+    assert "lay on a canvas of 40 x 44, in the middle, margins by reflect" in explain(pipeline)
+    padded = pixels(pad, photo=PHOTO[:20, :30])
+    assert np.array_equal(padded, np.pad(PHOTO[:20, :30], [(10, 10), (7, 7), (0, 0)], "reflect"))
+
+
+def test_channels_are_permuted_by_their_colour_whatever_their_order():
+    for color, order in (("rgb", slice(None)), ("bgr", slice(None, None, -1))):
+        ops = [pp.decode(color=color), pp.crop(0, 0, 40, 50), pp.permute_channels((1, 2, 0))]
+        with pp.Engine(pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc")])) as engine:
+            assert np.array_equal(engine.run([png(PHOTO)])[0], PHOTO[:, :, [1, 2, 0]][:, :, order])
+    for op in (pp.permute_channels((2, 1, 0)), pp.random_photometric_distort()):
+        with pytest.raises(pp.PipelineError, match="permutes three channels, but the image has 1"):
+            pp.Pipeline([pp.decode(color="gray"), pp.center_crop(8), op, pp.tensor()])
+    with pytest.raises(pp.PipelineError, match="must be 0, 1 and 2 in some order, not 0, 0, 1"):
+        pp.permute_channels((0, 0, 1))
 
 
 # ----------------------------------------------------------------------------------------------- filters and erasing
@@ -435,11 +509,13 @@ def test_transform_is_right_after_a_crop_that_comes_after_levels():
     assert np.array_equal(*numbers)
 
 
-@pytest.mark.parametrize("op", [pp.rotate(10), pp.affine(scale=2.0), pp.random_rotate(10), pp.random_affine(10)])
+@pytest.mark.parametrize(
+    "op", [pp.rotate(10), pp.affine(scale=2.0), pp.random_rotate(10), pp.random_affine(10), pp.random_perspective()]
+)
 def test_transform_is_refused_after_a_warp(op):
     assert refusal(op, pp.transform()).endswith(
-        "four numbers cannot say where a pixel came from after a rotation or an affine map: put it before, or move "
-        "boxes by the op boxes"
+        "four numbers cannot say where a pixel came from after a rotation, an affine map or a perspective: put it "
+        "before, or move boxes by the op boxes"
     )
 
 

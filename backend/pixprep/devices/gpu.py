@@ -29,7 +29,7 @@ from pixprep.kernels.staged import StagedKernel, needs_stages
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan
-from pixprep.spec import ColorLike, DType
+from pixprep.spec import ColorLike, DType, PaddingMode
 from pixprep.steps.levels import (
     WARP_FILTERS,
     Blend,
@@ -37,6 +37,7 @@ from pixprep.steps.levels import (
     Filter,
     Hue,
     LevelStep,
+    Permute,
     Take,
     Tone,
     Warp,
@@ -58,7 +59,11 @@ _CHECKED = ((375, 500), (700, 150), (100, 75), (2000, 3000))
 from row to row first, one for small canvases, and one for windows far from the corner. Multiples of ``_BLOCK``."""
 _BLOCK = 25
 _DLPACK_CUDA = 2  # of DLDeviceType
-_TURNED, _SCALED = (0.96, -0.28, 1.5, 0.28, 0.96, -2.25), (0.9, 0.0, 0.75, 0.0, 1.05, -1.5)
+_MOTIONS = (
+    (0.96, -0.28, 1.5, 0.28, 0.96, -2.25),
+    (0.9, 0.0, 0.75, 0.0, 1.05, -1.5),
+    (1.0, 0.1, 0.0, 0.0, 1.0, 0.0, 1e-3, 2e-3),
+)
 """What warps are checked with: pillow's nearest has another way where nothing turns."""
 _ROUNDING = 1e-4
 """How far a kernel's floating-point values may be from the CPU's, relative to the largest; a level is 0.004."""
@@ -354,9 +359,10 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     ]  # fmt: skip
     for like in get_args(ColorLike):
         steps += [Filter("sharpness", like, 1.5), Blend("own", 1.25, like), Hue(0.1, like), Blend("mean", 0.75, like)]
-        for matrix in (_TURNED, _SCALED):
+        for matrix in _MOTIONS:
             steps += [Warp(matrix, size, 0, 0, *size, fill, way, like) for way in WARP_FILTERS[like]]
         steps += [Tone("equalize", like), brightness(0.8, like), Tone("autocontrast", like)]
+    steps += [Permute((2, 0, 1)), *(Take(-3, -2, *size, (False, True), fill, mode) for mode in get_args(PaddingMode))]
     return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
 
 

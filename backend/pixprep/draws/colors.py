@@ -7,12 +7,12 @@ are torchvision v2's; docs/decisions.md says where they differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pixprep.draws.philox import F64, Numbers, Words
 from pixprep.spec import ColorLike
 from pixprep.steps import levels
-from pixprep.steps.levels import Blend, Hue, LevelStep
+from pixprep.steps.levels import Blend, Hue, LevelStep, Permute
 
 Span = tuple[float, float]
 
@@ -108,7 +108,35 @@ class Jitter:
         return tuple(_jitter(kind, factor, self.like) for kind, factor in words.items())
 
 
-def _jitter(kind: str, factor: float, like: ColorLike) -> LevelStep:
+class Distort(Jitter):
+    """torchvision's ``RandomPhotometricDistort``: each kind by ``p``, and the channels in another order."""
+
+    is_pointwise: ClassVar[bool] = False
+    blocks: ClassVar[int] = 4  # whether of each kind; four factors; contrast first, whether to permute; three ranks
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """The factors in their order, and the channels: ``{"brightness": 1.1, "hue": 0.02, "channels": [2, 0, 1]}``."""
+        del height, width, boxes
+        applied, factors, (early, permuted, *_), (*ranks, _) = numbers.blocks(self.key, 0, self.blocks).tolist()
+        drawn: dict[str, Any] = {
+            kind: span[0] + u * (span[1] - span[0])
+            for whether, (kind, span), u in zip(applied, self._spans.items(), factors, strict=True)
+            if span is not None and whether < self.p
+        }
+        if "contrast" in drawn and early >= 0.5:
+            drawn["contrast"] = drawn.pop("contrast")
+        if permuted < self.p:
+            drawn["channels"] = sorted(range(3), key=ranks.__getitem__)
+        return drawn
+
+    def __str__(self) -> str:
+        shown = [f"{kind} {span[0]:.4g} to {span[1]:.4g}" for kind, span in self._spans.items() if span is not None]
+        return f"to {self.p:g} of the images each: {', '.join([*shown, 'permute channels'])} ({self.like}'s rounding)"
+
+
+def _jitter(kind: str, factor: Any, like: ColorLike) -> LevelStep:
+    if kind == "channels":
+        return Permute(tuple(factor))
     if kind == "brightness":
         return levels.brightness(factor, like)
     if kind == "hue":

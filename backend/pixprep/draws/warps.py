@@ -1,4 +1,4 @@
-"""Rotations and affine maps of an image of known size, by the formulas of Pillow and torchvision v2.
+"""Rotations, affine maps and perspectives of an image of known size, by the formulas of Pillow and torchvision v2.
 
 Angles are in degrees. As in torchvision, a point and a translation are x before y, in pixels; a point is counted from
 the upper left corner.
@@ -6,6 +6,7 @@ the upper left corner.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, cos, floor, radians, sin, tan
 from typing import ClassVar, NamedTuple
@@ -18,6 +19,8 @@ from pixprep.steps.levels import LevelStep, Matrix, Take, Warp, WarpFilter
 
 Pair = tuple[float, float]
 Fill = tuple[int, ...] | None
+Corners = Sequence[Sequence[int]]
+"""(x, y) of the upper left, upper right, lower right and lower left pixel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,7 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
         if angle == 180:
             return (Take(0, 0, height, width, (True, True), ()),)
         if angle in (90, 270) and (expand or height == width):
-            matrix = (0.0, -1.0, float(width), 1.0, 0.0, 0.0)
+            matrix: Matrix = (0.0, -1.0, float(width), 1.0, 0.0, 0.0)
             if angle == 270:
                 matrix = (0.0, 1.0, 0.0, -1.0, 0.0, float(height))
             return (Warp(matrix, (width, height), 0, 0, width, height, None, "nearest", "pillow"),)
@@ -100,6 +103,41 @@ def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
     if look.like == "torchvision":
         x, y = (0.0, 0.0) if look.center is None else (x - width * 0.5, y - height * 0.5)
     return Warp(_inverse(x, y, motion), size, 0, 0, *size, look.fill, look.filter, look.like)
+
+
+def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
+    """Coefficients of torchvision's ``_get_perspective_coeffs``: of an image whose four corner pixels go to others.
+
+    Returns:
+        (a, b, c, d, e, f, g, h) of a perspective from the result to the image, each the float32 that is nearest to the
+        exact solution; torchvision's least squares is at most the next one. None: three of the corners lie on a line,
+        and no perspective does that.
+
+    Whole numbers all the way: the inverse of the map of the unit square (Heckbert, 1989), times the sides.
+    """
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
+    dx1, dy1, dx2, dy2 = x1 - x2, y1 - y2, x3 - x2, y3 - y2
+    sx, sy, t = x0 - x1 + x2 - x3, y0 - y1 + y2 - y3, dx1 * dy2 - dx2 * dy1
+    g, h = sx * dy2 - dx2 * sy, dx1 * sy - sx * dy1
+    a, b, c = (x1 - x0) * t + g * x1, (x3 - x0) * t + h * x3, x0 * t
+    d, e, f = (y1 - y0) * t + g * y1, (y3 - y0) * t + h * y3, y0 * t
+    across, down, last = width - 1, height - 1, a * e - b * d
+    if 0 in (t, last, t + g, t + h, across, down):
+        return None
+    back = (
+        *(across * each for each in (e * t - f * h, c * h - b * t, b * f - c * e)),
+        *(down * each for each in (f * g - d * t, a * t - c * g, c * d - a * f)),
+        d * h - e * g, b * g - a * h,
+    )  # fmt: skip
+    return tuple(float(np.float32(each / last)) for each in back)
+
+
+def projected(height: int, width: int, corners: Corners, look: Look) -> tuple[Warp, ...]:
+    """A perspective of an image of this size by its corners; none where three of them lie on a line."""
+    matrix = coefficients(height, width, corners)
+    if matrix is None:
+        return ()
+    return (Warp(matrix, (height, width), 0, 0, height, width, look.fill, look.filter, look.like),)
 
 
 def _pillow_rotation(
@@ -266,6 +304,56 @@ class RandomAffineMap:
         (x, y), (shear_x, shear_y) = words["translate"], words["shear"]
         motion = Motion(words["angle"], (x, y), words["scale"], (shear_x, shear_y))
         return (mapped(height, width, motion, self.look),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerspectiveMap:
+    """torchvision's ``RandomPerspective``, or a perspective by four corners.
+
+    Attributes:
+        key: names its numbers; empty: nothing is drawn.
+        corners: to which those of the image go; None: they are drawn.
+        distortion_scale: how far they may go, as a part of half of each side.
+        p: how often.
+        look: how.
+    """
+
+    key: str
+    corners: Corners | None = None
+    distortion_scale: float = 0.0
+    p: float = 1.0
+    look: Look
+    blocks: ClassVar[int] = 3  # four corners; whether
+    is_pointwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """``{"corners": [[3, 0], [61, 5], [60, 40], [1, 47]]}``, each (x, y) in whole pixels; None: nothing is done."""
+        del boxes
+        uniforms = numbers.blocks(self.key, 0, self.blocks).ravel().tolist()
+        if uniforms[8] >= self.p:
+            return {"corners": None}
+        corners = []
+        for place, (x, y) in enumerate(zip(uniforms[0:8:2], uniforms[1:8:2], strict=True)):
+            is_right, is_lower = place in (1, 2), place > 1
+            corners.append([self._drawn(x, width, is_last=is_right), self._drawn(y, height, is_last=is_lower)])
+        return {"corners": corners}
+
+    def _drawn(self, uniform: float, side: int, *, is_last: bool) -> int:
+        """A position near the begin of a side, or near its end."""
+        bound = int(self.distortion_scale * (side // 2)) + 1
+        return int(uniform * bound) + (side - bound) * is_last
+
+    def __str__(self) -> str:
+        if self.corners is not None:
+            return f"move the corners to {', '.join(f'{x} {y}' for x, y in self.corners)}{self.look}"
+        reach = f"up to {self.distortion_scale:g} of half a side"
+        return f"move the corners of {self.p:g} of the images at random, by {reach}{self.look}"
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """One step, or none."""
+        corners = words.get("corners", self.corners)
+        return () if corners is None else projected(height, width, corners, self.look)
 
 
 def _between(span: Pair, uniform: float) -> float:

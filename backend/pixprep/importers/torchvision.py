@@ -45,6 +45,8 @@ from pixprep.ops import (
     RandomGaussianBlur,
     RandomGray,
     RandomInvert,
+    RandomPerspective,
+    RandomPhotometricDistort,
     RandomPosterize,
     RandomResizedCrop,
     RandomRotate,
@@ -59,7 +61,7 @@ from pixprep.ops import (
     changed,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.spec import ColorLike, Filter, Side
+from pixprep.spec import ColorLike, Filter, PaddingMode, Side
 
 _NO_OP = {
     "AugMix": ": it adds up several versions of an image as floats, and a step on levels has one image of whole levels"
@@ -285,8 +287,7 @@ def _resize(walk: _Walk, fields: Fields) -> None:
 
 
 def _pad(walk: _Walk, fields: Fields) -> None:
-    fields.expect("padding_mode", "constant")
-    fill = _fill(walk, fields)
+    how = _margin(walk, fields)
     padding = fields.take("padding")
     margins = (padding,) if isinstance(padding, int) else tuple(padding)
     left, top, right, bottom = (margins * 4)[:4]  # one number, or two for both axes
@@ -297,7 +298,7 @@ def _pad(walk: _Walk, fields: Fields) -> None:
         fields.refuse("padding", "must be the same on opposite sides")
     anchor: Anchor = "center" if is_centered else "top_left"
     walk.size = (walk.size[0] + top + bottom, walk.size[1] + left + right)
-    walk.ops.append(Pad(*walk.size, fill=fill, anchor=anchor))
+    walk.ops.append(Pad(*walk.size, anchor=anchor, **how))
 
 
 def _to_tensor(walk: _Walk, fields: Fields) -> None:
@@ -372,16 +373,29 @@ def _scale_jitter(walk: _Walk, fields: Fields) -> None:
 
 
 def _random_crop(walk: _Walk, fields: Fields) -> None:
-    fields.expect("padding_mode", "constant")
     size, padding = fields.pair("size"), fields.take("padding", 0)
     margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding)
     if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # as v2 keeps it: left, right, top, bottom
         margins = (margins[0], margins[2], margins[1], margins[3])
     needs = fields.flag("pad_if_needed")
-    fill = _fill(walk, fields) if margins or needs else 0
-    fields.ignore("fill")
-    walk.ops.append(RandomCrop(*size, padding=margins, pad_if_needed=needs, fill=fill))
+    how = _margin(walk, fields) if margins or needs else {}
+    fields.ignore("fill", "padding_mode")
+    if margins and needs and how["padding_mode"] in ("reflect", "symmetric") and not walk.is_v2:
+        fields.refuse(
+            "padding_mode", "of v1 with padding and pad_if_needed mirrors twice, and is not understood: v2 is"
+        )
+    walk.ops.append(RandomCrop(*size, padding=margins, pad_if_needed=needs, **how))
     walk.size = size
+
+
+def _margin(walk: _Walk, fields: Fields) -> dict[str, Any]:
+    """Fields of an op that pads: ``fill`` and ``padding_mode``."""
+    mode, fill = fields.choice("padding_mode", get_args(PaddingMode), "constant"), _fill(walk, fields)
+    if mode == "constant":
+        return {"fill": fill, "padding_mode": mode}
+    if walk.data == "float32 values":
+        fields.refuse("padding_mode", "must be constant after ToTensor")
+    return {"padding_mode": mode}
 
 
 def _random_flip(axis: Literal["horizontal", "vertical"]) -> Take:
@@ -445,14 +459,35 @@ def _random_affine(walk: _Walk, fields: Fields) -> None:
     walk.ops.append(RandomAffine(_drawn(fields, "degrees"), translate, scale, shear, **_turned(walk, fields)))
 
 
+def _random_perspective(walk: _Walk, fields: Fields) -> None:
+    how = _filled(walk, fields)
+    walk.ops.append(RandomPerspective(fields.number("distortion_scale"), fields.number("p"), **how))
+
+
+def _photometric_distort(walk: _Walk, fields: Fields) -> None:
+    how: dict[str, Any] = {name: _drawn(fields, name) for name in ("brightness", "contrast", "saturation", "hue")}
+    walk.ops.append(RandomPhotometricDistort(**how, like=walk.levels_like(), p=fields.number("p")))
+
+
+def _elastic(_: _Walk, fields: Fields) -> None:
+    fields.refuse(
+        "alpha", "moves each pixel by noise of its own, and is not understood: RandomAffine or RandomPerspective is"
+    )
+
+
 def _turned(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    """``_moved``, about a point."""
+    """``_filled``, about a point."""
+    return {"center": fields.span("center") if fields.has("center") else None, **_filled(walk, fields)}
+
+
+def _filled(walk: _Walk, fields: Fields) -> dict[str, Any]:
+    """``_moved``, with a colour."""
     how = _moved(walk, fields)
     if how["fill"] is None:
         if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
             fields.refuse("fill", "gives tensors other edges than 0 does, and is not understood: 0 is")
         how["fill"] = 0
-    return {"center": fields.span("center") if fields.has("center") else None, **how}
+    return how
 
 
 def _random_erasing(walk: _Walk, fields: Fields) -> None:
@@ -557,6 +592,9 @@ _RANDOM: dict[str, Take] = {
     "RandomAdjustSharpness": _at_times(RandomSharpness, factor="sharpness_factor"),
     "RandomRotation": _random_rotation,
     "RandomAffine": _random_affine,
+    "RandomPerspective": _random_perspective,
+    "RandomPhotometricDistort": _photometric_distort,
+    "ElasticTransform": _elastic,
     "RandomErasing": _random_erasing,
     "RandAugment": _rand_augment,
     "TrivialAugmentWide": _trivial_augment,

@@ -181,6 +181,9 @@ struct warp {
     double middle_y;
     uint32_t fill;          // a level a byte
     int32_t is_filled;      // torchvision mixes the fill with what is at the edge
+    double g;               // of a perspective; else 0, as the next two
+    double h;
+    int64_t is_perspective;
 };
 
 // The structure of a JPEG, as decoders/structure.py says.

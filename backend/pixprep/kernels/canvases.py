@@ -18,18 +18,19 @@ from pixprep.draws.erasing import quantiles
 from pixprep.kernels.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.spec import ColorLike
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp, size_after
+from pixprep.spec import ColorLike, PaddingMode
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, Warp, size_after
 
 U8 = npt.NDArray[np.uint8]
 
 KINDS = (
-    *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "erase"),
-    *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_bilinear"),
-    *("warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
+    *("curve", "blend_own", "blend_mean", "hue", "autocontrast", "equalize", "permute", "erase"),
+    *("take", "sharpness", "blur", "warp_pillow_fixed", "warp_pillow_walk", "warp_pillow_nearest"),
+    *("warp_pillow_bilinear", "warp_pillow_bicubic", "warp_torchvision_nearest", "warp_torchvision_bilinear"),
 )
 """What levels.cu calls the steps: LEVEL_CURVE..."""
 LIKES: tuple[str, ...] = get_args(ColorLike)
+MODES: tuple[str, ...] = get_args(PaddingMode)
 _ALIGNED = 16
 
 
@@ -125,7 +126,7 @@ def _packed(placement: Placement, channels: int, data: _Data) -> tuple[list[byte
     size, turn, steps = placement.canvas, 0, []
     areas = [size[0] * size[1] * channels, 0]
     for step in placement.levels:
-        if channels == 1 and (isinstance(step, Hue) or (isinstance(step, Blend) and step.gray == "own")):
+        if channels == 1 and (isinstance(step, Hue | Permute) or (isinstance(step, Blend) and step.gray == "own")):
             continue  # gray stays gray
         steps.append(_record(step, size, data))
         if isinstance(step, Filter) and step.kind == "blur":  # float32 between its two sums
@@ -165,7 +166,9 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
     if isinstance(step, Tone):
         return _struct(step.kind, step.like)
     if isinstance(step, Take):
-        return _struct("take", window=step[:4], flips=step.flips, fill=step.fill)
+        return _struct("take", window=step[:4], flips=step.flips, fill=step.fill, mode=MODES.index(step.mode))
+    if isinstance(step, Permute):
+        return _struct("permute", mode=sum(channel << 2 * place for place, channel in enumerate(step.order)))
     if isinstance(step, Erase):
         return _struct("erase", window=step[:4], fill=[int(level) for level in step.values])
     if isinstance(step, Filter):
@@ -180,16 +183,19 @@ def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
 def _warp_record(step: Warp, size: tuple[int, int]) -> bytes:
     fixed, numbers, way = step.fixed, step.matrix, str(step.filter)
     if step.like == "torchvision":
-        numbers = tuple(step.grid(*size).reshape(-1).tolist())
+        numbers = (*step.grid(*size).reshape(-1).tolist(), *step.matrix[6:])
+    elif step.is_perspective:
+        pass
     elif step.filter == "nearest":
         numbers, way = (step.matrix, "walk") if fixed is None else (fixed, "fixed")
     window, kind = (step.top, step.left, step.height, step.width), f"warp_{step.like}_{way}"
     fill = (0, 0, 0) if step.fill is None and step.like == "pillow" else step.fill
-    return _struct(kind, step.like, matrix=numbers, window=window, fill=fill, whole=step.whole)
+    mode = int(step.is_perspective)
+    return _struct(kind, step.like, matrix=numbers, window=window, fill=fill, whole=step.whole, mode=mode)
 
 
-_NONE = (0.0,) * 6
-_STEP = Struct("=6dQiiff10i")  # LEVEL_STEP; NumPy, from tuples, took twice as long
+_NONE = (0.0,) * 8
+_STEP = Struct("=8dQiiff10i")  # LEVEL_STEP; NumPy, from tuples, took twice as long
 assert _STEP.size == LEVEL_STEP.itemsize
 _KINDS = {kind: number for number, kind in enumerate(KINDS)}
 _LIKES = {like: number for number, like in enumerate(LIKES)}
@@ -206,7 +212,8 @@ def _struct(
     flips: tuple[bool, bool] = (False, False),
     fill: Sequence[int] | None = (),
     whole: tuple[int, int] = (0, 0),
+    mode: int = 0,
 ) -> bytes:
     colour = -1 if fill is None else sum(level << 8 * channel for channel, level in enumerate(fill))
-    numbers = _KINDS[kind], _LIKES[like], factor, 1 - factor, *window, *flips, colour, *whole, 0
-    return _STEP.pack(*matrix, data, *numbers)
+    numbers = _KINDS[kind], _LIKES[like], factor, 1 - factor, *window, *flips, colour, *whole, mode
+    return _STEP.pack(*matrix, *_NONE[len(matrix) :], data, *numbers)

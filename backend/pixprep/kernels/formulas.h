@@ -158,8 +158,10 @@ SHARED word turned_torchvision(whole red, whole green, whole blue, float turn) {
 
 #endif
 
-// The position that Pillow's bilinear warp looks at, in float64: x or y, by three numbers of the matrix.
+// The position that Pillow's bilinear warp looks at, in float64: x or y, by three numbers of the matrix; and what divides
+// both of a perspective, by its last two.
 SHARED wide warped(const double *m, wide x, wide y) { return x * m[0] + y * m[1] + m[2]; }
+SHARED wide depth(const double *m, wide x, wide y) { return x * m[6] + y * m[7] + 1.0; }
 
 // Its level between four: of the upper row, of the lower one.
 SHARED whole between(whole a, whole b, whole c, whole d, wide dx, wide dy) {
@@ -173,10 +175,13 @@ SHARED wide cubic(wide a, wide b, wide c, wide d, wide t) {
     return b + t * (slope + t * (bend + t * twist));
 }
 
-// The position that torchvision's warps look at, in float32; `half` of the image's length. Further away than these bounds
-// nothing lies, and whole numbers suffice.
-SHARED real warped_float(const double *m, real x, real y, float half) {
-    real position = fused(x * (float)m[0] + y * (float)m[1] + (float)m[2] + 1.0f, ALL(real, half), ALL(real, -0.5f));
+// The same of torchvision, in float32, -1 to 1 in the image; of a perspective the quotient less 1.
+SHARED real warped_float(const double *m, real x, real y) { return x * (float)m[0] + y * (float)m[1] + (float)m[2]; }
+SHARED real depth_float(const double *m, real x, real y) { return x * (float)m[6] + y * (float)m[7] + 1.0f; }
+
+// It in pixels; `half` of the image's length. Further away than these bounds nothing lies, and whole numbers suffice.
+SHARED real position_float(real place, float half) {
+    real position = fused(place + 1.0f, ALL(real, half), ALL(real, -0.5f));
     position = CHOOSE(position > -3, position, -3.0f);
     return CHOOSE(position < 1e9f, position, 1e9f);
 }

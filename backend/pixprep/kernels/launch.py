@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.kernels import native
-from pixprep.kernels.canvases import KINDS, LIKES, Canvases, canvas_plan, needs_canvases
+from pixprep.kernels.canvases import KINDS, LIKES, MODES, Canvases, canvas_plan, needs_canvases
 from pixprep.kernels.filling import fill
 from pixprep.kernels.resampling import resampling
 from pixprep.kernels.structs import (
@@ -133,7 +133,7 @@ def code(plan: TensorPlan, *, plain: bool = False) -> str:
 
 def levels_code() -> str:
     """The CUDA code of what changes levels."""
-    return _code("formulas.h", "levels.cu", LEVEL=KINDS, LIKE=LIKES)
+    return _code("formulas.h", "levels.cu", LEVEL=KINDS, LIKE=LIKES, PADDING=MODES)
 
 
 def surface_code() -> str:

@@ -7,13 +7,13 @@
 // meanwhile, in integers, so that threads may come in any order. It is then a table for each channel.
 //
 // Formulas are those of pixprep/steps/levels.py and formulas.h. Each product and sum is rounded by itself, as NVRTC is told
-// --fmad=false. Comes after canvas.cu and formulas.h. launch.py defines LEVEL_... and LIKE_....
+// --fmad=false. Comes after canvas.cu and formulas.h. launch.py defines LEVEL_... and the like.
 
 #define LEVEL_THREADS 512  // of a block
 #define LEVELS 256
 
 struct LevelStep {
-    double matrix[6];           // of a warp: the numbers that its way needs
+    double matrix[8];           // of a warp: the numbers that its way needs
     const unsigned char *data;  // of a curve: 256 levels; of a blur: weights, columns before rows
     int kind;
     int like;
@@ -28,7 +28,7 @@ struct LevelStep {
     int fill;                   // a byte for each channel; of a warp -1: none
     int whole_height;           // of a warp's result; of a blur: how many weights
     int whole_width;
-    int unused;
+    int mode;                   // of a take: PADDING_...; of a permutation: 2 bits a channel; of a warp: a perspective
 };
 
 // A rectangle of the tensor, and for each of its channels the bits of a value; of noise, the words that make it.
@@ -102,6 +102,11 @@ __device__ static inline void change(const struct LevelStep &step, const struct 
         unsigned turned = step.like == LIKE_PILLOW ? turned_pillow(pixel[0], pixel[1], pixel[2], step.factor)
                                                    : turned_torchvision(pixel[0], pixel[1], pixel[2], step.factor);
         for (int c = 0; c < CHANNELS; ++c) pixel[c] = turned >> 8 * c & 255;
+        break;
+    }
+    case LEVEL_PERMUTE: {
+        int levels = pixel[0] | pixel[1] << 8 | pixel[2] << 16;
+        for (int c = 0; c < CHANNELS; ++c) pixel[c] = levels >> 8 * (step.mode >> 2 * c & 3) & 255;
         break;
     }
 #endif
@@ -184,6 +189,16 @@ __device__ static inline int reflected(int position, int length) {
     return position;
 }
 
+// The position that a take sees beyond an edge; itself where that is the fill.
+__device__ static inline int beyond(int mode, int position, int length) {
+    if (mode == PADDING_CONSTANT) return position;
+    if (mode == PADDING_EDGE || length == 1) return min(max(position, 0), length - 1);
+    int edge = mode == PADDING_SYMMETRIC, period = 2 * (length - 1 + edge);
+    position %= period;
+    if (position < 0) position += period;
+    return position < length ? position : period - edge - position;
+}
+
 // The threads of a block blur along the rows.
 __device__ static inline void blur_across(const struct LevelStep &step, const struct Levels &image, float *out) {
     const float *weights = (const float *)step.data;
@@ -227,7 +242,16 @@ __device__ static inline void look(const struct LevelStep &step, const struct Le
 
 __device__ static inline void warp_pillow(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     double from_x = warped(step.matrix, x + 0.5, y + 0.5), from_y = warped(step.matrix + 3, x + 0.5, y + 0.5);
+    if (step.mode) {
+        double below = depth(step.matrix, x + 0.5, y + 0.5);
+        from_x /= below;
+        from_y /= below;
+    }
     bool is_inside = from_x >= 0 && from_x < image.width && from_y >= 0 && from_y < image.height;
+    if (step.kind == LEVEL_WARP_PILLOW_NEAREST) {
+        look(step, image, is_inside ? (int)from_y : -1, is_inside ? (int)from_x : -1, pixel);
+        return;
+    }
     from_x = is_inside ? from_x - 0.5 : 0;
     from_y = is_inside ? from_y - 0.5 : 0;
     int i = (int)floor(from_x), j = (int)floor(from_y);
@@ -250,9 +274,16 @@ __device__ static inline void warp_pillow(const struct LevelStep &step, const st
 
 __device__ static inline void warp_torchvision(const struct LevelStep &step, const struct Levels &image, int y, int x,
                                                int *pixel) {
-    float out_y = y - (step.whole_height - 1) * 0.5f, out_x = x - (step.whole_width - 1) * 0.5f;
-    float from_x = warped_float(step.matrix, out_x, out_y, image.width * 0.5f);
-    float from_y = warped_float(step.matrix + 3, out_x, out_y, image.height * 0.5f);
+    float out_y = step.mode ? y + 0.5f : y - (step.whole_height - 1) * 0.5f;
+    float out_x = step.mode ? x + 0.5f : x - (step.whole_width - 1) * 0.5f;
+    float from_x = warped_float(step.matrix, out_x, out_y), from_y = warped_float(step.matrix + 3, out_x, out_y);
+    if (step.mode) {
+        float below = depth_float(step.matrix, out_x, out_y);
+        from_x = from_x / below - 1;
+        from_y = from_y / below - 1;
+    }
+    from_x = position_float(from_x, image.width * 0.5f);
+    from_y = position_float(from_y, image.height * 0.5f);
     if (step.kind == LEVEL_WARP_TORCHVISION_NEAREST) {
         int j = (int)rintf(from_y), i = (int)rintf(from_x);
         bool is_inside = image.has(j, i);
@@ -299,8 +330,8 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
                                    int x, int *pixel) {
     switch (step.kind) {
     case LEVEL_TAKE:
-        look(step, image, step.top + (step.flip_y ? step.height - 1 - y : y),
-             step.left + (step.flip_x ? step.width - 1 - x : x), pixel);
+        look(step, image, beyond(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
+             beyond(step.mode, step.left + (step.flip_x ? step.width - 1 - x : x), image.width), pixel);
         break;
     case LEVEL_SHARPNESS:
         sharpen(step, image, y, x, pixel);
@@ -318,6 +349,7 @@ __device__ static inline void make(const struct LevelStep &step, const struct Le
         look(step, image, (int)places[1], (int)places[0], pixel);
         break;
     }
+    case LEVEL_WARP_PILLOW_NEAREST:
     case LEVEL_WARP_PILLOW_BILINEAR:
     case LEVEL_WARP_PILLOW_BICUBIC:
         warp_pillow(step, image, step.top + y, step.left + x, pixel);

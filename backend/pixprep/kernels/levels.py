@@ -14,8 +14,8 @@ from pixprep.kernels import native
 from pixprep.kernels.colours import Planes, Words
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.warp import warped
-from pixprep.spec import ColorLike
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Take, Tone, Warp
+from pixprep.spec import ColorLike, PaddingMode
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, Warp
 from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
@@ -49,6 +49,8 @@ def _done(step: LevelStep, image: U8) -> U8:
             erased = image.copy()
             erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
             return erased
+        case Permute():
+            return _permuted(step, image)
         case Extern():  # kernels.staged cuts the steps there
             raise AssertionError(step)
         case Warp():
@@ -141,7 +143,29 @@ def blank(height: int, width: int, channels: int) -> U8:
     return np.empty((height, width, 1 if channels == 1 else 4), np.uint8)[:, :, :channels]
 
 
+def _permuted(step: Permute, image: U8) -> U8:
+    if image.shape[2] == 1:
+        return image
+    permuted = blank(*image.shape)
+    for target, source in enumerate(step.order):
+        permuted[:, :, target] = image[:, :, source]
+    return permuted
+
+
+def beyond(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> npt.NDArray[np.int64]:
+    """The positions, 0 to ``length`` - 1, that a ``Take`` sees on an axis, by a mode that is not ``constant``."""
+    if mode == "edge" or length == 1:
+        return positions.clip(0, length - 1)
+    period = 2 * length - (2 if mode == "reflect" else 0)
+    positions = positions % period
+    return np.where(positions < length, positions, (period if mode == "reflect" else period - 1) - positions)
+
+
 def _taken(step: Take, image: U8) -> U8:
+    if step.mode != "constant" and not step.is_inside(*image.shape[:2]):
+        for axis, (first, length) in enumerate(((step.top, step.height), (step.left, step.width))):
+            image = image.take(beyond(np.arange(first, first + length), image.shape[axis], step.mode), axis)
+        step = step._replace(top=0, left=0)
     channels = image.shape[2]
     top, left = max(step.top, 0), max(step.left, 0)
     seen = image[top : max(step.top + step.height, 0), left : max(step.left + step.width, 0)]

@@ -60,14 +60,14 @@ CANVAS = np.dtype(
 )
 LEVEL_STEP = np.dtype(
     [
-        ("matrix", np.float64, 6),
+        ("matrix", np.float64, 8),
         ("data", _POINTER),
         ("kind", np.int32),
         ("like", np.int32),
         ("factor", np.float32),
         ("rest", np.float32),
         *((name, np.int32) for name in ("top", "left", "height", "width", "flip_y", "flip_x", "fill")),
-        *((name, np.int32) for name in ("whole_height", "whole_width", "unused")),
+        *((name, np.int32) for name in ("whole_height", "whole_width", "mode")),
     ]
 )
 ERASURE = np.dtype(

@@ -8,7 +8,7 @@
 #include "formulas.h"
 
 // In the order of KINDS in kernels/warp.py.
-enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, CUBIC };
+enum kind { PILLOW, TORCHVISION, NEAREST, FIXED, PILLOW_NEAREST, CUBIC };
 
 typedef uint64_t pairs __attribute__((vector_size(8 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
@@ -24,7 +24,8 @@ struct image {
     int apart;
     int channels;
     uint32_t fill;
-    double matrix[6];
+    double matrix[8];
+    int is_perspective;
 };
 
 ALWAYS whole inner(whole place, int length) {
@@ -83,17 +84,25 @@ ALWAYS word by_cubics(const struct image *image, whole first, whole above, wide 
     return made;
 }
 
-ALWAYS word by_pillow(const struct image *image, whole column, whole row, int is_cubic) {
+ALWAYS word by_pillow(const struct image *image, whole column, whole row, enum kind kind) {
     wide along = WIDE(column) + 0.5, down = WIDE(row) + 0.5;
     wide x = warped(image->matrix, along, down), y = warped(image->matrix + 3, along, down);
+    if (image->is_perspective) {
+        wide below = depth(image->matrix, along, down);
+        x = x / below;
+        y = y / below;
+    }
     const double width = image->width, height = image->height;
     whole is_seen = __builtin_convertvector((x >= 0) & (x < width) & (y >= 0) & (y < height), whole);
     x = CHOOSE(x > 0, x, 0.0);
     y = CHOOSE(y > 0, y, 0.0);
-    wide u = CHOOSE(x < width, x, width) - 0.5, v = CHOOSE(y < height, y, height) - 0.5;
+    x = CHOOSE(x < width, x, width);
+    y = CHOOSE(y < height, y, height);
+    if (kind == PILLOW_NEAREST) return CHOOSE(is_seen, picked(image, WHOLE(x), WHOLE(y)), image->fill);
+    wide u = x - 0.5, v = y - 0.5;
     wide left = rounded_down(u), top = rounded_down(v), dx = u - left, dy = v - top;
     whole first = WHOLE(left), above = WHOLE(top);
-    if (is_cubic) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
+    if (kind == CUBIC) return CHOOSE(is_seen, by_cubics(image, first, above, dx, dy), image->fill);
     // Of two columns that are one, the pair begins at the image's edge, and weighs 0 or 1: the same levels.
     const int last = image->width > 2 ? image->width - 2 : 0;
     dx = CHOOSE(left < 0, 0.0, dx);
@@ -110,8 +119,14 @@ ALWAYS word by_pillow(const struct image *image, whole column, whole row, int is
 
 ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int is_nearest) {
     real along = REAL(column) - (float)n->middle_x, down = REAL(row) - (float)n->middle_y;
-    real x = warped_float(image->matrix, along, down, n->half_width);
-    real y = warped_float(image->matrix + 3, along, down, n->half_height);
+    real x = warped_float(image->matrix, along, down), y = warped_float(image->matrix + 3, along, down);
+    if (image->is_perspective) {
+        real below = depth_float(image->matrix, along, down);
+        x = x / below - 1.0f;
+        y = y / below - 1.0f;
+    }
+    x = position_float(x, n->half_width);
+    y = position_float(y, n->half_height);
     if (is_nearest) return picked(image, WHOLE(rounded_even(x)), WHOLE(rounded_even(y)));
     real left = rounded_down(x), top = rounded_down(y), right_share = x - left, lower_share = y - top;
     real left_share = ALL(real, 1.0f) - right_share, upper_share = ALL(real, 1.0f) - lower_share;
@@ -150,18 +165,18 @@ ALWAYS word by_fixed(const struct image *image, whole column, whole row) {
     return picked(image, (whole)x >> 16, (whole)y >> 16);
 }
 
-ALWAYS void make(const struct warp *told, enum kind kind, int channels, int apart) {
+ALWAYS void make(const struct warp *told, enum kind kind, int is_perspective, int channels, int apart) {
     const struct warp n = *told;
     const int64_t end = (n.height - 1) * n.pitch + (n.width > 1 ? n.width - 1 : 1) * apart + channels;
     const struct image image = {n.pixels, (int)n.pitch, end > 8 ? end - 8 : 0, n.height, n.width, apart, channels, n.fill,
-                                {n.a, n.b, n.c, n.d, n.e, n.f}};
+                                {n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h}, is_perspective};
     const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int64_t y = 0; y < n.rows; ++y)
         for (int64_t x = 0; x < n.columns; x += LANES) {
             whole row = ALL(whole, (int)(n.top + y)), column = steps + (int)(n.left + x);
-            word made = kind == PILLOW || kind == CUBIC ? by_pillow(&image, column, row, kind == CUBIC)
-                        : kind == FIXED                   ? by_fixed(&image, column, row)
-                                                          : by_torchvision(&image, &n, column, row, kind == NEAREST);
+            word made = kind == FIXED                            ? by_fixed(&image, column, row)
+                        : kind == TORCHVISION || kind == NEAREST ? by_torchvision(&image, &n, column, row, kind == NEAREST)
+                                                                 : by_pillow(&image, column, row, kind);
             uint8_t *out = n.out + (y * n.columns + x) * (channels == 1 ? 1 : 4);
             if (channels == 1) {
                 bytes levels = __builtin_convertvector(made, bytes);
@@ -172,18 +187,24 @@ ALWAYS void make(const struct warp *told, enum kind kind, int channels, int apar
         }
 }
 
-ALWAYS void make_kind(const struct warp *n, enum kind kind) {
-    if (n->channels == 1) make(n, kind, 1, 1);
-    else if (n->apart == 3) make(n, kind, 3, 3);
-    else make(n, kind, 3, 4);
+ALWAYS void make_kind(const struct warp *n, enum kind kind, int is_perspective) {
+    if (n->channels == 1) make(n, kind, is_perspective, 1, 1);
+    else if (n->apart == 3) make(n, kind, is_perspective, 3, 3);
+    else make(n, kind, is_perspective, 3, 4);
+}
+
+ALWAYS void make_both(const struct warp *n, enum kind kind) {
+    if (n->is_perspective) make_kind(n, kind, 1);
+    else make_kind(n, kind, 0);
 }
 
 KERNEL void warp(const struct warp *n) {
     switch ((enum kind)n->kind) {
-    case PILLOW: return make_kind(n, PILLOW);
-    case TORCHVISION: return make_kind(n, TORCHVISION);
-    case NEAREST: return make_kind(n, NEAREST);
-    case FIXED: return make_kind(n, FIXED);
-    case CUBIC: return make_kind(n, CUBIC);
+    case PILLOW: return make_both(n, PILLOW);
+    case TORCHVISION: return make_both(n, TORCHVISION);
+    case NEAREST: return make_both(n, NEAREST);
+    case FIXED: return make_kind(n, FIXED, 0);
+    case PILLOW_NEAREST: return make_kind(n, PILLOW_NEAREST, 1);
+    case CUBIC: return make_both(n, CUBIC);
     }
 }

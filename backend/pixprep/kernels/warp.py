@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from ctypes import byref
 from typing import Any
 
@@ -19,8 +18,9 @@ F64 = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
 
-KINDS = ("pillow", "torchvision", "nearest", "fixed", "bicubic")
-"""Of warps in C: bilinear of both libraries, nearest of torchvision, of Pillow nearest in 65,536ths, and bicubic."""
+KINDS = ("pillow", "torchvision", "nearest", "fixed", "pillow_nearest", "bicubic")
+"""Of warps in C: bilinear of both libraries, nearest of torchvision, and of Pillow nearest in 65,536ths, nearest of a
+perspective, and bicubic."""
 _SPARE = 8
 """Pixels behind the result that are written, too."""
 
@@ -41,12 +41,14 @@ def warped(step: Warp, image: U8) -> U8:
         return by_formula(step, image)
     height, width, channels = image.shape
     kind: str = step.like
-    matrix: Sequence[float] = step.matrix
+    matrix, below = step.matrix[:6], step.matrix[6:]
     numbers = (0.0, 0.0, 0.0, 0.0)
     if step.like == "torchvision":
         kind = "torchvision" if step.filter == "bilinear" else "nearest"
-        matrix = step.grid(height, width).ravel().tolist()
-        numbers = width / 2, height / 2, (step.whole[1] - 1) / 2, (step.whole[0] - 1) / 2
+        matrix = tuple(step.grid(height, width).ravel().tolist())
+        numbers = width / 2, height / 2, *_middle(step)
+    elif step.filter == "nearest" and below:
+        kind = "pillow_nearest"
     elif step.filter == "nearest":
         fixed = step.fixed
         if fixed is None:
@@ -61,7 +63,7 @@ def warped(step: Warp, image: U8) -> U8:
     told = native.Warp(
         image.ctypes.data, image.strides[0], height, width, channels, image.strides[1],
         memory.ctypes.data, step.height, step.width, step.left, step.top, KINDS.index(kind),
-        *matrix, *numbers, fill, step.fill is not None,
+        *matrix, *numbers, fill, step.fill is not None, *((*below, True) if below else ()),
     )  # fmt: skip
     loaded.warp(byref(told))
     return memory[: -_SPARE * size].reshape(step.height, step.width, size)[:, :, :channels]
@@ -91,6 +93,9 @@ def by_formula(step: Warp, image: U8) -> U8:
         return _picked(step, image, np.rint(x).astype(np.int64), np.rint(y).astype(np.int64))
     if step.filter != "nearest":
         return _interpolated(step, image)
+    if step.is_perspective:
+        x, y = (np.where(place < 0, -1, np.fmin(place, 1 << 31)) for place in _seen_from(step))
+        return _picked(step, image, x.astype(np.int64), y.astype(np.int64))
     return _picked(step, image, *(_walked(step) if step.fixed is None else _stepped(step, step.fixed)))
 
 
@@ -128,10 +133,7 @@ def _walked(step: Warp) -> tuple[Index, Index]:
 def _interpolated(step: Warp, image: U8) -> U8:
     """Pillow's bilinear and bicubic, in float64."""
     height, width, channels = image.shape
-    columns, rows = _places(step)
-    right, below = columns + 0.5, (rows + 0.5)[:, None]
-    a, b, c, d, e, f = step.matrix
-    x, y = right * a + below * b + c, right * d + below * e + f
+    x, y = _seen_from(step)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     x, y = x[inside] - 0.5, y[inside] - 0.5
     left, top = np.floor(x).astype(np.int64), np.floor(y).astype(np.int64)
@@ -156,14 +158,38 @@ def _cubic(share: F64, a: F64, b: F64, c: F64, d: F64) -> F64:
     return b + share * (slope + share * (bend + share * twist))
 
 
+def _seen_from(step: Warp) -> tuple[F64, F64]:
+    """Pillow's places, in float64: x and y of each pixel; not a number where a perspective divides 0 by 0."""
+    columns, rows = _places(step)
+    along, down = columns + 0.5, (rows + 0.5)[:, None]
+    a, b, c, d, e, f, *below = step.matrix
+    x, y = along * a + down * b + c, along * d + down * e + f
+    if not below:
+        return x, y
+    depth = along * below[0] + down * below[1] + 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return x / depth, y / depth
+
+
+def _middle(step: Warp) -> tuple[float, float]:
+    """(x, y) from which torchvision counts the pixels of the result."""
+    return (-0.5, -0.5) if step.is_perspective else ((step.whole[1] - 1) / 2, (step.whole[0] - 1) / 2)
+
+
 def _grid(step: Warp, height: int, width: int) -> tuple[F32, F32]:
     """The places of torchvision, in float32: x and y, in which the middle of the first pixel is 0."""
     columns, rows = _places(step)
-    along = (columns - (step.whole[1] - 1) / 2).astype(np.float32)
-    down = (rows - (step.whole[0] - 1) / 2).astype(np.float32)[:, None]
+    middle = _middle(step)
+    along = (columns - middle[0]).astype(np.float32)
+    down = (rows - middle[1]).astype(np.float32)[:, None]
     (a, b, c), (d, e, f) = step.grid(height, width)
     one = np.float32(1)
     x, y = along * a + down * b + c, along * d + down * e + f
+    if step.is_perspective:
+        g, h = np.array(step.matrix[6:], np.float32)
+        depth = along * g + down * h + one
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x, y = (np.nan_to_num(place / depth - one, nan=-9, posinf=1e9, neginf=-1e9) for place in (x, y))
     return _fused(x + one, np.float64(width / 2), -0.5), _fused(y + one, np.float64(height / 2), -0.5)
 
 

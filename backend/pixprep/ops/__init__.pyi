@@ -11,6 +11,7 @@ from pixprep.ops.color import Gamma as Gamma
 from pixprep.ops.color import Grayscale as Grayscale
 from pixprep.ops.color import Hue as Hue
 from pixprep.ops.color import Invert as Invert
+from pixprep.ops.color import PermuteChannels as PermuteChannels
 from pixprep.ops.color import Posterize as Posterize
 from pixprep.ops.color import Saturation as Saturation
 from pixprep.ops.color import Solarize as Solarize
@@ -50,6 +51,8 @@ from pixprep.ops.outputs import Points as Points
 from pixprep.ops.outputs import ScaleFactor as ScaleFactor
 from pixprep.ops.outputs import Tensor as Tensor
 from pixprep.ops.outputs import Transform as Transform
+from pixprep.ops.perspective import Perspective as Perspective
+from pixprep.ops.perspective import RandomPerspective as RandomPerspective
 from pixprep.ops.policies import AutoAugment as AutoAugment
 from pixprep.ops.policies import RandAugment as RandAugment
 from pixprep.ops.policies import TimmRandAugment as TimmRandAugment
@@ -64,6 +67,7 @@ from pixprep.ops.random_color import RandomAutocontrast as RandomAutocontrast
 from pixprep.ops.random_color import RandomEqualize as RandomEqualize
 from pixprep.ops.random_color import RandomGray as RandomGray
 from pixprep.ops.random_color import RandomInvert as RandomInvert
+from pixprep.ops.random_color import RandomPhotometricDistort as RandomPhotometricDistort
 from pixprep.ops.random_color import RandomPosterize as RandomPosterize
 from pixprep.ops.random_color import RandomSolarize as RandomSolarize
 from pixprep.ops.random_sizes import RandomShortestSize as RandomShortestSize

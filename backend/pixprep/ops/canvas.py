@@ -9,12 +9,22 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.ops.geometry import check_like
-from pixprep.ops.op import Array, ImageOp, Libraries, check_fill, check_sides, fill_input, need_fill, need_levels
+from pixprep.ops.op import (
+    Array,
+    ImageOp,
+    Libraries,
+    check_fill,
+    check_sides,
+    fill_input,
+    need_fill,
+    need_levels,
+    need_whole_levels,
+)
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
-from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like
+from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -33,6 +43,9 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         fill: the colour, 0 to 255: one number, or one a channel in the order of the channels; or the name of an input,
             uint8 [channels], that says it for each image.
         anchor: where the image lies: ``center`` or ``top_left``.
+        padding_mode: as in torchvision's ``Pad``: ``constant``: the colour; ``edge``: the nearest pixel; ``reflect``,
+            ``symmetric``: the mirror image, without the pixel at the edge or with it. Only with the first one may a
+            resize follow, or boxes and points; a mask is padded likewise.
     """
 
     height: int | None = None
@@ -40,6 +53,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     fill: Fill = 0
     anchor: Anchor = "center"
     square: bool = False
+    padding_mode: PaddingMode = "constant"
 
     def check(self) -> None:
         """See ``Op.check``."""
@@ -48,11 +62,11 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             raise PipelineError('needs either "height" and "width", or "square": true')
         if not self.square:
             check_sides(self.height, self.width)
-        check_fill(self.fill)
+        check_padding(self.padding_mode, self.fill)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec of the canvas."""
-        need_levels(image)
+        (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
         need_fill(self.fill, image)
         if self.height is None or self.width is None:
             side = max(image.min_height, image.min_width)
@@ -75,12 +89,12 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         """See ``ImageOp.lower``."""
         del image, key
-        return before.then(_canvas(self), fill=self.fill)
+        return before.then(_canvas(self), fill=self.fill, mode=self.padding_mode)
 
     def original(self, pixels: Array, libraries: Libraries) -> Array:
         """See ``Op.original``."""
         del libraries
-        return _padded(self, pixels)
+        return _padded(self, pixels, self.padding_mode)
 
 
 class Letterbox(ImageOp, frozen=True, tag="letterbox"):
@@ -180,18 +194,28 @@ class Flip(ImageOp, frozen=True, tag="flip"):
         return pixels[:, ::-1] if self.axis == "horizontal" else pixels[::-1]
 
 
+def check_padding(mode: PaddingMode, fill: Fill) -> None:
+    """``check_fill`` of a margin; raise PipelineError where it has a colour, and is the image's."""
+    check_fill(fill)
+    if mode != "constant" and fill != 0:
+        raise PipelineError(f'"fill" goes with "padding_mode": "constant", not with {mode}')
+
+
 def _canvas(op: Pad | Letterbox) -> Window:
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     return Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
 
 
-def _padded(op: Pad | Letterbox, pixels: Array) -> Array:
+def _padded(op: Pad | Letterbox, pixels: Array, mode: PaddingMode = "constant") -> Array:
     """An image on the canvas, as the definition has it."""
     side = max(pixels.shape[:2])
     height, width = op.height or side, op.width or side
-    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
-    canvas[...] = op.fill
     free = (height - pixels.shape[0], width - pixels.shape[1])
     top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
+    if mode != "constant":
+        margins = [(top, free[0] - top), (left, free[1] - left), (0, 0)]
+        return np.pad(pixels, margins, mode)
+    canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
+    canvas[...] = op.fill
     canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return canvas

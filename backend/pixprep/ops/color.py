@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.ops.op import ColorOp, check_range
-from pixprep.spec import ColorLike
+from pixprep.errors import PipelineError
+from pixprep.ops.op import ColorOp, check_range, shown
+from pixprep.spec import ColorLike, ImageSpec
 from pixprep.steps import levels
 from pixprep.steps.levels import LevelStep
 
@@ -121,6 +122,43 @@ class Hue(ColorOp, frozen=True, tag="hue"):
         hue, *others = image.convert("HSV").split()
         turned = (np.asarray(hue).astype(int) + int(self.factor * 255)) % 256
         return library.Image.merge("HSV", (library.Image.fromarray(turned.astype(np.uint8)), *others)).convert("RGB")
+
+
+class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
+    """Take the channels in another order.
+
+    torchvision v2's ``permute_channels``, of red, green and blue, whatever order ``decode`` gives them.
+
+    Args:
+        permutation: for red, green and blue which of them each becomes: [2, 1, 0] exchanges red and blue.
+    """
+
+    permutation: tuple[int, ...]
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if sorted(self.permutation) != [0, 1, 2]:
+            raise PipelineError(f'"permutation" must be 0, 1 and 2 in some order, not {shown(self.permutation)}')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses an image of one channel, and values that are no levels."""
+        need_colours(image)
+        return super().infer(image)
+
+    def step(self) -> LevelStep:
+        """See ``ColorOp.step``."""
+        return levels.Permute(self.permutation)
+
+    def twin(self, image: Any, library: Any) -> Any:
+        """See ``SteadyOp.twin``."""
+        bands = image.split()
+        return library.Image.merge("RGB", [bands[channel] for channel in self.permutation])
+
+
+def need_colours(image: ImageSpec) -> None:
+    """Raise PipelineError unless an image has three channels."""
+    if image.channels != 3:
+        raise PipelineError(f"permutes three channels, but the image has {image.channels}")
 
 
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):

@@ -286,7 +286,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
         del image
-        before.check_places()
+        before.check_boxes()
         return BoxesPlan(
             geometry=before.geometry,
             format=self.format,
@@ -332,7 +332,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
         """See ``AnnotationOp.lower``."""
         del image
-        before.check_places()
+        before.check_boxes()
         return PointsPlan(
             geometry=before.geometry,
             flip_pairs=self.flip_pairs,
@@ -398,7 +398,7 @@ def _check_places(before: Lowered) -> None:
     before.check_places()
     if before.geometry.may_warp:
         raise PipelineError(
-            "four numbers cannot say where a pixel came from after a rotation or an affine map: "
+            "four numbers cannot say where a pixel came from after a rotation, an affine map or a perspective: "
             "put it before, or move boxes by the op boxes"
         )
 

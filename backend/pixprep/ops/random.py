@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from pixprep.draws import windows
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.canvas import Flip
+from pixprep.ops.canvas import Flip, check_padding
 from pixprep.ops.geometry import Crop, Resize, check_like
 from pixprep.ops.op import (
     ImageOp,
@@ -22,13 +22,14 @@ from pixprep.ops.op import (
     check_sides,
     need_channels,
     need_levels,
+    need_whole_levels,
     settle,
     shown,
 )
 from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
-from pixprep.spec import Filter, ImageSpec, Levels, Like, Side, as_tuple
+from pixprep.spec import Filter, ImageSpec, Levels, Like, PaddingMode, Side, as_tuple
 
 MAX_TRIALS = 1000
 MAX_ZOOM = 16.0
@@ -111,6 +112,7 @@ class RandomCrop(ImageOp, frozen=True, tag="random_crop"):
             bottom] or [left, top, right, bottom].
         pad_if_needed: add what the image still lacks on both sides of it.
         fill: the colour of what is added, 0 to 255: one number, or one a channel.
+        padding_mode: what is added: see ``pad``.
     """
 
     home: ClassVar[Side | None] = "training"
@@ -120,12 +122,13 @@ class RandomCrop(ImageOp, frozen=True, tag="random_crop"):
     padding: int | tuple[int, ...] = 0
     pad_if_needed: bool = False
     fill: Levels = 0
+    padding_mode: PaddingMode = "constant"
 
     def check(self) -> None:
         """See ``Op.check``."""
         settle(self, "width", self.height)
         check_sides(self.height, self.width)
-        check_fill(self.fill)
+        check_padding(self.padding_mode, self.fill)
         margins = as_tuple(self.padding)
         if len(margins) not in (1, 2, 4) or not all(0 <= margin <= 16384 for margin in margins):
             raise PipelineError(
@@ -144,7 +147,7 @@ class RandomCrop(ImageOp, frozen=True, tag="random_crop"):
         """The spec of the window; refuses one that no image could hold."""
         need_channels("fill", self.fill, image)
         if any(self.margins) or self.pad_if_needed:
-            need_levels(image)
+            (need_levels if self.padding_mode == "constant" else need_whole_levels)(image)
         assert self.width is not None
         top, left, bottom, right = self.margins
         for name, window, side in (
@@ -162,7 +165,9 @@ class RandomCrop(ImageOp, frozen=True, tag="random_crop"):
         crop = windows.Crop(
             key=key, height=self.height, width=self.width, padding=self.margins, pad_if_needed=self.pad_if_needed
         )
-        return before.then(crop, fill=None if crop.is_inside else self.fill)
+        if crop.is_inside:
+            return before.then(crop)
+        return before.then(crop, fill=self.fill, mode=self.padding_mode)
 
     def fixed(self, words: Words) -> list[Op]:
         """See ``Op.fixed``."""

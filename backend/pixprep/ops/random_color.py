@@ -17,9 +17,11 @@ from pixprep.ops.color import (
     Grayscale,
     Hue,
     Invert,
+    PermuteChannels,
     Posterize,
     Saturation,
     Solarize,
+    need_colours,
 )
 from pixprep.ops.op import ImageOp, Op, Sometimes, check_range, need_whole_levels, shown
 from pixprep.plan.lowered import Lowered
@@ -117,6 +119,7 @@ class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
     """
 
     home: ClassVar[Side | None] = "training"
+    drawing: ClassVar[type[colors.Jitter]] = colors.Jitter
 
     brightness: Strength = None
     contrast: Strength = None
@@ -150,7 +153,7 @@ class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
         """See ``ImageOp.lower``."""
         del image
         return before.do(
-            colors.Jitter(
+            self.drawing(
                 key=key,
                 brightness=self.spans["brightness"],
                 contrast=self.spans["contrast"],
@@ -164,12 +167,42 @@ class ColorJitter(ImageOp, frozen=True, tag="color_jitter"):
     def fixed(self, words: Words) -> list[Op]:
         """See ``Op.fixed``."""
         kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation, "hue": Hue}
-        return [kinds[kind](factor=factor, like=self.like) for kind, factor in words.items()]
+        return [
+            PermuteChannels(tuple(factor)) if kind == "channels" else kinds[kind](factor=factor, like=self.like)
+            for kind, factor in words.items()
+        ]
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels."""
         need_whole_levels(image)
         return image
+
+
+class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric_distort"):
+    """Change brightness, contrast, saturation, hue and the order of the channels, each in some of the images.
+
+    torchvision v2's ``RandomPhotometricDistort``, of SSD: the contrast comes behind the brightness or last, either as
+    often; the channels are in any order.
+
+    Args:
+        brightness, contrast, saturation, hue: from and to; or as in ``color_jitter``.
+        like: whose rounding.
+        p: how often, of each.
+    """
+
+    drawing: ClassVar[type[colors.Jitter]] = colors.Distort
+
+    brightness: Strength = (0.875, 1.125)
+    contrast: Strength = (0.5, 1.5)
+    saturation: Strength = (0.5, 1.5)
+    hue: Strength = (-0.05, 0.05)
+    like: ColorLike = "pillow"
+    p: float = 0.5
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec does not change; refuses an image of one channel, and values that are no levels."""
+        need_colours(image)
+        return super().infer(image)
 
 
 def _span(strength: Strength, middle: float) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ rotation, at an edge by up to 191 levels. As in torchvision, a point and a trans
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,11 +37,12 @@ Pair = tuple[float, float]
 Angles = float | tuple[float, ...]
 
 
-class _Warping(ImageOp, frozen=True, kw_only=True):
+class Looking(ImageOp, frozen=True, kw_only=True):
+    """Base of the ops that are a warp."""
+
     is_warp: ClassVar[bool] = True
 
     filter: WarpFilter = "nearest"
-    center: Pair | None = None
     fill: Levels = 0
     like: ColorLike = "pillow"
 
@@ -48,8 +50,6 @@ class _Warping(ImageOp, frozen=True, kw_only=True):
         """See ``Op.check``."""
         check_fill(self.fill)
         check_filter(self.filter, self.like)
-        if self.center is not None:
-            _check_all("center", self.center, -MAX_SIDE, MAX_SIDE, 2)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """The spec does not change; refuses values that are no levels."""
@@ -59,11 +59,25 @@ class _Warping(ImageOp, frozen=True, kw_only=True):
 
     def look(self, before: Lowered) -> Look:
         """Parts that every warp has in common."""
-        return Look(filter=self.filter, center=self.center, fill=before.colour(self.fill), like=self.like)
+        return Look(filter=self.filter, fill=before.colour(self.fill), like=self.like)
 
     def levels_of(self, channels: int) -> list[int]:
         """The fill: a level for each channel."""
         return [int(level) for level in np.broadcast_to(self.fill, channels)]
+
+
+class _Warping(Looking, frozen=True, kw_only=True):
+    center: Pair | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        if self.center is not None:
+            check_all("center", self.center, -MAX_SIDE, MAX_SIDE, 2)
+
+    def look(self, before: Lowered) -> Look:
+        """See ``Looking.look``."""
+        return replace(super().look(before), center=self.center)
 
 
 class Rotate(_Warping, SteadyOp, frozen=True, tag="rotate"):
@@ -203,11 +217,11 @@ class Affine(_Warping, SteadyOp, frozen=True, tag="affine"):
         """See ``Op.check``."""
         super().check()
         check_range("angle", self.angle, -MAX_ANGLE, MAX_ANGLE)
-        _check_all("translate", self.translate, -MAX_SIDE, MAX_SIDE, 2)
+        check_all("translate", self.translate, -MAX_SIDE, MAX_SIDE, 2)
         check_range("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE)
         if len(as_tuple(self.shear)) not in (1, 2):
             raise PipelineError(f'"shear" is one angle, or two, not {shown(self.shear)}')
-        _check_all("shear", self.shear, -MAX_SHEAR, MAX_SHEAR)
+        check_all("shear", self.shear, -MAX_SHEAR, MAX_SHEAR)
 
     @property
     def shears(self) -> Pair:
@@ -266,9 +280,9 @@ class RandomAffine(_Warping, frozen=True, tag="random_affine"):
         super().check()
         _check_angles("degrees", self.degrees, MAX_ANGLE, (2,))
         if self.translate is not None:
-            _check_all("translate", self.translate, 0, 1, 2)
+            check_all("translate", self.translate, 0, 1, 2)
         if self.scale is not None:
-            _check_all("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE, 2)
+            check_all("scale", self.scale, 1 / MAX_SCALE, MAX_SCALE, 2)
             _check_rises("scale", self.scale)
         if self.shear is not None:
             _check_angles("shear", self.shear, MAX_SHEAR, (2, 4))
@@ -342,7 +356,7 @@ def _check_angles(name: str, angles: Angles, most: float, counts: tuple[int, ...
     if len(values) not in counts:
         allowed = " or ".join(map(str, (1, *counts)))
         raise PipelineError(f'"{name}" is {allowed} numbers, not {len(values)}')
-    _check_all(name, values, -most, most)
+    check_all(name, values, -most, most)
     for span in _spans(values):
         _check_rises(name, span)
 
@@ -352,7 +366,8 @@ def _check_rises(name: str, span: Pair) -> None:
         raise PipelineError(f'"{name}" must rise, not {shown(span)}')
 
 
-def _check_all(name: str, values: Any, least: float, most: float, count: int | None = None) -> None:
+def check_all(name: str, values: Any, least: float, most: float, count: int | None = None) -> None:
+    """Raise PipelineError where a number lies outside, or there are not so many."""
     if count is not None and len(values) != count:
         raise PipelineError(f'"{name}" is {count} numbers, not {len(values)}')
     for value in as_tuple(values):

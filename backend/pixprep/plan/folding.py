@@ -173,7 +173,7 @@ class Geometry:
             these: tuple[LevelStep, ...]
             if isinstance(step, Move):
                 _apply(step.step, rows, columns, drawing)
-                these = (_take(rows, columns, step.fill),)
+                these = (_take(rows, columns, step),)
             elif isinstance(step, Extern) and step.key:
                 these = (replace(step, seed=drawing.words(step, rows, columns)["seed"]),)
             elif isinstance(step, LevelStep):
@@ -196,12 +196,12 @@ def _check_levels_size(height: int, width: int) -> None:
         )
 
 
-def _take(rows: Span, columns: Span, fill: tuple[int, ...]) -> Take:
+def _take(rows: Span, columns: Span, move: Move) -> Take:
     """Window of the image before that the canvas shows."""
     top, left = (
         span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
     )
-    return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), fill)
+    return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), move.fill, move.mode)
 
 
 def makes_margins(step: GeometryStep) -> bool:

@@ -12,7 +12,7 @@ from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import RandomStep
 from pixprep.plan.inputs import InputStep
 from pixprep.profiles import PROFILES, Method
-from pixprep.spec import Filter, Like, Rounding, SideRounding, rounded, scaled
+from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled
 from pixprep.steps.levels import LevelStep
 
 Beyond = Literal["fill", "refuse_smaller", "refuse_larger"]
@@ -73,13 +73,15 @@ class Move:
 
     Attributes:
         fill: the level of each decoded channel where it leaves a margin.
+        mode: of the margin, as of a ``levels.Take``; by another than ``constant`` it is always done here.
     """
 
     step: GeometryStep
     fill: tuple[int, ...]
+    mode: PaddingMode = "constant"
 
     def __str__(self) -> str:
-        return str(self.step)
+        return str(self.step) if self.mode == "constant" else f"{self.step}, margins by {self.mode}"
 
 
 LevelsStep = LevelStep | Augment | Move

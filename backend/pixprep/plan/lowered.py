@@ -13,7 +13,7 @@ from pixprep.plan.folding import Geometry, makes_margins
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.profiles import PROFILES
-from pixprep.spec import Color, Fill, Levels, TensorSpec, as_tuple
+from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 from pixprep.steps import levels
 from pixprep.steps.operators import Extern, Operator
 
@@ -77,22 +77,22 @@ class Lowered:
             arithmetic=self.arithmetic,
         )
 
-    def then(self, step: GeometryStep, *, fill: Fill | None = None) -> Lowered:
-        """With one more step, which may leave a margin of a colour.
+    def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
+        """With one more step, which may leave a margin: of a colour, or by another mode of the image itself.
 
         Raises:
             PipelineError: there is a margin of another colour, or what must come after.
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is done to the tensor")
-        if not self._changes_places(step, leaves_margin=fill is not None):
+        if mode != "constant" or not self._changes_places(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
                 raise PipelineError("a colour that comes with the image must come before what changes the levels")
             if isinstance(step, inputs.Box):
                 raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
             if isinstance(step, windows.IouCrop):
                 return self._on_photo("it chooses its window by the boxes").then(step)
-            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0))))
+            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0), mode)))
         colour = self.fill
         if fill is not None:
             if isinstance(fill, str):
@@ -113,6 +113,8 @@ class Lowered:
         Raises:
             PipelineError: what comes before cannot be resized, or not so.
         """
+        if self.is_repeated:
+            raise PipelineError('must come before a "padding_mode" other than constant: no margin of it is resampled')
         if self.levels:
             return self._on_photo("it is done to the resized image").resized(resize)
         if self.resize is not None:
@@ -154,6 +156,7 @@ class Lowered:
         is_free = all(map(_is_pointwise, first)) and self.fill is None
         if not (
             is_alone
+            and not self.is_repeated
             and all(map(_keeps_places, first))
             and (is_free or all(isinstance(each, still) for each in self.before))
         ):
@@ -171,6 +174,23 @@ class Lowered:
         those = tuple(int(level) for level in as_tuple(fill))
         those *= len(self.channels) if len(those) == 1 else 1
         return tuple(those[self.channels.index(channel)] for channel in range(len(self.channels)))
+
+    @property
+    def is_repeated(self) -> bool:
+        """Tell whether a margin may show parts of the image again."""
+        return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)
+
+    def check_boxes(self) -> None:
+        """Refuse boxes and points where there are none of what a margin shows, as torchvision does.
+
+        Raises:
+            PipelineError: a margin shows parts of the image again; or see ``check_places``.
+        """
+        self.check_places()
+        if self.is_repeated:
+            raise PipelineError(
+                'a "padding_mode" other than constant shows objects again, without boxes or points: use constant'
+            )
 
     def check_places(self) -> None:
         """Refuse what says where a pixel came from, behind an operator that makes an image of another size.

@@ -167,7 +167,7 @@ class NumbersPlan:
         """The numbers of an image of this size; ``placement``: where it lies in the geometry."""
         numbers: tuple[float, ...] = (height, width)
         if placement is not None:
-            scale_x, _, offset_x, _, scale_y, offset_y = placement.matrix
+            (scale_x, _, offset_x), (_, scale_y, offset_y), _ = placement.matrix.tolist()
             whole = (scale_y, scale_x, offset_y, offset_x)
             numbers = placement.size if self.kind == "image_size" else whole[: len(self.words)]
         return numbers[::-1] if self.is_x_first else numbers

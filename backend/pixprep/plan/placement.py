@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import NamedTuple
 
+import numpy as np
+
 from pixprep.draws.philox import F64
 from pixprep.steps import levels
-from pixprep.steps.levels import Erase, LevelStep, Matrix
+from pixprep.steps.levels import Erase, LevelStep
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ class Placement(NamedTuple):
         return levels.size_after(self.levels, *self.canvas)
 
     @property
-    def matrix(self) -> Matrix:
-        """Matrix from a point of the image to the tensor, in continuous pixel coordinates."""
+    def matrix(self) -> F64:
+        """Motion from a point of the image to the tensor: see ``levels.motions``."""
         scale_y, scale_x, offset_y, offset_x = self.transform
-        whole: Matrix = (scale_x, 0.0, offset_x, 0.0, scale_y, offset_y)
+        whole = np.array([[scale_x, 0.0, offset_x], [0.0, scale_y, offset_y], [0.0, 0.0, 1.0]])
         for forward, _ in levels.motions(self.levels, *self.canvas):
-            whole = levels.joined(whole, forward)
+            whole = forward @ whole
         return whole
 
     @property

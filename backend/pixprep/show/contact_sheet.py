@@ -175,13 +175,11 @@ def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: s
     if plan.is_normalized:
         found = found * (*here.size[::-1], *here.size[::-1])
     those: npt.NDArray[np.float64] = np.asarray(convert(found, plan.format, "xyxy"))
-    if here.matrix == there.matrix:
+    if np.array_equal(here.matrix, there.matrix):
         return those
-    (a, b, c), (d, e, f), _ = np.array([there.matrix[:3], there.matrix[3:], (0, 0, 1)]) @ np.linalg.inv(
-        [here.matrix[:3], here.matrix[3:], (0, 0, 1)]
-    )
+    (a, b, c), (d, e, f), (g, h, i) = there.matrix @ np.linalg.inv(here.matrix)
     x, y = those[:, [0, 2, 2, 0]], those[:, [1, 1, 3, 3]]
-    corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2)
+    corners = np.stack([a * x + b * y + c, d * x + e * y + f], axis=2) / (g * x + h * y + i)[:, :, None]
     around: npt.NDArray[np.float64] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     return around
 

@@ -22,7 +22,7 @@ from pixprep.pipeline.walk import Output
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.show.drawing import to_png
-from pixprep.steps.levels import Matrix, Take, Warp, joined, motions
+from pixprep.steps.levels import Take, Warp, motions
 from pixprep.steps.operators import Extern
 
 Array = npt.NDArray[Any]
@@ -136,13 +136,13 @@ class Shown:
         """Part of ``window`` that the tensor shows, as (top, left, bottom, right) of the canvas around it."""
         top, left, bottom, right = map(float, self.window)
         if self._mask is not None and not self.is_empty:
-            whole: Matrix = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+            whole = np.eye(3)
             for motion, _ in motions(self.placement.levels, *self.placement.canvas):
-                whole = joined(whole, motion)
-            (a, b, c), (d, e, f), _ = np.linalg.inv([whole[:3], whole[3:], (0, 0, 1)]).tolist()
+                whole = motion @ whole
             rows, columns = np.nonzero(self._mask)
-            x, y = np.array([columns.min(), columns.max() + 1]), np.array([rows.min(), rows.max() + 1])
-            xs, ys = a * x + b * y[:, None] + c, d * x + e * y[:, None] + f
+            x, y = np.meshgrid([columns.min(), columns.max() + 1], [rows.min(), rows.max() + 1])
+            xs, ys, below = np.linalg.inv(whole) @ np.stack([x.ravel(), y.ravel(), np.ones(4)])
+            xs, ys = xs / below, ys / below
             top, left = max(top, ys.min()), max(left, xs.min())
             bottom, right = min(bottom, ys.max()), min(right, xs.max())
         return top, left, bottom, right

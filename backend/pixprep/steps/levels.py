@@ -1,10 +1,11 @@
 """Steps on levels, done to an image after its geometry, uint8 to uint8.
 
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
-``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Filter`` looks at neighbours, a ``Warp``
-looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a rectangle, an ``Extern`` calls an operator of
-the user's. Two curves are one, and of a warp is made what a window shows (``folded``); nothing else is. ``like`` says
-whose rounding it is: torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127 in rotation.
+``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Permute`` exchanges channels, a
+``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a
+rectangle, an ``Extern`` calls an operator of the user's. Two curves are one, and of a warp is made what a window shows
+(``folded``); nothing else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18
+levels in hue, and 127 in rotation.
 
 Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
 """
@@ -18,12 +19,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.spec import ColorLike
+from pixprep.spec import ColorLike, PaddingMode
 from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
-Matrix = tuple[float, float, float, float, float, float]
-"""(a, b, c, d, e, f): ``x = a x' + b y' + c``, ``y = d x' + e y' + f``."""
+F64 = npt.NDArray[np.float64]
+Matrix = tuple[float, ...]
+"""(a, b, c, d, e, f), and of a perspective (g, h): see ``Warp``."""
 WarpFilter = Literal["nearest", "bilinear", "bicubic"]
 WARP_FILTERS: Mapping[ColorLike, tuple[WarpFilter, ...]] = {
     "pillow": ("nearest", "bilinear", "bicubic"),
@@ -101,6 +103,15 @@ class Tone(NamedTuple):
         return f"{what} ({self.like}'s rounding)"
 
 
+class Permute(NamedTuple):
+    """The channels in another order: for each decoded channel the one that it becomes; a gray image stays."""
+
+    order: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"take the channels {', '.join(map(str, self.order))}"
+
+
 class Filter(NamedTuple):
     """A small convolution, of each channel by itself.
 
@@ -150,7 +161,7 @@ class Warp(NamedTuple):
     **pillow, nearest**: with ``fixed``, six whole numbers, ``x = (A x' + B y' + C) >> 16``, ``y = (D x' + E y' + F) >>
     16``. Without, in float64: x begins as ``(c + b * 0.5) + a * 0.5``; for each row b is added, then for each column a;
     y begins as ``(f + e * 0.5) + d * 0.5``, and so on; both are cut off, and negative ones are outside. The level
-    there; the fill outside.
+    there; the fill outside. Of a perspective x and y are those of bilinear.
 
     **torchvision**, in float32: with the six numbers of ``grid``, ``gx = ((x' - (w - 1) / 2) * A + (y' - (h - 1) / 2) *
     B) + C``, where h x w is the size of the ``whole`` result; ``x = fused (gx + 1) * (W / 2) - 0.5``; y likewise.
@@ -160,9 +171,13 @@ class Warp(NamedTuple):
     of ones in place of the levels. The result is ``(v - fill) * m + fill``, and v where the fill is None, rounded half
     to even.
 
+    **a perspective**: pillow's x and y are divided by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``. torchvision's gx is
+    ``((x' + 0.5) * A + (y' + 0.5) * B) + C`` divided by the same, and less 1; all of it in float32.
+
     Attributes:
-        matrix: (a, b, c, d, e, f), from the result to the image: ``x = a x' + b y' + c``, ``y = d x' + e y' + f``. In
-            continuous coordinates: pillow's begin at the corner of either image, torchvision's in the middle of either.
+        matrix: (a, b, c, d, e, f), from the result to the image: ``x = a x' + b y' + c``, ``y = d x' + e y' + f``; of a
+            perspective (g, h), too, and both over ``g x' + h y' + 1``. In continuous coordinates from the corners;
+            torchvision's six numbers begin in the middle of either image.
         whole: (height, width) of the whole result.
         top, left, height, width: the window of it that is made.
         fill: the level of each decoded channel where it looks outside; None: black, see above.
@@ -181,15 +196,21 @@ class Warp(NamedTuple):
     like: ColorLike
 
     def __str__(self) -> str:
-        a, b, c, d, e, f = self.matrix
-        return (
-            f"look at x = {a:.4g} x {_signed(b)} y {_signed(c)}, y = {d:.4g} x {_signed(e)} y {_signed(f)} "
-            f"({self.filter}, {self.like}'s rounding)"
-        )
+        a, b, c, d, e, f, *below = self.matrix
+        over = f", both over {below[0]:.4g} x {_signed(below[1])} y + 1" if below else ""
+        x, y = (f"{p:.4g} x {_signed(q)} y {_signed(r)}" for p, q, r in ((a, b, c), (d, e, f)))
+        return f"look at x = {x}, y = {y}{over} ({self.filter}, {self.like}'s rounding)"
+
+    @property
+    def is_perspective(self) -> bool:
+        """Tell whether parallels may meet."""
+        return len(self.matrix) == 8
 
     @property
     def fixed(self) -> tuple[int, int, int, int, int, int] | None:
         """(A, B, C, D, E, F) of pillow's nearest, in 65,536ths of a pixel; None: it does without."""
+        if self.is_perspective:
+            return None
         (a, b, c, d, e, f), (height, width) = self.matrix, self.whole
         corners = ((0, 0), (width, height), (0, height), (width, 0))
         is_far = any(max(abs(x * a + y * b + c), abs(x * d + y * e + f)) >= 32768 for x, y in corners)
@@ -200,24 +221,26 @@ class Warp(NamedTuple):
 
     def grid(self, height: int, width: int) -> npt.NDArray[np.float32]:
         """float32 (2, 3): (A, B, C), (D, E, F) of torchvision, for an image of H x W pixels."""
-        matrix = np.array(self.matrix, np.float32).reshape(2, 3)
+        matrix = np.array(self.matrix[:6], np.float32).reshape(2, 3)
         scaled: npt.NDArray[np.float32] = matrix / np.array([[0.5 * width], [0.5 * height]], np.float32)
         return scaled
 
-    def forward(self, height: int, width: int) -> Matrix:
-        """Matrix from an image of H x W pixels to the result, in continuous coordinates from the corners."""
-        a, b, c, d, e, f = self.matrix
-        if self.like == "torchvision":
-            half_width, half_height = self.whole[1] / 2, self.whole[0] / 2
-            c += width / 2 - a * half_width - b * half_height
-            f += height / 2 - d * half_width - e * half_height
-        determinant = a * e - b * d
-        a, b, d, e = e / determinant, -b / determinant, -d / determinant, a / determinant
-        return a, b, -(a * c + b * f) - self.left, d, e, -(d * c + e * f) - self.top
+    def forward(self, height: int, width: int) -> F64:
+        """Motion from an image of H x W pixels to the result: see ``motions``."""
+        back = np.array([*self.matrix, *(0.0, 0.0)[len(self.matrix) - 6 :], 1.0]).reshape(3, 3)
+        if self.like == "torchvision" and not self.is_perspective:
+            back = _shift(width / 2, height / 2) @ back @ _shift(-self.whole[1] / 2, -self.whole[0] / 2)
+        return _shift(-self.left, -self.top) @ np.linalg.inv(back)
 
 
 class Take(NamedTuple):
-    """A window of the image, (top, left, height, width), padded with ``fill`` where it is outside, then mirrored."""
+    """A window of the image, (top, left, height, width), padded where it is outside, then mirrored.
+
+    Attributes:
+        fill: the level of each decoded channel outside, by the mode ``constant``.
+        mode: by the others the image lies outside, too: the nearest pixel at the ``edge``, or the mirror image, without
+            the edge itself (``reflect``: -1 is 1) or with it (``symmetric``: -1 is 0), again and again.
+    """
 
     top: int
     left: int
@@ -225,17 +248,18 @@ class Take(NamedTuple):
     width: int
     flips: tuple[bool, bool]
     fill: tuple[int, ...]
+    mode: PaddingMode = "constant"
 
     def is_inside(self, height: int, width: int) -> bool:
         """Tell whether an image of this size fills it."""
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
-    def forward(self, height: int, width: int) -> Matrix:
-        """Matrix as of a ``Warp``, whatever the size of the image."""
+    def forward(self, height: int, width: int) -> F64:
+        """Motion, whatever the size of the image: see ``motions``."""
         del height, width
         a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
         e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
-        return a, 0.0, float(c), 0.0, e, float(f)
+        return np.array([[a, 0.0, c], [0.0, e, f], [0.0, 0.0, 1.0]])
 
 
 class Erase(NamedTuple):
@@ -321,7 +345,7 @@ def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Cu
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
-LevelStep = Curve | Blend | Hue | Tone | Filter | Warp | Take | Erase | Extern
+LevelStep = Curve | Blend | Hue | Tone | Permute | Filter | Warp | Take | Erase | Extern
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -354,7 +378,7 @@ _SAME = bytes(range(256))
 
 def is_pointwise(step: LevelStep) -> bool:
     """Tell whether each pixel of the result depends on the same pixel alone."""
-    return isinstance(step, Curve | Hue) or (isinstance(step, Blend) and step.gray == "own")
+    return isinstance(step, Curve | Hue | Permute) or (isinstance(step, Blend) and step.gray == "own")
 
 
 def keeps_places(step: LevelStep) -> bool:
@@ -373,15 +397,16 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
     return height, width
 
 
-def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[Matrix, tuple[int, int]]]:
-    """Motions of the steps that move an image, each with the (height, width) of its result."""
+def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[F64, tuple[int, int]]]:
+    """Motions of the steps that move an image, each with the (height, width) of its result.
+
+    A motion is 3 x 3: (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w), continuous, from the corners.
+    """
     for step in steps:
         if isinstance(step, Warp | Take):
             yield step.forward(height, width), (step.height, step.width)
             height, width = step.height, step.width
 
 
-def joined(first: Matrix, second: Matrix) -> Matrix:
-    """The second motion after the first."""
-    (a, b, c, d, e, f), (p, q, r, s, t, u) = first, second
-    return p * a + q * d, p * b + q * e, p * c + q * f + r, s * a + t * d, s * b + t * e, s * c + t * f + u
+def _shift(x: float, y: float) -> F64:
+    return np.array([[1.0, 0.0, x], [0.0, 1.0, y], [0.0, 0.0, 1.0]])
