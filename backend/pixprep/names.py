@@ -20,7 +20,8 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("to_tensor", "to_tensor_v2", "pil_to_tensor", "to_image", "to_dtype"), "tensor"),
     "convert_image_dtype": "tensor",
     **dict.fromkeys(("random_brightness_contrast", "hue_saturation_value", "random_brightness"), "color_jitter"),
-    "random_photometric_distort": "color_jitter",
+    "photometric_distort": "random_photometric_distort",
+    "channel_shuffle": "random_photometric_distort",
     **dict.fromkeys(("coarse_dropout", "cutout", "cut_out", "random_cutout"), "random_erasing"),
     **dict.fromkeys(("mixup", "mix_up", "cutmix", "cut_mix"), "Mix, an argument of the Loader"),
     "longest_max_size": 'resize(..., side="longer")',
@@ -30,11 +31,8 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("random_sized_bbox_safe_crop", "bbox_safe_random_crop"), "random_iou_crop"),
     **dict.fromkeys(("bbox_params", "sanitize_bounding_boxes"), "boxes"),
     "keypoint_params": "points",
-    "auto_augment": "rand_augment or trivial_augment",
     "aug_mix": "rand_augment or trivial_augment",
-    **dict.fromkeys(
-        ("random_perspective", "elastic_transform", "grid_distortion", "gauss_noise", "gaussian_noise"), OWN
-    ),
+    **dict.fromkeys(("elastic_transform", "grid_distortion", "gauss_noise", "gaussian_noise"), OWN),
 }
 """Of ``pixprep`` and of the ops in a file; their names as ``snake`` writes them."""
 
@@ -58,7 +56,7 @@ SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("image_folder", "folder", "images", "imagefolder"), "files"),
     "csv": "table",
     **dict.fromkeys(("webdataset", "web_dataset", "wds"), "tar"),
-    **dict.fromkeys(("hf", "huggingface", "dataset", "load_dataset", "list", "parquet"), "rows"),
+    **dict.fromkeys(("hf", "huggingface", "dataset", "load_dataset", "list"), "rows"),
     "coco_detection": "coco",
     **dict.fromkeys(("pascal_voc", "voc_detection"), "voc"),
 }
@@ -69,8 +67,10 @@ LOADER: Mapping[str, str] = {
     **dict.fromkeys(("num_workers", "persistent_workers"), "there are threads in place of workers: threads"),
     "worker_init_fn": "there are threads in place of workers: draws follow from seed",
     "drop_last": 'last="drop", "short" or "pad"',
-    "pin_memory": "the Loader does it by itself, where there is a GPU",
-    **dict.fromkeys(("sampler", "batch_sampler"), "weights, shares and repeats, or pixprep.read.subset for the source"),
+    "pin_memory": 'batch.torch(..., device="cuda", non_blocking=True) does it',
+    **dict.fromkeys(
+        ("sampler", "batch_sampler"), "weights, shares, repeats and group_by, or pixprep.read.subset for the source"
+    ),
     "collate_fn": "a batch is made already: loader.torch, loader.tf and loader.tuples choose what is in it",
     "prefetch_factor": "prefetch",
     "generator": "seed",
