@@ -27,7 +27,8 @@ MODEL = Path(nudenet.__file__).with_name("320n.onnx")
 @pytest.fixture(scope="module")
 def recipe():
     text = DOCS.read_text(encoding="utf-8")
-    return Pipeline.from_json(text.partition("```json\n")[2].partition("```")[0])
+    blocks = (rest.partition("```")[0] for rest in text.split("```json\n")[1:])
+    return Pipeline.from_json(next(block for block in blocks if "original_size" in block))
 
 
 def run(pipeline, encoded):

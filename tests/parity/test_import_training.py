@@ -396,7 +396,7 @@ def test_what_is_not_exact_is_refused_by_its_place(message, chain):
     ("message", "transform"),
     [
         ('RandomRotation: "fill": None gives tensors other edges', v2.RandomRotation(3, BILINEAR, fill=None)),
-        ('RandAugment: "filter": "bicubic" is of "like": "pillow" alone', v2.RandAugment(interpolation=3)),
+        ('RandAugment: rand_augment: "filter": "bicubic" is of "like": "pillow"', v2.RandAugment(interpolation=3)),
         ('RandomAffine: "fill": None gives tensors other edges', v2.RandomAffine(3, interpolation=BILINEAR, fill=None)),
     ],
 )

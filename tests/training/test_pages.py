@@ -14,9 +14,12 @@ from images import jpeg, scene
 from records import example, record, tar_bytes, tar_members, write_tfrecord
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = {"loader.md": 9, "sources.md": 3, "importing.md": 1, "video.md": 1}
+PAGES = {"loader.md": 9, "sources.md": 4, "importing.md": 1, "video.md": 1}
 """How many programs of each are of training."""
-MEANT = {"s3://": "fsspec", "read.videos": "av", "read.tfrecord": "google_crc32c", "loader.tf(": "tensorflow"}
+MEANT = {
+    **{"s3://": "fsspec", "read.videos": "av", "read.tfrecord": "google_crc32c", "read.parquet": "pyarrow"},
+    "loader.tf(": "tensorflow",
+}
 """What a program needs and does not import."""
 SKIPPED = {"onnx"}
 """What a program of another subject imports: tests/unit/test_clip_classifiers.py runs it."""
@@ -99,6 +102,10 @@ def test_a_program_of_a_page_runs(page, number, here, capsys, request):
         pytest.skip(f"NO {missing[0].upper()}: program {number + 1} of docs/{page} did not run: make training")
     if "s3://" in found[number][0]:
         request.getfixturevalue("buckets")
+    if "read.parquet" in found[number][0]:
+        table = import_module("pyarrow").table({"image": [jpeg(scene(8, 8))], "label": [1]})
+        (here / "food101").mkdir()
+        import_module("pyarrow.parquet").write_table(table, here / "food101" / "train-0.parquet")
     if page == "video.md":
         for path in (here / "train").glob("*/?.jpg"):
             path.with_suffix(".mp4").write_bytes(import_module("clips").clip(count=20))

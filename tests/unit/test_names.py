@@ -82,7 +82,7 @@ MISTAKES = [
         'Loader: no argument "num_workers": there are threads in place of workers: threads',
     ),
     (lambda: loader(drop_last=True), 'Loader: no argument "drop_last": last="drop", "short" or "pad"'),
-    (lambda: loader(sampler=None), 'no argument "sampler": weights, shares, repeats and group_by, or pixprep.read.subset'),
+    (lambda: loader(sampler=None), 'no argument "sampler": weights, shares, repeats and group_by, or'),
     (lambda: loader(batchsize=4), 'Loader: no argument "batchsize": batch_size'),
     (lambda: loader(collate_fn=None), 'no argument "collate_fn": a batch is made already: loader.torch'),
     (lambda: loader(device="mps"), 'device "mps": there are "cpu", "gpu"'),
