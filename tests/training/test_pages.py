@@ -17,7 +17,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"loader.md": 9, "sources.md": 4, "importing.md": 1, "video.md": 1}
 """How many programs of each are of training."""
 MEANT = {
-    **{"s3://": "fsspec", "read.videos": "av", "read.tfrecord": "google_crc32c", "read.parquet": "pyarrow"},
+    "s3://": "fsspec",
+    "read.videos": "av",
+    "read.tfrecord": "google_crc32c",
+    "read.parquet": "pyarrow",
     "loader.tf(": "tensorflow",
 }
 """What a program needs and does not import."""
