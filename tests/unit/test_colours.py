@@ -250,6 +250,18 @@ def test_colours_come_before_normalize_and_before_the_resize_only_of_the_whole_p
         pp.Pipeline([pp.decode(idct="fast"), real, pp.hue(factor=0.1), pp.tensor()])
 
 
+def test_a_black_margin_behind_colours_of_the_whole_photo_takes_no_other_margins_colour():
+    colour, boxes = pp.contrast(factor=1.5), [[5, 5, 30, 30]]
+    chain = [pp.center_crop(80), pp.random_iou_crop(), pp.pad(200, 200, fill=114)]
+    for front in ([], [colour]):
+        with pytest.raises(pp.PipelineError, match="its margin has another colour than an earlier one"):
+            pp.apply([*front, *chain], scene(40, 40), boxes=boxes, seed=0)
+    black = pp.apply(
+        [colour, chain[0], chain[1], pp.pad(200, 200, fill=0)], np.full((40, 40, 3), 200, np.uint8), boxes=boxes, seed=0
+    )
+    assert set(np.unique(black)) == {0, 200}
+
+
 def served(*chain, color="rgb", image=None):
     """uint8 (height, width, channels) of the serving side."""
     chain = [pp.decode(color=color), pp.crop(0, 0, 30, 40), *chain, pp.tensor(dtype="uint8", layout="hwc")]

@@ -225,3 +225,9 @@ def test_a_gray_image_and_bgr_have_the_fill_of_their_channels():
     ops = [pp.resize(height=8, width=8), pp.rand_augment(fill=(1, 2, 3)), pp.tensor()]
     (step,) = pp.Pipeline([pp.decode(color="bgr"), *ops]).for_training().plan.random_steps
     assert step.look.fill == (3, 2, 1)
+
+
+@pytest.mark.parametrize(("threshold", "count"), [(255, 1), (256, 0)])
+def test_a_threshold_of_timms_that_no_level_reaches_is_no_fixed_op(threshold, count):
+    words = {"ops": [{"op": "Solarize", "magnitude": threshold}]}
+    assert len(pp.timm_rand_augment().fixed(words)) == count

@@ -100,7 +100,7 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
                 return [Posterize(min(8, int(magnitude))) if magnitude >= 1 else Brightness(factor=0.0)]
             case "Solarize":
                 threshold = threshold_of(self.table, magnitude, self.like)
-                return [Solarize(threshold)] * (threshold <= 255)
+                return [Solarize(threshold)] if threshold <= 255 else []
             case "SolarizeAdd":
                 return [SolarizeAdd(int(magnitude))]
             case "AutoContrast":

@@ -91,7 +91,7 @@ class Geometry:
     @property
     def is_padded(self) -> bool:
         """Tell whether an image may have margins before the resize."""
-        return any(makes_margins(step) for step in self.before)
+        return any(_makes_margins(step) for step in self.before)
 
     def place(self, height: int, width: int, drawing: Drawing | None = None) -> Placement:
         """Fold the steps for an image of this size.
@@ -204,7 +204,7 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
     return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), move.fill, move.mode)
 
 
-def makes_margins(step: GeometryStep) -> bool:
+def _makes_margins(step: GeometryStep) -> bool:
     """Tell whether a step before the resize may leave a margin, which is then resized too."""
     if isinstance(step, Window):
         return step.beyond == "refuse_larger"

@@ -74,11 +74,13 @@ class Move:
     Attributes:
         fill: the level of each decoded channel where it leaves a margin.
         mode: of the margin, as of a ``levels.Take``; by another than ``constant`` it is always done here.
+        has_margin: it may show the fill.
     """
 
     step: GeometryStep
     fill: tuple[int, ...]
     mode: PaddingMode = "constant"
+    has_margin: bool = False
 
     def __str__(self) -> str:
         return str(self.step) if self.mode == "constant" else f"{self.step}, margins by {self.mode}"

@@ -9,7 +9,7 @@ from pixprep.draws import windows
 from pixprep.draws.erasing import Erasing
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
-from pixprep.plan.folding import Geometry, makes_margins
+from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window
 from pixprep.plan.output_plans import ArithmeticStep, TensorPlan
 from pixprep.profiles import PROFILES
@@ -92,13 +92,14 @@ class Lowered:
                 raise PipelineError("must come before what changes the levels: boxes are in pixels of the photo")
             if isinstance(step, windows.IouCrop):
                 return self._on_photo("it chooses its window by the boxes").then(step)
-            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0), mode)))
+            return replace(self, levels=(*self.levels, Move(step, self.colour(fill or 0), mode, fill is not None)))
         colour = self.fill
         if fill is not None:
             if isinstance(fill, str):
                 colour = inputs.Fill(fill, len(self.channels))
             else:
                 colour = tuple(int(level) for level in as_tuple(fill))
+                colour = colour[:1] if len(set(colour)) == 1 else colour
             if self.fill not in (None, colour):
                 raise PipelineError("its margin has another colour than an earlier one: use one fill")
         if self.resize is None:
@@ -165,7 +166,7 @@ class Lowered:
             raise PipelineError(f'must come before what changes the levels, with "reduced": true of decode: {why}')
         lowered = replace(self, levels=(), photo=(*self.photo, *first))
         for each in moves:
-            fill = tuple(each.fill[channel] for channel in self.channels) if makes_margins(each.step) else None
+            fill = tuple(each.fill[channel] for channel in self.channels) if each.has_margin else None
             lowered = lowered.then(each.step, fill=fill)
         return lowered
 
