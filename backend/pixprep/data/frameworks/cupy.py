@@ -13,9 +13,10 @@ from pixprep.data.recycling import COPIES, Memory
 
 def converted(value: Any, *, non_blocking: bool = False) -> Any:
     """Arrays on the current GPU; see ``Batch.cupy``."""
+    made = mapped(value, _sent)
     if non_blocking:
         COPIES.allocate = _pinned
-    return mapped(value, _sent)
+    return made
 
 
 def _sent(array: Any) -> Any:

@@ -35,7 +35,7 @@ class ParquetRows(Archives):
         self, paths: Sequence[str], footers: Sequence[Any], fields: Mapping[str, str], classes: Sequence[str], most: int
     ) -> None:
         self._footers, self._fields, self.classes, self._most_bytes = footers, dict(fields), tuple(classes), most
-        sizes = [np.array(_library().sizes(each, [*fields.values()])).reshape(-1, 2) for each in footers]
+        sizes = [np.array(_library().sizes(each, [*fields.values()]), np.int64).reshape(-1, 2) for each in footers]
         self._sizes = [each[each[:, 0] > 0] for each in sizes]
         self._numbers = [np.flatnonzero(each[:, 0]) for each in sizes]
         self._group_ends = [each[:, 0].cumsum() for each in self._sizes]
@@ -83,7 +83,7 @@ class ParquetRows(Archives):
         files = zip(self._files.paths, self._footers, strict=True)
         tables = [_library().opened(path, footer).read([name]) for path, footer in files]
         labels: npt.NDArray[Any] = np.concatenate(
-            [_library().column(table, name).fill_null(-1).to_numpy() for table in tables]
+            [_library().column(table, name).cast("int64").fill_null(-1).to_numpy() for table in tables]
         )
         return labels
 
