@@ -2,6 +2,7 @@
 
 import random
 import sys
+import weakref
 from collections import defaultdict, deque
 from itertools import chain
 from types import ModuleType, SimpleNamespace
@@ -227,6 +228,29 @@ def test_memory_is_pinned_from_the_first_copy_on_and_used_again(play):
     assert len(images) == 1
     large = [each for each in gpu.pinned if each.nbytes in images]
     assert 1 <= len(large) <= 5  # of 20 batches
+
+
+def test_a_copy_that_fails_pins_nothing(play, monkeypatch):
+    play(0)
+
+    def missing(_):
+        raise RuntimeError("no CUDA")
+
+    monkeypatch.setattr(Tensor, "pin_memory", missing)
+    monkeypatch.setattr(Tensor, "is_pinned", lambda _: False)
+    with loader() as ours, pytest.raises(RuntimeError, match="no CUDA"):
+        next(iter(ours)).torch("tensor", device="cuda", non_blocking=True)
+    assert recycling.COPIES.allocate is recycling._pageable
+
+
+def test_a_copy_that_has_ended_is_let_go_at_the_next_one():
+    copies, first = recycling.Copies(), np.empty(3)
+    copies.hold(first, lambda: True)
+    there = weakref.ref(first)
+    del first
+    assert there() is not None
+    copies.hold(np.empty(3), lambda: False)
+    assert there() is None
 
 
 def test_memory_that_is_used_again_while_a_copy_reads_it_is_seen(play, monkeypatch):

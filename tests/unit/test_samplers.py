@@ -252,13 +252,24 @@ def test_sizes_that_a_source_knows_are_not_read(tmp_path):
         assert ours.order.groups.tolist() == [1, 0] * 4 + [0, 1] * 4 + [1] * 8
 
 
+def test_a_size_comes_in_any_form_and_what_is_none_is_read_of_the_header():
+    high = jpeg(scene(50, 40))
+    forms = [
+        *({"image": high}, {"image": np.frombuffer(high, np.uint8)}, {"image": memoryview(high)}),
+        *({"image": high, "size": 17}, {"image": high, "size": "large"}, {"image": b"", "size": np.array([50, 40])}),
+        *({"image": scene(50, 40)}, {"image": b"", "size": (50, 40)}),
+    ]
+    with loader([*forms, *samples(8)], batch_size=4, group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [0] * 8 + [1] * 8
+
+
 def test_an_image_without_a_size_is_said(tmp_path, caplog):
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "fifo.jpg")
     broken = [{"image": b"no image"}, {"image": tmp_path / "pipe" / "fifo.jpg"}, {"image": tmp_path / "none.jpg"}]
-    with loader([*samples(8), *broken], last="pad", group_by="aspect") as ours:
-        assert ours.order.groups.tolist() == [1] * 8 + [0] * 3
-    assert "no size of 3 images can be read: they are of group 0" in caplog.text
+    with loader([*samples(8), *broken, b"no dict"], last="pad", group_by="aspect") as ours:
+        assert ours.order.groups.tolist() == [1] * 8 + [0] * 4
+    assert "no size of 4 images can be read: they are of group 0" in caplog.text
 
 
 @pytest.mark.parametrize("group_by", ["size", [0.5] * 40, [[0] * 40]])

@@ -1,5 +1,8 @@
 """Parquet files: row groups read once, columns that fit, and what is damaged."""
 
+import json
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -127,5 +130,30 @@ def test_a_null_costs_its_sample_and_no_row_at_all_is_refused(tmp_path):
     pq.write_table(pa.table({"image": pa.array([], pa.binary())}), tmp_path / "none.parquet")
     with pytest.raises(pp.DataError, match=r"none\.parquet: no row in it"):
         read.parquet(tmp_path / "none.parquet")
-    both = read.parquet([tmp_path / "none.parquet", tmp_path / "a.parquet"])
+    pq.ParquetWriter(tmp_path / "no group.parquet", pa.schema({"image": pa.binary()})).close()
+    both = read.parquet([tmp_path / "none.parquet", tmp_path / "no group.parquet", tmp_path / "a.parquet"])
     assert (len(both), both[0]["image"]) == (3, small_jpeg(0))
+    assert both.blocks.dtype == np.int64
+
+
+def test_labels_of_any_whole_type_are_read_and_classes_are_of_the_file_that_says_them(tmp_path):
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    said = {"huggingface": json.dumps({"info": {"features": {"label": {"names": ["cat", "dog"]}}}})}
+    for name, metadata in (("0.parquet", None), ("1.parquet", said)):
+        columns = {"image": [small_jpeg(0)] * 2, "label": pa.array([1, None], pa.uint8())}
+        pq.write_table(pa.table(columns).replace_schema_metadata(metadata), tmp_path / name)
+    source = read.parquet(tmp_path / "*.parquet", label="label")
+    assert (source.labels.tolist(), source.classes) == ([1, -1, 1, -1], ("cat", "dog"))
+
+
+def test_a_fork_reads_by_threads_of_its_own(tmp_path):
+    write_parquet(tmp_path / "a.parquet", 20, group=2)
+    source = read.parquet(tmp_path / "a.parquet")
+    assert source[0]["image"] == small_jpeg(0)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(source[19]["image"] != small_jpeg(19))
+    assert os.waitpid(child, 0)[1] == 0

@@ -44,8 +44,8 @@ class Copies:
 
     def hold(self, source: Any, is_done: Callable[[], bool]) -> None:
         """Refer to what a copy reads until it has ended, as an event behind it says."""
+        self.let_go()
         with self._lock:
-            self._under_way = [each for each in self._under_way if not each[0]()]
             self._under_way.append((is_done, source))
 
     def let_go(self) -> None:

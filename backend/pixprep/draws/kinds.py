@@ -149,7 +149,7 @@ WEIGHTS: Mapping[str, float] = {
     "Posterize": 0.05,
     "Invert": 0.05,
 }
-"""How likely a kind of ``timm_weighted`` is, before any other is chosen; none is chosen twice."""
+"""Weight of each kind of ``timm_weighted``, before any other is chosen; none is chosen twice."""
 
 
 def _policy(text: str) -> tuple[tuple[Choice, ...], ...]:

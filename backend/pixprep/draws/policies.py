@@ -19,7 +19,7 @@ from pixprep.steps import levels
 from pixprep.steps.levels import Blend, Filter, LevelStep, Matrix, Tone, Warp
 
 _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
-"""What timm's warps put their magnitude into."""
+"""Matrix of timm's warps: the step whose magnitude stands there, and the number where it is another step."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,7 +242,12 @@ def _header_size(source: AnySource, index: int, *, is_upright: bool) -> tuple[in
     try:
         sample = source[index]
         image = sample["image"]
-        found = sample.get("size") or getattr(image, "shape", None) or size_of(image, is_upright=is_upright)
-        return int(found[0]), int(found[1])
-    except (ImageError, KeyError):  # the epoch will say so
+        size = np.asarray(sample.get("size", ()))
+        shape: tuple[int, ...] = getattr(image, "shape", ())
+        if size.shape == (2,) and size.dtype.kind in "iu":
+            return int(size[0]), int(size[1])
+        if len(shape) > 1:
+            return int(shape[0]), int(shape[1])
+        return size_of(image, is_upright=is_upright)
+    except (ImageError, KeyError, TypeError, AttributeError):  # the epoch will say so
         return 0, 0

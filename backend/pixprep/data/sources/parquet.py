@@ -6,6 +6,7 @@ A row group is the least that is read of a file. The last ones stay in memory, s
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +53,7 @@ class ParquetRows(Archives):
         self._begin()
 
     def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(_READERS, "pixprep-parquet")
         self._kept: OrderedDict[tuple[int, int], Future[Any]] = OrderedDict()
@@ -106,6 +108,8 @@ class ParquetRows(Archives):
 
     def _columns(self, file: int, group: int) -> Mapping[str, Any]:
         """The columns of a row group; where the one before was read, the one behind is read ahead."""
+        if os.getpid() != self._process:  # a fork, where the pool's threads are not
+            self._begin()
         with self._lock:
             found = self._asked(file, group)
             if (file, group - 1) in self._kept and group + 1 < len(self._sizes[file]):
@@ -121,7 +125,7 @@ class ParquetRows(Archives):
         return columns
 
     def _asked(self, file: int, group: int) -> Future[Any]:
-        """What reads a row group, or has read it."""
+        """Future of a row group's columns."""
         if (key := (file, group)) not in self._kept:
             number = int(self._numbers[file][group])
             path, footer = self._files.paths[file], self._footers[file]
@@ -162,7 +166,13 @@ def parquet(
     found = scan(files, lambda path: _library().described(path, given))
     if not any(footer.num_rows for footer, _ in found):
         raise DataError(f"{files[0]}: no row in it" + f" ({len(files):,} files, no row)" * (len(files) > 1))
-    return ParquetRows(files, [footer for footer, _ in found], given, classes or found[0][1], cache_bytes)
+    return ParquetRows(
+        files,
+        [footer for footer, _ in found],
+        given,
+        classes or next((each for _, each in found if each), ()),
+        cache_bytes,
+    )
 
 
 def _library() -> ModuleType:

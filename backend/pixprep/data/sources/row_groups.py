@@ -103,7 +103,7 @@ def _classes(metadata: Mapping[bytes, bytes], label: str | None) -> tuple[str, .
 
 
 def sizes(metadata: Any, names: Sequence[str]) -> list[tuple[int, int]]:
-    """Of each row group its rows, and the bytes that the columns take when they are read."""
+    """Rows of each row group, and the bytes that the columns take when they are read."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     wanted = [
         place
