@@ -8,6 +8,7 @@ python shared_memory.py photo.jpg --url localhost:8000
 import argparse
 import os
 import sys
+import time
 from contextlib import ExitStack
 from http.client import HTTPException
 from math import prod
@@ -36,7 +37,7 @@ def main() -> None:
                 regions[tensor] = shared_memory.create_shared_memory_region(name, f"/{name}", sizes[tensor])
                 cleanup.callback(shared_memory.destroy_shared_memory_region, regions[tensor])
                 client.register_system_shared_memory(name, f"/{name}", sizes[tensor])
-                cleanup.callback(client.unregister_system_shared_memory, name)
+                cleanup.callback(unregister, client, name)
             shared_memory.set_shared_memory_region(regions["image"], [serialize_byte_tensor(encoded)])
             image = triton.InferInput("image", [1, 1], "BYTES")
             image.set_shared_memory(names["image"], sizes["image"])
@@ -46,6 +47,18 @@ def main() -> None:
             tensor = shared_memory.get_contents_as_numpy(regions[output["name"]], dtype, shape)  # a view: no copy
             print(f"{arguments.photo.name}: {sizes['image']:,} bytes in, {sizes[output['name']]:,} bytes out")
             print(f"{output['name']} {tensor.shape} {tensor.dtype}: {tensor.min():.3f} to {tensor.max():.3f}")
+
+
+def unregister(client: triton.InferenceServerClient, name: str, within_s: float = 5) -> None:
+    """Let a region go: Triton may hold it for a moment after its answer."""
+    last = time.monotonic() + within_s
+    while True:
+        try:
+            return client.unregister_system_shared_memory(name)
+        except InferenceServerException as error:
+            if "in use" not in str(error) or time.monotonic() > last:
+                raise
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

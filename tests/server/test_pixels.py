@@ -28,7 +28,7 @@ from pixprep.serve import client, perf
 from pixprep.serve.page.answer import Photos
 from pixprep.serve.request import sample
 from pixprep.serve.server import Server
-from serving import PORTS, PROGRAM, Serve, write_model
+from serving import PORTS, PROGRAM, Serve, wait_until, write_model
 
 pytestmark = pytest.mark.server
 
@@ -183,6 +183,17 @@ def test_gray_frames_have_one_channel(grpc):
     assert np.array_equal(ask(grpc, "gray", gray[None])[0], expected(GRAY, [gray])[0])
 
 
+def is_unregistered(grpc, name):
+    """Triton may hold a region for a moment after its answer."""
+    try:
+        grpc.unregister_system_shared_memory(name)
+    except InferenceServerException as error:
+        if "it is currently in use" in str(error):
+            return False
+        raise
+    return True
+
+
 def test_frames_may_come_by_shared_memory(grpc):
     array = frame(240, 320)
     region = shared_memory.create_shared_memory_region("frame", f"/pixprep_test_{os.getpid()}", array.nbytes)
@@ -194,7 +205,7 @@ def test_frames_may_come_by_shared_memory(grpc):
             tensor.set_shared_memory("frame", array.nbytes)
             assert np.array_equal(grpc.infer(model, [tensor]).as_numpy("tensor")[0], expected(FRAMES, [array])[0])
     finally:
-        grpc.unregister_system_shared_memory()
+        wait_until(lambda: is_unregistered(grpc, "frame"), "a region is in use for ever", within_s=10)
         shared_memory.destroy_shared_memory_region(region)
 
 
