@@ -142,7 +142,8 @@ train: .venv-training/.done .venv/.demo
 	    torch==2.13.0 torchvision==0.28.0 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 accelerate==1.15.0
 	.venv-training/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 lightning-utilities networkx psutil pyyaml safetensors huggingface-hub sympy tqdm \
-	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" pyarrow aiohttp s3fs "moto[s3,server]" --editable ".[test]"
+	    typing-extensions "jax[cpu]==0.10.2" "onnx<1.23" "numpy>=2" pyarrow aiohttp s3fs gcsfs \
+	    "moto[s3,server]" gcp-storage-emulator --editable ".[test]"
 	touch $@
 
 # With NumPy 2, and without what some packages declare: PyTorch would bring gigabytes of CUDA, Triton's client an old

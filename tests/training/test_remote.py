@@ -46,21 +46,30 @@ class Handler(SimpleHTTPRequestHandler):
         pass
 
 
+def served(handler):
+    """The URL of a server in a thread, and its end."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def stop():
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    return f"http://127.0.0.1:{server.server_port}", stop
+
+
 @pytest.fixture
 def web(tmp_path):
     Handler.faults = 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    url, stop = served(partial(Handler, directory=tmp_path))
+    yield url
+    stop()
 
 
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """A function that puts what lies in ``tmp_path`` into a bucket of a local S3, and gives its URL."""
+def amazon(monkeypatch):
+    """A local S3: its file system, its URL's scheme, and its end."""
     server = pytest.importorskip("moto.server", reason="NO MOTO: make training").ThreadedMotoServer(port=0)
     s3fs = pytest.importorskip("s3fs", reason="NO S3FS: make training")
     server.start()
@@ -73,16 +82,35 @@ def bucket(tmp_path, monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
-    files = s3fs.S3FileSystem()
+    return s3fs.S3FileSystem(), "s3", server.stop
+
+
+def google(monkeypatch):
+    """A local Google Cloud Storage, likewise."""
+    emulator = pytest.importorskip("gcp_storage_emulator.server", reason="NO EMULATOR: make training")
+    objects = emulator.Storage(use_memory_fs=True)
+    url, stop = served(partial(emulator.RequestHandler, objects))  # its own server has one connection at a time
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # it asks by gRPC, which the emulator has not
+    gcsfs = pytest.importorskip("gcsfs", reason="NO GCSFS: make training")  # reads the line above
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    return gcsfs.GCSFileSystem(token="anon", project="any"), "gs", stop  # noqa: S106
+
+
+@pytest.fixture(params=[amazon, google], ids=lambda cloud: cloud.__name__)
+def bucket(request, tmp_path, monkeypatch):
+    """A function that puts what lies in ``tmp_path`` into a bucket, and gives its URL."""
+    files, scheme, stop = request.param(monkeypatch)
     files.mkdir("photos")
 
     def put():
         files.put(f"{tmp_path}/", "photos/", recursive=True)
-        return "s3://photos"
+        return f"{scheme}://photos"
 
     yield put
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+    type(files).clear_instance_cache()
+    stop()
 
 
 def write(path):
