@@ -48,7 +48,7 @@ SAMPLE_S = 0.0005
 PARTS = {
     "header": ("decoders/header.py",),
     "code stream": ("code_stream",),
-    "placement": ("plan.py",),
+    "placement": ("plan/", "steps/"),
     "decoder": ("decoders/",),
     "windows": (
         "kernels/fixed.py",
