@@ -109,6 +109,7 @@ def smallest():
         {"op": "rand_augment"},
         {"op": "trivial_augment"},
         {"op": "auto_augment"},
+        {"op": "aug_mix"},
         {"op": "timm_rand_augment"},
         {"op": "normalize"},
         {"op": "tensor"},

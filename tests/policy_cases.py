@@ -12,6 +12,7 @@ OPS = {
     "rand_augment": pp.rand_augment,
     "trivial_augment": pp.trivial_augment,
     "auto_augment": pp.auto_augment,
+    "aug_mix": pp.aug_mix,
     "timm_rand_augment": pp.timm_rand_augment,
 }
 
@@ -24,6 +25,7 @@ FROZEN = {
     ("trivial_augment", "bilinear", "torchvision"): "1d894ef2874eadb7",
     ("auto_augment", "bilinear", "pillow"): "94b1e60aa2119708",
     ("auto_augment", "bilinear", "torchvision"): "a997d63ba7f45c22",
+    ("aug_mix", "bilinear", "torchvision"): "446821f9fe7d4df3",
     ("timm_rand_augment", "bicubic", "pillow"): "1ac40e79275c17c0",
 }
 """The digest of torchvision 0.28's and timm 1.0.31's pixels for the same draws: ``tests/parity/test_augment.py`` and
@@ -31,14 +33,24 @@ FROZEN = {
 
 
 def frozen_draws(name, filter_, like):
-    """What the hashes above are of: (pixels, op, the words of each draw, our results)."""
+    """What the hashes above are of: (pixels, op, what was drawn each time, our results)."""
     op = OPS[name](filter=filter_, fill=(123, 117, 104), like=like)
     pixels = np.concatenate([scene(24, 20), noise(24, 20)], axis=1)
     pipeline = pipeline_of(op)
     drawn = pipeline.plan.draw(seed=3, epoch=1, indices=range(200))
     with pp.Engine(pipeline, threads=1) as engine:
         batch = engine.run_batch([png(pixels)] * 200, places=[pipeline.plan.placing(each) for each in drawn])
-    return pixels, op, [placed.draws[f"{name}#0"]["ops"] for placed in batch.placed], batch["tensor"]
+    return pixels, op, [drawn_of(placed.draws[f"{name}#0"]) for placed in batch.placed], batch["tensor"]
+
+
+def drawn_of(words):
+    """The steps of a draw; of ``aug_mix`` the words as they are."""
+    return words.get("ops", words)
+
+
+def steps_in(drawn):
+    """The steps, those of all chains if there are some."""
+    return [step for chain in drawn["chains"] for step in chain] if isinstance(drawn, dict) else drawn
 
 
 def digest(pixels):
@@ -81,9 +93,9 @@ def differing(op, count, expected_of, change=lambda steps: steps):
         with pp.Engine(pipeline, threads=2) as engine:
             batch = engine.run_batch([png(pixels)] * len(drawn), places=[pipeline.plan.placing(n) for n in drawn])
         for row, ours in enumerate(batch["tensor"]):
-            steps = batch.placed[row].draws[key]["ops"]
+            steps = drawn_of(batch.placed[row].draws[key])
             off = abs(ours.astype(int) - expected_of(pixels, change(steps), op))
-            for kind in {each["op"] for each in steps}:
+            for kind in {each["op"] for each in steps_in(steps)}:
                 total = found.setdefault(kind, Counter())
                 total["draws"] += 1
                 total["differing"] += np.count_nonzero(off)
@@ -97,8 +109,8 @@ def sampled(op, count, size=(24, 40)):
     plan = pipeline_of(op, *size).for_training().plan
     (step,) = plan.random_steps
     drawn = plan.draw(seed=11, epoch=0, indices=range(count))
-    words = [step.words(*size, numbers)["ops"] for numbers in drawn]
-    return [[(each["op"], each.get("magnitude")) for each in those] for those in words]
+    words = [drawn_of(step.words(*size, numbers)) for numbers in drawn]
+    return [[(each["op"], each.get("magnitude")) for each in steps_in(those)] for those in words]
 
 
 def chi_square(ours, theirs):

@@ -59,6 +59,7 @@ from pixprep.ops.outputs import Tensor as tensor
 from pixprep.ops.outputs import Transform as transform
 from pixprep.ops.perspective import Perspective as perspective
 from pixprep.ops.perspective import RandomPerspective as random_perspective
+from pixprep.ops.policies import AugMix as aug_mix
 from pixprep.ops.policies import AutoAugment as auto_augment
 from pixprep.ops.policies import RandAugment as rand_augment
 from pixprep.ops.policies import TimmRandAugment as timm_rand_augment

@@ -1182,6 +1182,15 @@ CHANGED = {
         {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1), TENSOR]
     ),
     "by the plain kernels": ({}, [pp.resize(height=40, width=36, like="opencv"), JITTER, TENSOR]),
+    "summed, between other steps": (
+        {"color": "bgr"},
+        [JITTER, pp.resize(height=40, width=44), pp.aug_mix(fill=(9, 3, 77)), pp.random_rotate(20),
+         pp.center_crop(36), pp.random_erasing(value=(1, 2, 3)), pp.normalize(mean=0.5, std=0.25),
+         pp.random_erasing(value="random"), TENSOR],
+    ),
+    "summed twice, gray": (
+        {"color": "gray"}, [pp.random_resized_crop(48, 40), pp.aug_mix(filter="nearest"), pp.aug_mix(), TENSOR]
+    ),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.draws.kinds import KINDS, POLICIES
-from policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, sampled
+from policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, pipeline_of, sampled
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared with")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not compared with")
@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 
 from torchvision_images import as_array, as_theirs  # noqa: E402
 
-THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": v2.AutoAugment}
+THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": v2.AutoAugment, "mix": v2.AugMix}
 LIKES = ["pillow", "torchvision"]
 FILL = (123, 117, 104)
 DRAWS = 300
@@ -47,6 +47,11 @@ def test_every_magnitude_of_every_table_is_torchvisions(table):
                 assert ours == expected.tolist(), (name, bins, height, width)
                 compared += bins
     assert compared > 40_000
+
+
+def test_an_aug_mix_without_all_ops_has_torchvisions_other_table():
+    assert list(KINDS["mix_partial"]) == list(v2.AugMix._PARTIAL_AUGMENTATION_SPACE)
+    assert all(KINDS["mix"][name] is kind for name, kind in KINDS["mix_partial"].items())
 
 
 def test_the_middle_of_a_table_tells_a_rounding_twice_from_once():
@@ -142,6 +147,61 @@ def test_bicubic_moves_pixels_of_pil_images_as_torchvision_does():
     assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
 
 
+def mixed(pixels, words, op, like="torchvision"):
+    """What torchvision's own AugMix makes, if its numbers are those drawn; shorter chains do nothing at their end."""
+    depth = max(map(len, words["chains"]))
+    theirs = v2.AugMix(1, len(words["chains"]), depth, interpolation=InterpolationMode(op.filter), fill=op.fill)
+    own, *weights = words["weights"]
+    shares = iter([[own, 1.0], weights])
+    nothing = {"op": "Identity"}
+    steps = iter([step for chain in words["chains"] for step in [*chain, *[nothing] * (depth - len(chain))]])
+
+    def chosen(_):
+        each = next(steps)
+        size = torch.tensor([each["magnitude"]], dtype=torch.float64) if "magnitude" in each else None
+        return each["op"], (lambda *_: size, False)
+
+    theirs._sample_dirichlet, theirs._get_random_item = lambda _: torch.tensor([next(shares)]), chosen
+    return as_array(theirs(as_theirs(pixels, like)))
+
+
+@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize(
+    "op",
+    [
+        pp.aug_mix(),
+        pp.aug_mix(severity=10, mixture_width=1, chain_depth=5, alpha=0.3, filter="nearest", fill=FILL),
+        pp.aug_mix(severity=7, mixture_width=4, chain_depth=2, alpha=3.0, all_ops=False, fill=9),
+    ],
+    ids=["usual", "one chain", "four"],
+)
+def test_every_value_of_an_aug_mix_is_torchvisions_of_images_and_tensors(op, like):
+    found = differing(op, 4 * DRAWS, lambda *drawn: mixed(*drawn, like))
+    print({kind: total["draws"] for kind, total in found.items()})
+    assert set(found) == set(KINDS["mix" if op.all_ops else "mix_partial"])
+    assert min(total["draws"] for total in found.values()) >= DRAWS
+    assert {kind: total["differing"] for kind, total in found.items() if total["differing"]} == {}
+
+
+def heavier(words):
+    own, first, *others = words["weights"]
+    return {**words, "weights": [own - 0.01, first + 0.01, *others]}
+
+
+def exchanged(words):
+    return {**words, "chains": words["chains"][::-1]}
+
+
+def shorter(words):
+    return {**words, "chains": [words["chains"][0][1:], *words["chains"][1:]]}
+
+
+@pytest.mark.parametrize("change", [heavier, exchanged, shorter])
+def test_another_sum_would_be_seen(change):
+    found = differing(pp.aug_mix(chain_depth=2), 100, mixed, change)
+    assert sum(total["differing"] for total in found.values()) > 10_000
+
+
 # ------------------------------------------------------------------------------------------------------- the numbers
 
 
@@ -168,6 +228,12 @@ def theirs_drawn(transform, count):
         (pp.rand_augment(), v2.RandAugment(), pp.rand_augment(magnitude=10)),
         (pp.trivial_augment(), v2.TrivialAugmentWide(), pp.rand_augment(1)),
         (pp.auto_augment(), v2.AutoAugment(), pp.auto_augment("originalr")),
+        (pp.aug_mix(mixture_width=1), v2.AugMix(mixture_width=1), pp.aug_mix(mixture_width=1, severity=4)),
+        (
+            pp.aug_mix(severity=9, mixture_width=1, all_ops=False),
+            v2.AugMix(9, 1, all_ops=False),
+            pp.aug_mix(severity=9, mixture_width=1, all_ops=False, chain_depth=2),
+        ),
         (pp.auto_augment("cifar10"), v2.AutoAugment(POLICIES_OF["cifar10"]), pp.auto_augment("svhn")),
         (pp.auto_augment("svhn"), v2.AutoAugment(POLICIES_OF["svhn"]), pp.auto_augment("imagenet")),
     ],
@@ -179,7 +245,40 @@ def test_steps_and_magnitudes_are_as_frequent_as_torchvisions(op, theirs, anothe
     assert chi_square(sampled(another, 4000), expected) > 10
 
 
+def largest_gap(ours, theirs):
+    """Kolmogorov and Smirnov's of two samples, in what one of 1,000 pairs of one distribution exceeds."""
+    places = np.concatenate([ours, theirs])
+    shares = [np.searchsorted(np.sort(sample), places, "right") / len(sample) for sample in (ours, theirs)]
+    return abs(shares[0] - shares[1]).max() / (1.949 * (1 / len(ours) + 1 / len(theirs)) ** 0.5)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+def test_weights_are_distributed_as_torchvisions(alpha):
+    """Those of the image, of each chain, the largest of all, and each chain's share of the chains."""
+
+    def drawn(alpha, count=4000):
+        plan = pipeline_of(pp.aug_mix(alpha=alpha)).for_training().plan
+        (step,) = plan.random_steps
+        return np.array([step.words(24, 40, n)["weights"] for n in plan.draw(seed=4, epoch=0, indices=range(count))])
+
+    def columns(weights):
+        return [*weights.T, weights.max(axis=1), *(weights[:, 1:] / weights[:, 1:].sum(axis=1, keepdims=True)).T]
+
+    torch.manual_seed(5)
+    own, chains = (torch._sample_dirichlet(torch.full((4000, count), alpha)).numpy() for count in (2, 3))
+    expected = columns(np.column_stack([own[:, 0], chains * own[:, 1:]]))
+    gaps, others = (
+        [largest_gap(*pair) for pair in zip(columns(weights), expected, strict=True)]
+        for weights in (drawn(alpha), drawn(1.5 * alpha))
+    )
+    print(f"alpha {alpha}: {max(gaps):.2f}; of 1.5 times that {max(others):.2f}")
+    assert max(gaps) < 1
+    assert max(others) > 1.5
+    assert abs(drawn(alpha).sum(axis=1) - 1).max() < 3e-7
+
+
 @pytest.mark.parametrize("case", [case for case in FROZEN if not case[0].startswith("timm")], ids=" ".join)
 def test_what_was_frozen_for_machines_without_torchvision_is_still_its_own(case):
     pixels, op, draws, _ = frozen_draws(*case)
-    assert digest(np.stack([expected_of(pixels, steps, op) for steps in draws])) == FROZEN[case]
+    theirs = mixed if case[0] == "aug_mix" else expected_of
+    assert digest(np.stack([theirs(pixels, steps, op) for steps in draws])) == FROZEN[case]

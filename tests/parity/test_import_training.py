@@ -260,6 +260,11 @@ FIELDS = {
     "v1.TrivialAugmentWide(fill=128)": [pp.trivial_augment(fill=128)],
     "v2.TrivialAugmentWide()": [pp.trivial_augment()],
     "v2.AutoAugment()": [pp.auto_augment()],
+    "v2.AugMix()": [pp.aug_mix()],
+    "v2.AugMix(5, 4, 0, 0.5, False, v2.InterpolationMode.NEAREST, (1, 2, 3))": [
+        pp.aug_mix(severity=5, mixture_width=4, alpha=0.5, all_ops=False, filter="nearest", fill=(1, 2, 3))
+    ],
+    "v2.AugMix(chain_depth=2)": [pp.aug_mix(chain_depth=2)],
     "v1.AutoAugment(v1.AutoAugmentPolicy.SVHN, v1.InterpolationMode.BICUBIC, fill=[1, 2, 3])": [
         pp.auto_augment("svhn", filter="bicubic", fill=(1, 2, 3))
     ],
@@ -365,7 +370,7 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
         ),
         ('training[0] RandAugment: "interpolation": 1 must', [v2.RandAugment(interpolation=1)]),
         ('training[0] RandomRotation: "interpolation": 1 must', [v2.RandomRotation(3, interpolation=1)]),
-        ("training[0] AugMix: is not understood: it adds up several versions of an image as floats", [v2.AugMix()]),
+        ("training[0] AugMix: of v1 rounds as v1 does on tensors, and is not understood: v2 is", [v1.AugMix()]),
         ("training[0] RandomChoice: is not understood (it is random)", [v2.RandomChoice([v2.RandomInvert()])]),
         (
             'training[0] ElasticTransform: "alpha": [50.0, 50.0] moves each pixel by noise of its own, and is not',

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from images import png, scene
+from images import noise, png, scene
 from pixprep.draws.kinds import KINDS, spaced
-from pixprep.draws.philox import Numbers
+from pixprep.draws.philox import EXAMPLE, Numbers
+from pixprep.draws.policies import gammas
+from pixprep.kernels.levels import done
 from pixprep.steps import levels
-from pixprep.steps.levels import Blend, Curve, Filter, Tone, Warp
+from pixprep.steps.levels import Blend, Curve, Filter, Mix, Tone, Warp
 from policy_cases import FROZEN, OPS, digest, frozen_draws, pipeline_of
 
 
@@ -19,11 +21,15 @@ def step_of(op):
     return step
 
 
+def drawn_by(op, rows, size=(24, 40)):
+    """What numbers draw, a block a row."""
+    step = step_of(op)
+    return step.words(*size, Numbers(0, 0, 0, 0, {step.key: np.array(rows)}))
+
+
 def words_of(op, *blocks, size=(24, 40)):
     """The steps that numbers make: (kind, bin, sign) of each."""
-    step = step_of(op)
-    rows = np.array([[*block, 0.0] for block in blocks])
-    return step.words(*size, Numbers(0, 0, 0, 0, {step.key: rows}))["ops"]
+    return drawn_by(op, [[*block, 0.0] for block in blocks] or np.empty((0, 4)), size)["ops"]
 
 
 def kind(name):
@@ -149,6 +155,73 @@ def test_a_threshold_of_tensors_is_a_float32():
     assert inverted == {"pillow": 205, "torchvision": 204}
 
 
+MIXED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Posterize", "Solarize", "AutoContrast", "Equalize")
+
+
+def test_numbers_choose_the_depth_of_a_chain_its_steps_and_the_weights():
+    """Where the normal number is 0, a gamma number of shape 1 is 5/3 of its last uniform's complement."""
+    op = pp.aug_mix(mixture_width=2, all_ops=False, severity=4)
+    steps = [[(MIXED.index(name) + 0.5) / 9, place, 0.0, depth] for name, place, depth in (
+        ("Rotate", 0.99, 0.4), ("Equalize", 0.0, 0.0), ("ShearX", 0.0, 0.0), ("Posterize", 0.5, 0.3)
+    )]  # fmt: skip
+    parts = [[0.0, 0.0, 0.5, 1 - part] for part in (0.5, 0.25, 1.0, 0.5)]
+    drawn = {
+        "weights": [float(np.float32(2 / 3)), *np.multiply(np.float32([2 / 3, 1 / 3]), np.float32(1 / 3)).tolist()],
+        "chains": [[{"op": "Rotate", "magnitude": -10.0}, {"op": "Equalize"}], [{"op": "Posterize", "magnitude": 3}]],
+    }
+    unread = [[0.0] * 4] * 2
+    assert drawn_by(op, [*steps, *unread, *parts]) == drawn
+    refused = [[0.0, 0.0, 1 - 1e-9, 0.0]] * 4  # of the logarithm's 0 nothing is below; what was accepted stays
+    first = [refused[0] if place == 1 else part for place, part in enumerate(parts)]
+    first[1] = [0.0, 0.0, 0.0, 0.0]
+    assert drawn_by(op, [*steps, *unread, *first, *[parts[1]] * 4]) == drawn
+    said = "add the image and 2 chains of 1 to 3 of AugMix's 9 steps, any of the 4 least of 10 strengths"
+    assert str(step_of(op)).startswith(said)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 1.0, 3.0, 100.0])
+def test_numbers_of_a_gamma_distribution_have_its_moments(alpha):
+    """Mean and variance are alpha; an exponential one's logarithm has the mean of -0.5772 (Euler), variance pi^2/6."""
+    made = np.array([gammas(alpha, Numbers(1, 0, index, 0, {}), "x", 0, 8) for index in range(2500)]).reshape(-1)
+    assert made.min() > 0
+    assert made.mean() == pytest.approx(alpha, abs=5 * (alpha / made.size) ** 0.5)
+    assert made.var() == pytest.approx(alpha, rel=5 * ((2 + 6 / alpha) / made.size) ** 0.5)
+    if alpha == 1:
+        logs = np.log(made)
+        assert logs.mean() == pytest.approx(-np.euler_gamma, abs=0.05)
+        assert logs.var() == pytest.approx(np.pi**2 / 6, rel=0.06)
+    assert gammas(alpha, EXAMPLE, "x", 0, 3) == [pytest.approx(gammas(alpha, EXAMPLE, "x", 0, 1)[0])] * 3
+
+
+@pytest.mark.parametrize("kind", ["three bytes", "four", "four, one of them in front", "mirrored", "gray", "none"])
+def test_a_sum_is_rounded_after_each_product_and_cut_off(kind):
+    four = noise(31, 17, channels=4)
+    image = {
+        "three bytes": np.ascontiguousarray(four[:, :, :3]),
+        "four": four[:, :, :3],
+        "four, one of them in front": four[:, :, 1:],
+        "mirrored": four[::-1, ::-1, :3],
+        "gray": four[:, :, :1],
+        "none": four[:0, :, :3],
+    }[kind]
+    weights = tuple(np.float32([0.3, 0.45, 0.25]).tolist())
+    result = done([Mix(weights, ((levels.inverted(), levels.solarize(99)), ()))], image)
+    others = [image, np.where(255 - image >= 99, image, 255 - image), image]
+    total = np.zeros(image.shape, np.float32)
+    for weight, other in zip(weights, others, strict=True):
+        total += np.float32(weight) * other.astype(np.float32)
+    assert result.dtype == np.uint8
+    assert np.array_equal(result, np.floor(total))
+
+
+@pytest.mark.parametrize("after", [pp.transform(), pp.boxes(), pp.points(), pp.mask(), pp.masks()])
+def test_nothing_behind_a_sum_says_where_a_pixel_came_from(after):
+    head, tail = [pp.decode(), pp.resize(height=8, width=8)], pp.tensor(only="training")
+    with pytest.raises(pp.PipelineError, match="nobody knows where a pixel came from behind aug_mix"):
+        pp.Pipeline([*head, pp.aug_mix(), after, tail])
+    pp.Pipeline([*head, after, pp.aug_mix(), tail])
+
+
 def test_a_step_that_nobody_draws_is_refused():
     with pytest.raises(pp.PipelineError, match='no draw of a policy is "Invert"; there are Identity, ShearX, '):
         steps_of(pp.rand_augment(), {"op": "Invert"})
@@ -203,6 +276,12 @@ def test_the_pixels_are_those_that_were_frozen_from_torchvision(case):
             lambda: pp.auto_augment(magnitude_std=0.5),
             '"magnitude_std" is of timm\'s policies, and "imagenet" is torchvision\'s',
         ),
+        (lambda: pp.aug_mix(severity=11), '"severity" must be 1 to 10, not 11'),
+        (lambda: pp.aug_mix(mixture_width=0), '"mixture_width" must be 1 to 20, not 0'),
+        (lambda: pp.aug_mix(chain_depth=0), '"chain_depth" must be 1 to 20, or -1, which is 1 to 3, not 0'),
+        (lambda: pp.aug_mix(alpha=0.01), '"alpha" must be 0.05 to 100, not 0.01'),
+        (lambda: pipeline_of(pp.aug_mix(like="pillow")), "like: "),
+        (lambda: pipeline_of(pp.aug_mix(filter="bicubic")), "filter: "),
         (lambda: pp.timm_rand_augment(21), '"num_ops" must be 0 to 20, not 21'),
         (lambda: pp.timm_rand_augment(16, weighted=True), '"num_ops" must be 0 to 15, not 16'),
         (lambda: pp.timm_rand_augment(p=1.5), '"p" must be 0 to 1, not 1.5'),

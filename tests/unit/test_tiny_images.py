@@ -115,6 +115,15 @@ FIELDS = {
         "filter": one_of("nearest", "bilinear", "bicubic"),
         "fill": FILLS,
     },
+    "aug_mix": {
+        "severity": one_of(1, 3, 10),
+        "mixture_width": one_of(1, 3, 20),
+        "chain_depth": one_of(-1, 1, 5),
+        "alpha": one_of(0.05, 1.0, 100.0),
+        "all_ops": st.booleans(),
+        "filter": one_of("nearest", "bilinear"),
+        "fill": FILLS,
+    },
     "timm_rand_augment": {
         "num_ops": one_of(0, 1, 15),
         "magnitude": one_of(0.0, 9.0, 100.0),

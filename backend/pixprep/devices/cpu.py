@@ -50,7 +50,7 @@ class Cpu:
 
     def kernel(self, plan: TensorPlan) -> CpuKernel | StagedKernel:
         """See ``Device``."""
-        return StagedKernel(plan, self) if needs_stages(plan) else CpuKernel(plan)
+        return StagedKernel(plan, self) if needs_stages(plan, self.library) else CpuKernel(plan)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """See ``Device``."""

@@ -172,7 +172,7 @@ class Gpu:
         Raises:
             SetupError: no kernels compile here that compute what the CPU does.
         """
-        if needs_stages(plan):
+        if needs_stages(plan, self.library):
             return StagedKernel(plan, self)
         with self._device:
             kernel = _checked_kernel(plan)

@@ -1,7 +1,7 @@
 """Tables of policies: the kinds of steps that are chosen from, how strong each may be, and what goes with what.
 
-They are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide`` and ``AutoAugment``, in float32, and of
-timm's ``auto_augment``, in float64. docs/decisions.md has what is odd about them.
+They are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment`` and ``AugMix``, in float32,
+and of timm's ``auto_augment``, in float64. docs/decisions.md has what is odd about them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 TorchvisionPolicy = Literal["imagenet", "cifar10", "svhn"]
 TimmPolicy = Literal["original", "originalr", "v0", "v0r"]
 AutoPolicy = Literal[TorchvisionPolicy, TimmPolicy]
-Table = Literal["rand", "trivial", "timm", "timm_increasing", "timm_weighted"] | AutoPolicy
+Table = Literal["rand", "trivial", "mix", "mix_partial", "timm", "timm_increasing", "timm_weighted"] | AutoPolicy
 Magnitude = Callable[[float, int, int, int], float]
 """Magnitude of a bin without its sign, by its index, how many bins there are, and the image's height and width."""
 Choice = tuple[str, float, float | None]
@@ -49,6 +49,9 @@ def spaced(first: float, last: float, count: int, index: int) -> float:
     return float(_F32(float(_F32(last)) - step * (count - 1 - index)))
 
 
+_BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
+
+
 def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | None = None) -> Magnitude:
     """Evenly spaced; ``of``: the side of the image that the last is a part of."""
 
@@ -58,9 +61,9 @@ def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | Non
     return magnitude
 
 
-def _bits(fewest: float) -> Magnitude:
-    """8 to the fewest, rounded; torchvision divides here."""
-    return lambda index, bins, *_: round(float(_F32(8.0) - _F32(index) / _F32((bins - 1) / (8.0 - fewest))))
+def _bits(fewest: float, most: float = 8.0) -> Magnitude:
+    """Most to fewest, rounded; torchvision divides here."""
+    return lambda index, bins, *_: round(float(_F32(most) - _F32(int(index)) / _F32((bins - 1) / (most - fewest))))
 
 
 def _torchvision(
@@ -73,7 +76,7 @@ def _torchvision(
         "TranslateX": Kind(x, is_signed=True),
         "TranslateY": Kind(y, is_signed=True),
         "Rotate": Kind(_to(turn), is_signed=True),
-        **dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), Kind(_to(blend), is_signed=True)),
+        **dict.fromkeys(_BLENDS, Kind(_to(blend), is_signed=True)),
         "Posterize": Kind(_bits(bits)),
         "Solarize": Kind(_to(0.0, first=1.0)),
         "AutoContrast": Kind(),
@@ -111,6 +114,12 @@ _INCREASING_BLEND = Kind(lambda level, *_: level / 10.0 * 0.9, is_signed=True, l
 _PART = 150.0 / 331.0
 _RAND = _torchvision(shear=0.3, x=_to(_PART, of="width"), y=_to(_PART, of="height"), turn=30.0, blend=0.9, bits=4.0)
 _AUTO = {**dict(list(_RAND.items())[1:]), "Invert": Kind()}  # all but Identity
+_MIX_PARTIAL = {
+    **{name: kind for name, kind in _RAND.items() if name not in ("Identity", *_BLENDS)},
+    "TranslateX": Kind(lambda index, bins, _, width: spaced(0.0, width / 3.0, bins, int(index)), is_signed=True),
+    "TranslateY": Kind(lambda index, bins, height, _: spaced(0.0, height / 3.0, bins, int(index)), is_signed=True),
+    "Posterize": Kind(_bits(0, most=4.0)),
+}
 _INCREASING = _timm(
     blend=_INCREASING_BLEND, bits=lambda level: 4 - _kept(level), threshold=lambda level: 256 - _threshold(level)
 )
@@ -122,6 +131,8 @@ KINDS: Mapping[Table, Mapping[str, Kind]] = {
     "rand": _RAND,
     "trivial": _torchvision(shear=0.99, x=_to(32.0), y=_to(32.0), turn=135.0, blend=0.99, bits=2.0),
     **dict.fromkeys(get_args(TorchvisionPolicy), _AUTO),
+    "mix": {**_MIX_PARTIAL, **{name: _RAND[name] for name in _BLENDS}},
+    "mix_partial": _MIX_PARTIAL,
     "timm": _KEPT,
     **dict.fromkeys(("timm_increasing", "timm_weighted"), _INCREASING),
     "original": _KEPT_MOST,
@@ -129,8 +140,8 @@ KINDS: Mapping[Table, Mapping[str, Kind]] = {
     "v0": _KEPT,
     "v0r": _KEPT_LEAST,
 }
-"""``rand``: of ``RandAugment``; ``trivial``: of ``TrivialAugmentWide``; ``timm...``: of timm's ``RandAugment``; others:
-of an ``AutoAugment`` of that name."""
+"""``rand``: of ``RandAugment``; ``trivial``: of ``TrivialAugmentWide``; ``mix``: of ``AugMix``, ``mix_partial`` without
+``all_ops``; ``timm...``: of timm's ``RandAugment``; others: of an ``AutoAugment`` of that name."""
 
 WEIGHTS: Mapping[str, float] = {
     "Rotate": 3.0,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import atan, degrees, inf
+from math import atan, cos, degrees, inf, log, sqrt, tau
 from typing import ClassVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.draws.erasing import quantiles
 from pixprep.draws.kinds import KINDS, POLICIES, TIMM, WEIGHTS, Choice, Table
@@ -16,7 +17,7 @@ from pixprep.draws.warps import Look, Motion, mapped, rotated
 from pixprep.errors import PipelineError
 from pixprep.spec import ColorLike
 from pixprep.steps import levels
-from pixprep.steps.levels import Blend, Filter, LevelStep, Matrix, Tone, Warp
+from pixprep.steps.levels import Blend, Filter, LevelStep, Matrix, Mix, Tone, Warp
 
 _TIMM_MATRIX = (("", 1.0), ("ShearX", 0.0), ("TranslateX", 0.0), ("ShearY", 0.0), ("", 1.0), ("TranslateY", 0.0))
 """Matrix of timm's warps: the step whose magnitude stands there, and the number where it is another step."""
@@ -34,7 +35,7 @@ class Policy:
         bins: how many magnitudes a kind has.
         look: how a step moves pixels; ``like`` is whose rounding every step has.
         p: how often a step that is chosen by itself is done.
-        std: of timm's: the standard deviation of a bin; inf: it is uniform, from 0.
+        std: the standard deviation of a bin, of timm's; inf: it is uniform, from 0.
         most: of timm's: the highest bin.
     """
 
@@ -59,7 +60,11 @@ class Policy:
         """The steps: ``{"ops": [{"op": "ShearX", "magnitude": -0.09}, {"op": "Equalize"}]}``."""
         del boxes
         rows = numbers.blocks(self.key, 0, self.count).tolist() if self.count else []
-        chosen = []
+        return {"ops": self._drawn(rows, height, width)}
+
+    def _drawn(self, rows: Sequence[Sequence[float]], height: int, width: int) -> list[Words]:
+        """Steps that numbers make."""
+        chosen: list[Words] = []
         for (name, p, index), (_, place, sign, whether) in zip(self._chosen(rows), rows, strict=True):
             if whether >= p:
                 continue
@@ -69,7 +74,7 @@ class Policy:
                 size = kind.magnitude(self._index(index, place), self.bins, height, width)
                 words["magnitude"] = max(kind.least, 0.0 - size if kind.is_signed and sign < 0.5 else size)
             chosen.append(words)
-        return {"ops": chosen}
+        return chosen
 
     def _chosen(self, rows: Sequence[Sequence[float]]) -> Sequence[Choice]:
         """What is done: the parts of a sub-policy, or as many kinds as there are rows."""
@@ -150,6 +155,78 @@ class Policy:
         name = {"rand": "RandAugment", "trivial": "TrivialAugmentWide"}.get(self.table, f"RandAugment ({self.table})")
         steps = f"{self.count} of {name}'s {len(KINDS[self.table])} steps"
         return f"do {steps}{some}, {how} of 0 to {self.bins - 1}{self.look}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugMix(Policy):
+    """Chains of steps, each begun with the same image, and the sum of it and of them all.
+
+    Attributes:
+        count: of the steps of a chain; see ``is_deep``.
+        width: number of chains.
+        is_deep: every chain has ``count`` steps; else 1 to ``count``, as often.
+        alpha: of Dirichlet's distribution, which the weights have.
+    """
+
+    width: int
+    is_deep: bool
+    alpha: float
+
+    @property
+    def blocks(self) -> int:
+        """One a step, the last number of a chain's first how many it has; one or more for each weight."""
+        return self.width * (self.count + 1) + 2
+
+    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+        """``{"weights": [0.5, 0.2, 0.3], "chains": [[{"op": "Equalize"}], [{"op": "Rotate", "magnitude": 3.3}]]}``.
+
+        The first weight is of the image itself.
+        """
+        del boxes
+        rows = numbers.blocks(self.key, 0, self.width * self.count).tolist()
+        chains = []
+        for begin in range(0, len(rows), self.count):
+            depth = self.count if self.is_deep else 1 + int(rows[begin][3] * self.count)
+            chains.append(self._drawn(rows[begin : begin + depth], height, width))
+        parts = gammas(self.alpha, numbers, self.key, len(rows), 2 + self.width)
+        own, shared = _shares(parts[:2])
+        return {"weights": [float(own), *(_shares(parts[2:]) * shared).tolist()], "chains": chains}
+
+    def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
+        """One step, which has them all."""
+        chains = (levels.folded(super(AugMix, self).steps({"ops": chain}, height, width)) for chain in words["chains"])
+        return (Mix(tuple(words["weights"]), tuple(chains)),)
+
+    def __str__(self) -> str:
+        steps = self.count if self.is_deep else f"1 to {self.count}"
+        kinds = f"AugMix's {len(KINDS[self.table])} steps, any of the {self.magnitude:g} least of {self.bins} strengths"
+        return f"add the image and {self.width} chains of {steps} of {kinds}{self.look}"
+
+
+def _shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:
+    """Each part of their sum."""
+    return (np.array(parts) / sum(parts)).astype(np.float32)
+
+
+def gammas(alpha: float, numbers: Numbers, key: str, begin: int, count: int) -> list[float]:
+    """Numbers of the gamma distribution of shape ``alpha``, whose shares of their sum are Dirichlet's.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): of the shape ``alpha + 1``, times
+    ``U ** (1 / alpha)``. A trial takes a block for each number: Box and Muller's two uniforms of a normal one, whether,
+    and U. Of 20 trials 19 succeed; after 16 that fail, as once in 10^20, a number is its mean.
+    """
+    large = alpha + 1 - 1 / 3
+    made: dict[int, float] = {}
+    for trial in range(16):
+        for place, row in enumerate(numbers.blocks(key, begin + trial * count, count).tolist()):
+            radius, angle, whether, share = row
+            normal = sqrt(-2 * log(1 - radius)) * cos(tau * angle)
+            cube = (1 + normal / sqrt(9 * large)) ** 3
+            if place not in made and cube > 0 and log(1 - whether) < normal**2 / 2 + large * (1 - cube + log(cube)):
+                made[place] = large * cube * (1 - share) ** (1 / alpha)
+        if len(made) == count:
+            break
+    return [made.get(place, alpha) for place in range(count)]
 
 
 def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:

@@ -70,7 +70,7 @@ PARTS["tweights"] = len  # of nothing
 """What ``auto_augment`` may say of timm's ``RandAugment``."""
 NO_POLICIES = {
     **dict.fromkeys(("3a", "3aw"), "is not understood: no op blurs as Pillow's GaussianBlur does"),
-    "augmix": "is not understood: no op adds up several versions of an image",
+    "augmix": "is not understood: aug_mix is torchvision's, which draws, rounds and adds up otherwise",
 }
 """The policies that are refused, and why."""
 MAY_BE_EMPTY = ("crop_mode", "crop_pct", "interpolation", "mean", "std", "test_crop_pct")

@@ -25,6 +25,7 @@ from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, reading, re
 from pixprep.ops import (
     Anchor,
     Arithmetic,
+    AugMix,
     AutoAugment,
     CenterCrop,
     ColorJitter,
@@ -63,10 +64,6 @@ from pixprep.ops import (
 from pixprep.pipeline import Pipeline
 from pixprep.spec import ColorLike, Filter, PaddingMode, Side
 
-_NO_OP = {
-    "AugMix": ": it adds up several versions of an image as floats, and a step on levels has one image of whole levels"
-}
-"""Transforms that are refused for a reason of their own."""
 _NOT_SERVED = "serving draws nothing: give these transforms as training"
 Input = Literal["pil", "tensor"]
 Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
@@ -204,8 +201,7 @@ class _Walk:
             raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
         is_random = name in {*_RANDOM, "RandomApply"}
         if name not in _TRANSFORMS and not is_random:
-            why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))
-            raise PipelineError(f"{where}: is not understood{why}")
+            raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
         if is_random and self.side == "serving":
             raise PipelineError(f"{where}: is random, and {_NOT_SERVED}")
         self.is_v2 = package.startswith("torchvision.transforms.v2.")
@@ -519,6 +515,18 @@ def _auto_augment(walk: _Walk, fields: Fields) -> None:
     walk.ops.append(AutoAugment(policy=policy, **_moved(walk, fields)))
 
 
+def _aug_mix(walk: _Walk, fields: Fields) -> None:
+    """A PIL image becomes a tensor there, and a PIL image again."""
+    if not walk.is_v2:
+        raise PipelineError("of v1 rounds as v1 does on tensors, and is not understood: v2 is")
+    how = {**_moved(walk, fields), "like": "torchvision"}
+    how |= {name: fields.whole(name) for name in ("severity", "mixture_width", "chain_depth")}
+    how |= {"alpha": fields.number("alpha"), "all_ops": fields.flag("all_ops")}
+    if how["chain_depth"] <= 0:  # any of these is drawn
+        how["chain_depth"] = -1
+    walk.ops.append(AugMix(**how))
+
+
 def _policy(walk: _Walk, fields: Fields) -> dict[str, Any]:
     return {"num_magnitude_bins": fields.whole("num_magnitude_bins"), **_moved(walk, fields)}
 
@@ -599,5 +607,6 @@ _RANDOM: dict[str, Take] = {
     "RandAugment": _rand_augment,
     "TrivialAugmentWide": _trivial_augment,
     "AutoAugment": _auto_augment,
+    "AugMix": _aug_mix,
 }
 """Of training alone."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from pixprep.errors import unreachable
 from pixprep.kernels import native
@@ -15,7 +16,7 @@ from pixprep.kernels.colours import Planes, Words
 from pixprep.kernels.filters import filtered
 from pixprep.kernels.warp import warped
 from pixprep.spec import ColorLike, PaddingMode
-from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Permute, Take, Tone, Warp
+from pixprep.steps.levels import Blend, Curve, Erase, Filter, Hue, LevelStep, Mix, Permute, Take, Tone, Warp
 from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
@@ -51,6 +52,8 @@ def _done(step: LevelStep, image: U8) -> U8:
             return erased
         case Permute():
             return _permuted(step, image)
+        case Mix():
+            return _mixed(step, image)
         case Extern():  # kernels.staged cuts the steps there
             raise AssertionError(step)
         case Warp():
@@ -141,6 +144,28 @@ def blank(height: int, width: int, channels: int) -> U8:
     From three bytes a pixel they copy 20 times as slowly: 170 us for 224 x 224 pixels, and all of a jitter takes 100.
     """
     return np.empty((height, width, 1 if channels == 1 else 4), np.uint8)[:, :, :channels]
+
+
+def _mixed(step: Mix, image: U8) -> U8:
+    own, *weights = np.array(step.weights, np.float32)
+    words, channels = _words(image), image.shape[2]
+    total = np.multiply(words, own, dtype=np.float32)
+    for weight, chain in zip(weights, step.chains, strict=True):
+        total += np.multiply(_words(done(chain, words[:, :, :channels])), weight, dtype=np.float32)
+    return total.astype(np.uint8)[:, :, :channels]
+
+
+def _words(image: U8) -> U8:
+    """The image with the byte behind each pixel, copied as ``blank`` says if need be; a gray one has none.
+
+    NumPy adds four images of 224 x 224 in 0.26 ms by words, and in 1.8 ms by three bytes of four.
+    """
+    if image.shape[2] == 1:
+        return image
+    if image.strides[1:] != (4, 1) or image.ctypes.data % 4:
+        image, given = blank(*image.shape), image
+        image[...] = given
+    return as_strided(image, (*image.shape[:2], 4), writeable=False)
 
 
 def _permuted(step: Permute, image: U8) -> U8:

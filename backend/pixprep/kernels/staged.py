@@ -1,9 +1,9 @@
 """Plans that are cut in two: by operators of the user's, each of which has the image between its parts to itself.
 
 What comes before an operator on levels gives an image, uint8 (height, width, channels); what comes after takes it as
-pixels. So the kernels of each device do both as they do any plan, and know no operator. Steps on the levels of the
-whole photo, before its geometry, are a part of their own. The image is written and read
-once more for each operator: 0.3 ms for 224 x 224, on a busy machine.
+pixels. So the kernels of each device do both as they do any plan, and know no operator. On a GPU a ``Mix`` is one, too,
+which the host does. Steps on the levels of the whole photo, before its geometry, are a part of their own. The image is
+written and read once more for each operator: 0.3 ms for 224 x 224, on a busy machine.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from pixprep.decoders import Pixels
+from pixprep.draws.policies import AugMix
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, Kernel
+from pixprep.kernels.levels import done
 from pixprep.plan.folding import Geometry
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import DType, TensorSpec
+from pixprep.steps.levels import Mix, size_after
 from pixprep.steps.operators import Arrays, Extern
 
 T = TypeVar("T")
@@ -94,7 +97,7 @@ class StagedKernel:
             kernel = self._parts[part]
             if call is not None:
                 image = self._image(kernel, pixels, placed)
-                size = call.size or size
+                size = size_after([call], *size)
                 pixels = self._called(call, image, (*size, len(self._order)), "uint8")
                 placement = Geometry((), None, ()).place(*size)
             elif self._plan.calls:
@@ -123,12 +126,14 @@ class StagedKernel:
             value = self._called(call, value, spec.shape, spec.dtype)
         return value
 
-    def _called(self, call: Extern, array: Array, shape: Sequence[int], dtype: DType) -> Array:
+    def _called(self, call: Extern | Mix, array: Array, shape: Sequence[int], dtype: DType) -> Array:
         """Call an operator with an array of this device: the result is one of this device again."""
-        if self._device.library in call.operator.arrays:
+        if isinstance(call, Extern) and self._device.library in call.operator.arrays:
             return self._device.readable(call.run(array, shape=shape, dtype=dtype))
         result = self._device.empty(shape, dtype)
-        self._device.copy(call.run(self._device.on_host(array), shape=shape, dtype=dtype), result)
+        host = self._device.on_host(array)
+        value = done([call], host) if isinstance(call, Mix) else call.run(host, shape=shape, dtype=dtype)
+        self._device.copy(value, result)
         return result
 
     def _part(self, part: int) -> Kernel:
@@ -148,11 +153,11 @@ class StagedKernel:
         return self._device.kernel(plan)
 
 
-def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Extern | None]]:
-    """The steps before each operator, and that; at last those behind the last one, and None."""
+def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
+    """The steps before each operator or sum, and that; at last those behind the last one, and None."""
     part: list[T] = []
     for step in steps:
-        if isinstance(step, Extern):
+        if isinstance(step, Extern | AugMix | Mix):
             yield tuple(part), step
             part = []
         else:
@@ -160,6 +165,7 @@ def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Extern | None]]:
     yield tuple(part), None
 
 
-def needs_stages(plan: TensorPlan) -> bool:
-    """Tell whether a plan has operators, or changes the levels of the whole photo."""
-    return bool(plan.operators or plan.geometry.photo)
+def needs_stages(plan: TensorPlan, library: Arrays) -> bool:
+    """Tell whether a plan has operators, changes the levels of the whole photo, or adds up what the host has to."""
+    is_summed = library != "numpy" and any(isinstance(step, AugMix) for step in plan.geometry.levels)
+    return bool(plan.operators or plan.geometry.photo or is_summed)

@@ -53,6 +53,7 @@ from pixprep.ops.outputs import Tensor as Tensor
 from pixprep.ops.outputs import Transform as Transform
 from pixprep.ops.perspective import Perspective as Perspective
 from pixprep.ops.perspective import RandomPerspective as RandomPerspective
+from pixprep.ops.policies import AugMix as AugMix
 from pixprep.ops.policies import AutoAugment as AutoAugment
 from pixprep.ops.policies import RandAugment as RandAugment
 from pixprep.ops.policies import TimmRandAugment as TimmRandAugment

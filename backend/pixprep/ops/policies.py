@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pixprep.draws.kinds import TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.draws.philox import Words
+from pixprep.draws.policies import AugMix as Mixed
 from pixprep.draws.policies import Policy, threshold_of
 from pixprep.draws.warps import Look
 from pixprep.errors import PipelineError
@@ -34,8 +35,10 @@ from pixprep.steps.levels import WarpFilter
 MAX_BINS = 1000
 MAX_OPS = 20
 MAX_LEVEL = 100
+MIN_ALPHA = 0.05
+"""Of less, float64 may hold none of the numbers whose shares are the weights."""
 _BIN = 10
-"""Bins of an ``AutoAugment`` of torchvision's."""
+"""Bins of an ``AutoAugment`` of torchvision's, and of an ``AugMix``."""
 
 
 class _Policy(ImageOp, frozen=True, kw_only=True):
@@ -65,11 +68,11 @@ class _Policy(ImageOp, frozen=True, kw_only=True):
             need_channels("fill", self.fill, image)
         return image
 
-    def policed(self, before: Lowered, key: str, **rules: Any) -> Lowered:
+    def policed(self, before: Lowered, key: str, policy: type[Policy] = Policy, **rules: Any) -> Lowered:
         """Lowered ops so far, with steps of the table; see ``draws.policies.Policy`` for the rules."""
         fill = None if self.fill is None else before.colour(self.fill)
         look = Look(filter=self.filter, fill=fill, like=self.like)
-        return before.do(Policy(key=key, table=self.table, look=look, **rules))
+        return before.do(policy(key=key, table=self.table, look=look, **rules))
 
     def fixed(self, words: Words) -> list[Op]:
         """See ``Op.fixed``."""
@@ -233,6 +236,70 @@ class AutoAugment(_Policy, frozen=True, tag="auto_augment"):
         is_timms = self.policy in TIMM
         bins, most = (TIMM_BINS, TIMM_BINS - 1.0) if is_timms else (_BIN, inf)
         return self.policed(before, key, count=2, magnitude=None, bins=bins, std=self.magnitude_std, most=most)
+
+
+class AugMix(_Policy, frozen=True, kw_only=True, tag="aug_mix"):
+    """Add up the image and a few chains of steps that are chosen anew for it, by weights that are drawn, too.
+
+    torchvision v2's ``AugMix``, which makes a tensor of a PIL image, so that its rounding is that of tensors. Each step
+    is one of ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize, Brightness,
+    Color, Contrast and Sharpness, each as likely. Nothing behind it says where a pixel came from.
+
+    Args:
+        severity: of the 10 magnitudes of a step, least first, so many are drawn from, each as likely.
+        mixture_width: how many chains.
+        chain_depth: steps of a chain; -1: 1 to 3, as often.
+        alpha: of Dirichlet's distributions, which the share of the image and those of the chains have.
+        all_ops: with Brightness, Color, Contrast and Sharpness.
+        filter: of what moves pixels, ``nearest`` or ``bilinear``.
+        fill: the colour of what is outside the image, 0 to 255: one number, or one a channel. None: black; at the edge,
+            torchvision's bilinear then differs from 0.
+        like: ``torchvision``: whose rounding.
+    """
+
+    severity: int = 3
+    mixture_width: int = 3
+    chain_depth: int = -1
+    alpha: float = 1.0
+    all_ops: bool = True
+    filter: Literal["nearest", "bilinear"] = "bilinear"
+    like: Literal["torchvision"] = "torchvision"
+
+    @property
+    def table(self) -> Table:
+        """See ``_Policy.table``."""
+        return "mix" if self.all_ops else "mix_partial"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        super().check()
+        check_range("severity", self.severity, 1, _BIN)
+        check_range("mixture_width", self.mixture_width, 1, MAX_OPS)
+        check_range("alpha", self.alpha, MIN_ALPHA, MAX_LEVEL)
+        if self.chain_depth != -1 and not 1 <= self.chain_depth <= MAX_OPS:
+            raise PipelineError(f'"chain_depth" must be 1 to {MAX_OPS}, or -1, which is 1 to 3, not {self.chain_depth}')
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        is_deep = self.chain_depth > 0
+        return self.policed(
+            before,
+            key,
+            Mixed,
+            count=self.chain_depth if is_deep else 3,
+            magnitude=self.severity,
+            bins=_BIN,
+            std=inf,
+            width=self.mixture_width,
+            is_deep=is_deep,
+            alpha=self.alpha,
+        )
+
+    def fixed(self, words: Words) -> list[Op]:
+        """See ``Op.fixed``."""
+        del words
+        raise PipelineError(f"{op_name(self)}: no fixed op adds up several versions of an image")
 
 
 class _TimmPolicy(_Policy, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from pixprep.draws import windows
 from pixprep.draws.erasing import Erasing
+from pixprep.draws.policies import AugMix
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.folding import Geometry
@@ -194,11 +195,16 @@ class Lowered:
             )
 
     def check_places(self) -> None:
-        """Refuse what says where a pixel came from, behind an operator that makes an image of another size.
+        """Refuse what says where a pixel came from, behind an operator of another size, or a sum of several places.
 
         Raises:
-            PipelineError: there is such an operator.
+            PipelineError: there is one.
         """
+        if any(isinstance(step, AugMix) for step in self.levels):
+            raise PipelineError(
+                "nobody knows where a pixel came from behind aug_mix, which adds up those of several places: put this "
+                "before it"
+            )
         made = next((step for step in self.levels if isinstance(step, Extern) and step.size), None)
         if made is not None:
             raise PipelineError(

@@ -3,9 +3,9 @@
 Each step is frozen data, for an image of known size: a ``Curve`` looks levels up, a ``Blend`` mixes with gray, a
 ``Hue`` turns colours, a ``Tone`` is a curve by the image's own histogram, a ``Permute`` exchanges channels, a
 ``Filter`` looks at neighbours, a ``Warp`` looks elsewhere, a ``Take`` crops, pads or mirrors, an ``Erase`` fills a
-rectangle, an ``Extern`` calls an operator of the user's. Two curves are one, and of a warp is made what a window shows
-(``folded``); nothing else is. ``like`` says whose rounding it is: torchvision's tensors and Pillow differ by up to 18
-levels in hue, and 127 in rotation.
+rectangle, a ``Mix`` adds up what other steps make, an ``Extern`` calls an operator of the user's. Two curves are one,
+and of a warp is made what a window shows (``folded``); nothing else is. ``like`` says whose rounding it is:
+torchvision's tensors and Pillow differ by up to 18 levels in hue, and 127 in rotation.
 
 Levels are those of the decoded channels, RGB or gray, whatever order the tensor has.
 """
@@ -282,6 +282,20 @@ class Erase(NamedTuple):
         return f"fill {where} with {', '.join(f'{value:.4g}' for value in self.values) or 'noise'}"
 
 
+class Mix(NamedTuple):
+    """The image and what each chain of steps makes of it, each times its weight, and added up.
+
+    In float32, each product and each sum rounded, the image first, then chain after chain; the result is cut off.
+
+    Attributes:
+        weights: numbers of float32, the first of the image itself; their sum is at most 1, but for rounding.
+        chains: steps on levels that keep the size.
+    """
+
+    weights: tuple[float, ...]
+    chains: tuple[tuple[LevelStep, ...], ...]
+
+
 _REAL = np.arange(256, dtype=np.float32)
 
 
@@ -345,7 +359,7 @@ def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Cu
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
 
 
-LevelStep = Curve | Blend | Hue | Tone | Permute | Filter | Warp | Take | Erase | Extern
+LevelStep = Curve | Blend | Hue | Tone | Permute | Filter | Warp | Take | Erase | Mix | Extern
 
 
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
@@ -384,7 +398,7 @@ def is_pointwise(step: LevelStep) -> bool:
 def keeps_places(step: LevelStep) -> bool:
     """Tell whether a pixel stays where it is, so that a mirror may come before or after."""
     is_summed = isinstance(step, Filter) and step.kind == "blur"  # in float32, from one side to the other
-    return not isinstance(step, Warp | Take | Erase | Extern) and not is_summed
+    return not isinstance(step, Warp | Take | Erase | Mix | Extern) and not is_summed
 
 
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
