@@ -194,16 +194,16 @@ class Lowered:
             )
 
     def check_places(self) -> None:
-        """Refuse what says where a pixel came from, behind an operator that makes an image of another size.
+        """Refuse what says where a pixel came from, behind an operator that makes an image without saying how.
 
         Raises:
             PipelineError: there is such an operator.
         """
-        made = next((step for step in self.levels if isinstance(step, Extern) and step.size), None)
+        made = next((step for step in self.levels if isinstance(step, Extern) and step.is_anywhere), None)
         if made is not None:
             raise PipelineError(
                 f"nobody knows where a pixel came from behind the operator {made.operator}, which makes an image of "
-                "its own: put this before it"
+                "its own: put this before it, or give the operator a motion"
             )
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
