@@ -17,7 +17,7 @@ from pixprep.plan.output_plans import MaskPlan
 from pixprep.plan.placement import Placement
 from pixprep.profiles import PROFILES, Method, Profile
 from pixprep.profiles.windows import Axis
-from pixprep.steps.levels import Take, Warp
+from pixprep.steps.levels import moving
 
 Labels = npt.NDArray[Any]
 _NEAREST = Method("nearest", antialias=False)
@@ -88,14 +88,7 @@ def laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     result[..., rows < 0, :] = plan.ignore
     result[..., columns < 0] = plan.ignore
-    fill = (plan.ignore,)
-    steps: list[Warp | Take] = []
-    for step in placement.levels:
-        if isinstance(step, Warp):
-            steps.append(step._replace(filter="nearest", fill=fill))
-        elif isinstance(step, Take):
-            steps.append(step._replace(fill=fill))
-    if steps:
+    if steps := moving(placement.levels, *placement.canvas, (plan.ignore,)):
         image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
         result = done(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
     return np.ascontiguousarray(result, plan.dtype)

@@ -314,7 +314,8 @@ def test_nothing_behind_it_says_where_a_pixel_came_from(after):
         pp.Pipeline([*HEAD, unwarp(), after, pp.tensor()])
     assert str(caught.value) == (
         f'ops[3] "{op_name(after)}": {"in training: " * (after in ANNOTATIONS)}nobody knows where a '
-        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: put this before it"
+        "pixel came from behind the operator acme.unwarp 1, which makes an image of its own: put this before it, "
+        "or give the operator a motion"
     )
     assert pp.Pipeline([*HEAD, after, unwarp(), pp.tensor()]).outputs["tensor"].spec.shape == (3, 24, 16)
 
@@ -539,6 +540,8 @@ def test_a_signature_that_no_file_could_fill_is_refused(function, message):
         ({"version": 1, "arrays": "torch"}, 'arrays "numpy", "cupy" or both'),
         ({"version": 1, "shape": (3,)}, r'of "levels" shape is \(height, width\), and the dtype uint8'),
         ({"version": 1, "dtype": "float32"}, "and the dtype uint8"),
+        ({"version": 1, "motion": [1]}, 'motion is a function, of an operator on "levels"'),
+        ({"version": 1, "place": "tensor", "motion": min}, 'motion is a function, of an operator on "levels"'),
         ({"version": 1, "place": "tensor", "shape": (0, 3)}, "shape is a tuple of lengths"),
         ({"version": 1, "place": "tensor", "dtype": "float64"}, "dtype is one of float32, float16, uint8, int32"),
     ],
@@ -672,3 +675,62 @@ def test_an_operator_that_draws_is_of_training_alone():
         @pp.operator("acme.x", version=1, place="tensor")
         def drawn(tensor, *, rng: np.random.Generator):  # noqa: ARG001
             return tensor
+
+
+@pp.operator("acme.turned", version=1, shape=(40, 30), motion=lambda *_: [[0, 1, 0], [1, 0, 0]])
+def turned(pixels):
+    """Rows as columns."""
+    return np.ascontiguousarray(pixels.swapaxes(0, 1))
+
+
+def shifts(*_, most, rng):
+    x, y = rng.integers(0, most, 2)
+    return [[1, 0, x], [0, 1, y]]
+
+
+@pp.operator("acme.shifted", version=1, motion=shifts)
+def shifted(pixels, *, most: int = 9, rng: np.random.Generator):
+    """The image further right and down, on black."""
+    x, y = rng.integers(0, most, 2)
+    canvas = np.zeros_like(pixels)
+    canvas[y:, x:] = pixels[: len(pixels) - y, : pixels.shape[1] - x]
+    return canvas
+
+
+def moved_sample(*ops):
+    mask = scene(30, 40)[:, :, 0]
+    sample = {
+        "image": np.repeat(mask[:, :, None], 3, axis=2),
+        "boxes": [[4.0, 5.0, 9.0, 15.0]],
+        "points": [[7.0, 20.0]],
+        "mask": mask,
+    }
+    outputs = [pp.boxes(only="training"), pp.points(only="training"), pp.mask(ignore=0, only="training")]
+    chain = [pp.pixels(), pp.crop(0, 0, 30, 40), *ops, *outputs, pp.tensor(dtype="uint8", layout="hwc")]
+    with pp.Loader([sample] * 6, pp.Pipeline(chain).for_training(), batch_size=6) as loader:
+        return next(iter(loader))
+
+
+def test_boxes_points_and_masks_follow_the_motion_of_an_operator():
+    batch = moved_sample(turned())
+    assert np.array_equal(batch["mask"], batch["tensor"][..., 0])
+    assert np.array_equal(batch["boxes"][0], [[5, 4, 15, 9]])
+    assert np.array_equal(batch["points"][0], [[20, 7]])
+
+
+def test_a_motion_draws_what_its_operator_draws():
+    batch = moved_sample(shifted(most=12, only="training"))
+    assert np.array_equal(batch["mask"], batch["tensor"][..., 0])
+    moved = np.array([points[0] for points in batch["points"]]) - [7, 20]
+    assert np.array_equal(batch["boxes"], np.array([4, 5, 9, 15]) + moved[:, [0, 1, 0, 1]][:, None])
+    seeds = [draws["extern#0"]["seed"] for draws in batch.draws]
+    drawn = [np.random.Generator(np.random.Philox(key=seed)).integers(0, 12, 2) for seed in seeds]
+    assert np.array_equal(moved, drawn)
+    assert len({*map(tuple, drawn)}) > 1
+
+
+@pytest.mark.parametrize("found", [[[1, 0], [0, 1]], [[np.nan, 0, 0], [0, 1, 0]], np.zeros((3, 3)), None], ids=str)
+def test_a_motion_that_is_none_fails_its_image(found):
+    still = pp.operator("acme.still", version=1, motion=lambda *_: found)(lambda pixels: pixels)
+    with pytest.raises(pp.ImageError, match=r"^\[OPERATOR\] sample \d: the motion of acme\.still 1 failed on "):
+        moved_sample(still())

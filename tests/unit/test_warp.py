@@ -514,8 +514,8 @@ def test_transform_is_right_after_a_crop_that_comes_after_levels():
 )
 def test_transform_is_refused_after_a_warp(op):
     assert refusal(op, pp.transform()).endswith(
-        "four numbers cannot say where a pixel came from after a rotation, an affine map or a perspective: put it "
-        "before, or move boxes by the op boxes"
+        "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective or the motion "
+        "of an operator: put it before, or move boxes by the op boxes"
     )
 
 

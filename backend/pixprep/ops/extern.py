@@ -21,8 +21,9 @@ class Extern(ImageOp, frozen=True, tag="extern", kw_only=True):
     Whoever loads the file brings the operator, or allows one that is installed: see docs/own-operators.md. Without it
     the file is refused. The operator says which of two places it has. One of ``levels`` takes the image after its
     geometry, uint8 (height, width, channels), and gives the same shape, or the height and width that it declares; then
-    ``transform``, ``scale_factor``, ``boxes`` and ``points`` come before it. One of ``tensor`` stands right behind
-    ``tensor``, or behind another one, and changes that output, to the shape and dtype that it declares.
+    ``transform``, ``scale_factor``, ``boxes`` and ``points`` come before it, or it has a ``motion``. One of ``tensor``
+    stands right behind ``tensor``, or behind another one, and changes that output, to the shape and dtype that it
+    declares.
 
     Args:
         operator: its name, such as ``acme.denoise``; the ``name`` of every op is another thing.

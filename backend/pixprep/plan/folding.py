@@ -82,7 +82,7 @@ class Geometry:
         """Tell whether it may turn an image, so that its boxes are no boxes any more."""
         still = Move | Erasing
         return any(
-            isinstance(step, Warp)
+            isinstance(step, Warp) or (isinstance(step, Extern) and step.operator.motion is not None)
             if isinstance(step, LevelStep)
             else not (isinstance(step, still) or step.keeps_places)
             for step in self.levels

@@ -195,7 +195,7 @@ class Lowered:
             )
 
     def check_places(self) -> None:
-        """Refuse what says where a pixel came from, behind an operator of another size, or a sum of several places.
+        """Refuse what says where a pixel came from, behind an operator that does not say it, or a sum of several places.
 
         Raises:
             PipelineError: there is one.
@@ -205,11 +205,11 @@ class Lowered:
                 "nobody knows where a pixel came from behind aug_mix, which adds up those of several places: put this "
                 "before it"
             )
-        made = next((step for step in self.levels if isinstance(step, Extern) and step.size), None)
+        made = next((step for step in self.levels if isinstance(step, Extern) and step.is_anywhere), None)
         if made is not None:
             raise PipelineError(
                 f"nobody knows where a pixel came from behind the operator {made.operator}, which makes an image of "
-                "its own: put this before it"
+                "its own: put this before it, or give the operator a motion"
             )
 
     def _changes_places(self, step: GeometryStep, *, leaves_margin: bool) -> bool:

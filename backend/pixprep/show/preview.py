@@ -22,7 +22,7 @@ from pixprep.pipeline.walk import Output
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.show.drawing import to_png
-from pixprep.steps.levels import Take, Warp, motions
+from pixprep.steps.levels import motions, moving
 from pixprep.steps.operators import Extern
 
 Array = npt.NDArray[Any]
@@ -85,7 +85,7 @@ class Shown:
     @property
     def _is_replaced(self) -> bool:
         """Tell whether an operator made the tensor's image, and looked where it liked."""
-        return any(isinstance(step, Extern) and step.size for step in self.placement.levels)
+        return any(isinstance(step, Extern) and step.is_anywhere for step in self.placement.levels)
 
     @property
     def is_empty(self) -> bool:
@@ -110,8 +110,7 @@ class Shown:
         top, left, bottom, right = self.window
         canvas = np.zeros((*self.placement.canvas, 1), np.uint8)
         canvas[top:bottom, left:right] = 255
-        moving = [step._replace(fill=(0,)) for step in self.placement.levels if isinstance(step, Warp | Take)]
-        return done(moving, canvas)[:, :, 0] >= 128
+        return done(moving(self.placement.levels, *self.placement.canvas, (0,)), canvas)[:, :, 0] >= 128
 
     @property
     def source(self) -> tuple[float, float, float, float]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import floor
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -417,9 +417,32 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
     A motion is 3 x 3: (x, y, 1) becomes (u, v, w), which lies at (u / w, v / w), continuous, from the corners.
     """
     for step in steps:
-        if isinstance(step, Warp | Take):
-            yield step.forward(height, width), (step.height, step.width)
-            height, width = step.height, step.width
+        motion = step.forward(height, width) if isinstance(step, Warp | Take | Extern) else None
+        height, width = size_after([step], height, width)
+        if motion is not None:
+            yield motion, (height, width)
+
+
+def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take]:
+    """The steps that move an image of this size, for an image of labels: nearest, and ``fill`` where they look outside.
+
+    Raises:
+        ImageError: as ``Extern.forward``.
+    """
+    made: list[Warp | Take] = []
+    for step in steps:
+        size = size_after([step], height, width)
+        if isinstance(step, Warp):
+            made.append(step._replace(filter="nearest", fill=fill))
+        elif isinstance(step, Take):
+            made.append(step._replace(fill=fill))
+        elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
+            back = np.linalg.inv(motion)
+            numbers = (back / back[2, 2]).ravel().tolist()
+            matrix = cast("Matrix", tuple(numbers[: 8 if any(numbers[6:8]) else 6]))
+            made.append(Warp(matrix, size, 0, 0, *size, fill, "nearest", "pillow"))
+        height, width = size
+    return made
 
 
 def _shift(x: float, y: float) -> F64:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError, SetupError, in_words
 from pixprep.spec import DType, Layout, TensorSpec
@@ -52,6 +53,7 @@ class Operator:
         arrays: the libraries whose arrays it takes.
         fields: the type of its fields, by the function's signature.
         generator: the parameter that gets a generator of random numbers; None: there is none.
+        motion: the function that says how it moves pixels; None: it says nothing.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Operator:
     arrays: tuple[Arrays, ...]
     fields: type[msgspec.Struct] = field(repr=False)
     generator: str | None = field(default=None, repr=False)
+    motion: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
@@ -156,11 +159,40 @@ class Extern:
         height, width = self.operator.shape
         return height, width
 
+    @property
+    def is_anywhere(self) -> bool:
+        """Tell whether nobody knows where its pixels came from."""
+        return self.size is not None and self.operator.motion is None
+
     def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
         """``{"seed": 81985529216486895}``: two words of the image's numbers."""
         del height, width, boxes
         high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
         return {"seed": int(high) << 32 | int(low)}
+
+    def forward(self, height: int, width: int) -> npt.NDArray[np.float64] | None:
+        """Motion from an image of H x W pixels to the result, 3 x 3 (see ``levels.motions``); None: it says none.
+
+        Raises:
+            ImageError: OPERATOR: its function failed, or gave no motion. The log has the traceback.
+        """
+        operator = self.operator
+        if operator.motion is None:
+            return None
+        try:
+            return _motion(operator.motion(height, width, **self._named))
+        except Exception as error:
+            log.exception("the motion of the operator %s failed", operator)
+            said = f"{type(error).__name__}; the log says more"
+            raise ImageError("OPERATOR", f"the motion of {operator} failed on this image ({said})") from None
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """Keyword arguments of its functions; each call has a generator of its own, of equal numbers."""
+        fields = dict(self.fields)
+        if self.operator.generator is not None:
+            fields[self.operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
+        return fields
 
     def result(self, spec: TensorSpec) -> TensorSpec:
         """The spec of what it makes of such a tensor."""
@@ -184,10 +216,7 @@ class Extern:
         operator = self.operator
         kind = type(array)
         try:
-            fields = dict(self.fields)
-            if operator.generator is not None:
-                fields[operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
-            result = operator.function(array, **fields)
+            result = operator.function(array, **self._named)
         except ImageError as error:  # it has something to say to who sent the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
@@ -204,6 +233,17 @@ class Extern:
         return result
 
 
+def _motion(found: Any) -> npt.NDArray[np.float64]:
+    """The 3 x 3 numbers of what a motion's function gave; ValueError: they are none, or have no inverse."""
+    numbers = np.asarray(found, np.float64)
+    if numbers.shape not in ((2, 3), (3, 3)):
+        raise ValueError(f"a motion has numbers (2, 3) or (3, 3), not {numbers.shape}")
+    whole: npt.NDArray[np.float64] = np.concatenate([numbers, np.eye(3)[len(numbers) :]])
+    if not np.isfinite(np.linalg.inv(whole)).all():
+        raise ValueError("a motion has finite numbers")
+    return whole
+
+
 def operator(
     name: str,
     *,
@@ -212,6 +252,7 @@ def operator(
     shape: Sequence[int] | None = None,
     dtype: DType | None = None,
     arrays: Arrays | Sequence[Arrays] = "numpy",
+    motion: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Make an operator of a function, as a decorator.
 
@@ -240,6 +281,10 @@ def operator(
         dtype: of its result, where it takes a tensor; default: that of what it takes.
         arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU one of NumPy alone gets a copy on the
             host; on the CPU one of CuPy alone is refused.
+        motion: of one on levels: a function ``(height, width, **fields)`` of the image that it takes, with an equal
+            generator where it draws. It gives where a point (x, y) goes: numbers (2, 3), or (3, 3) of a perspective, in
+            pixels from the corner. Boxes, points and masks behind the operator follow. None: an image of the same size
+            is where it was, and behind one of another size nobody knows.
 
     Raises:
         TypeError: name, version or signature are none that a file could name.
@@ -258,12 +303,14 @@ def operator(
         raise TypeError(f"{name}: shape is a tuple of lengths, each at least 1, not {shape!r}")
     if place == "levels" and (dtype is not None or len(sides or (1, 1)) != 2):
         raise TypeError(f'{name}: of "levels" shape is (height, width), and the dtype uint8')
+    if motion is not None and (place != "levels" or not callable(motion)):
+        raise TypeError(f'{name}: motion is a function, of an operator on "levels"')
 
     def made(function: Callable[..., Any]) -> Operator:
         fields, generator = _fields(name, function)
         if generator is not None and place == "tensor":
             raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
-        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator)
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
 
     return made
 
