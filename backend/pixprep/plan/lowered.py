@@ -195,7 +195,7 @@ class Lowered:
             )
 
     def check_places(self) -> None:
-        """Refuse what says where a pixel came from, behind an operator that does not say it, or a sum of several places.
+        """Refuse what says where a pixel came from, behind an operator that does not say it, or a sum of places.
 
         Raises:
             PipelineError: there is one.
