@@ -55,14 +55,14 @@ def apply(
     (256, 341, 3)
 
     Args:
-        ops: one op, or a list; ``pixels`` may be the first and say the order of the channels, and ``tensor`` the last
-            and say dtype and layout. Neither has to be there.
+        ops: one op, or a list. ``pixels`` may be the first, for the order of the channels, and ``tensor`` the last, for
+            dtype and layout.
         pixels: uint8 (height, width, 3) RGB, or (height, width, 1) or (height, width) gray: see ``Engine.run``. Or a
             list of these, whose sizes may differ. It is not written to.
-        seed: with ``epoch`` and ``index`` what random ops draw by: the same numbers give the same result, which is the
-            one that a ``Loader`` of this seed gives for this sample in this epoch. 0 to 2^32 - 1.
+        seed: decides with ``epoch`` and ``index`` what random ops draw: the same numbers give the same result, that of
+            a ``Loader`` of this seed for this sample in this epoch. 0 to 2^32 - 1.
         epoch: 0 to 2^32 - 1.
-        index: of the sample; of a list that of its first, and each further one has the next.
+        index: of the sample, or of the first of a list, whose others have the next numbers.
         boxes: of the image, xyxy in its pixels, (n, 4), for ``random_iou_crop``; of a list, one for each.
         operators: that ops of the kind ``extern`` name: see ``Pipeline``.
 

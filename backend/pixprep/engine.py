@@ -48,7 +48,7 @@ class Engine:
     >>> engine.run([jpeg, b"not an image"])                    # doctest: +SKIP
     [array([[[...]]], dtype=float32), ImageError('[UNKNOWN_FORMAT] …')]
 
-    A broken image never touches another one's result. Use it from one thread at a time; it has threads of its own.
+    A broken image never changes another one's result. Use it from one thread at a time; it has threads of its own.
 
     Args:
         pipeline: what to do.
@@ -56,20 +56,20 @@ class Engine:
         threads: that decode and resize on the CPU, or read JPEGs for a GPU; default: as many as this process may use
             cores.
         limits: what is refused before it is decoded.
-        damage: what becomes of a damaged JPEG. ``strict``: where libjpeg-turbo warns that the data ends early or does
-            not fit, an error; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, an error
-            where the markers tell of damage and libjpeg-turbo then warns; on the CPU the same as ``strict``, which
-            costs nothing there. ``pillow``: an error where Pillow raises one, as for data that end before the last
-            row; else Pillow's pixels. ``lenient``: what libjpeg-turbo makes of it, as browsers show it.
-            ``Batch.recovered`` counts what either takes. What Pillow refuses of the other formats is an error in every
-            case. Default: ``strict`` on the CPU, ``structural`` on a GPU. Clips: a GPU's decoder hides what is wrong
-            inside a packet; with ``strict`` the CPU decodes them.
-        odd_range: values are meant that no usual classifier takes; else a warning is logged, as ``pixprep check`` says
-            it.
-        decoder: what may decode on a GPU. ``consistent``: the hardware engine has baseline JPEGs and CUDA the others,
-            so that an image gets the same pixels whatever the load; CUDA alone where the engine's are too far from
+        damage: which damaged JPEGs are errors. ``strict``: those of which libjpeg-turbo warns that the data ends early
+            or does not fit; on a GPU the cores of the host read all data for that. ``structural``: on a GPU, those
+            whose markers show damage and of which libjpeg-turbo then warns; on the CPU the same as ``strict``, which
+            costs nothing there. ``pillow``: those for which Pillow raises an error, such as data that end before the
+            last row; the others get Pillow's pixels. ``lenient``: none that libjpeg-turbo decodes, as browsers do.
+            ``Batch.recovered`` counts the images that ``pillow`` and ``lenient`` take. In other formats, what Pillow
+            refuses is always an error. Default: ``strict`` on the CPU, ``structural`` on a GPU. A GPU's decoder of
+            clips hides damage inside a packet; with ``strict`` the CPU decodes them.
+        odd_range: True allows values that no usual classifier takes; else a warning is logged, in the words of
+            ``pixprep check``.
+        decoder: what may decode on a GPU. ``consistent``: the hardware engine decodes baseline JPEGs and CUDA the
+            others, so an image gets the same pixels under any load; CUDA alone if the engine's pixels are too far from
             libjpeg-turbo's, or change with the load. ``cuda``: CUDA alone. ``fastest``: as ``consistent``, but
-            nvImageCodec chooses the engine's way by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
+            nvImageCodec chooses how the engine decodes by the load. ``cpu``: libjpeg-turbo; and FFmpeg decodes clips.
 
     Raises:
         SetupError: the device is missing, or does not compute what the CPU does.

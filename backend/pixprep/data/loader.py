@@ -52,22 +52,22 @@ class Loader:
     ...         images, labels = batch.torch("tensor", "label", device="cuda")
 
     A batch has the pipeline's outputs, and each field of the samples: an array for a field of numbers, else a list.
-    ``index`` (int64) says which samples they are, ``attempt`` (int64) the how-many-th replacement each is (of a sample
-    that came before in the epoch, from 128 on), and ``is_padding`` (bool) which of them only fill the batch up.
-    Of clips ``frames`` (int64, clips x frames) says which of a file's frames these are.
+    ``index`` (int64) is the number of each sample in the source. ``attempt`` (int64) is 0, or the number of the
+    replacement; it begins at 128 for a sample that came before in the epoch. ``is_padding`` (bool) marks samples that
+    only fill the batch up. ``frames`` (int64, clips x frames) has the numbers of a clip's frames in its file.
 
-    Which samples a batch has, and what is drawn for each, follows from ``seed`` and the epoch alone: not from threads,
-    the device, or what was read before. An epoch that is left before its end is over: the next ``for`` begins the next
-    one. Its memory is given back then; after a whole epoch it is kept for the next one, until ``close``.
+    ``seed`` and the epoch alone decide which samples a batch has and what is drawn for each: threads, the device and
+    earlier reads do not. After an epoch that is left before its end, the next ``for`` begins the next epoch. Memory is
+    given back when an epoch is left; after a whole epoch it is kept for the next one, until ``close``.
 
     Use it from one thread at a time, in the process that made it.
 
     Args:
-        source: what has ``len()`` and gives a sample, a dict, for each index; a list of dicts is one. ``image`` is the
-            encoded bytes or a ``pathlib.Path``. Several threads ask it at once.
+        source: an object that has ``len()`` and gives a sample, a dict, for each index, such as a list of dicts.
+            ``image`` is the encoded bytes or a ``pathlib.Path``. Several threads read it at once.
         pipeline: what is done to each image; ``for_training()`` or ``for_serving()``.
         batch_size: samples in a batch, of this shard.
-        shuffle: True, False, or ``"blocks"``: only neighbours in the source, for disks that hate seeks.
+        shuffle: True, False, or ``"blocks"``: only among neighbours in the source, for disks with slow seeks.
         seed: 0 to 2**32 - 1, of the order and of all that is drawn.
         shard: (rank, world): this process's part of how many. All shards have equally many batches. Default: all
             samples, unless WORLD_SIZE says that there are several processes.
@@ -75,12 +75,12 @@ class Loader:
             likely as any other. Default: each sample comes once.
         shares: of an epoch's samples, one for each source of a ``pixprep.read.concat``. No sample of a source comes
             again before all others of it have come.
-        repeats: how often each sample comes, one time right behind the other, with draws of its own each time. An epoch
-            has as many samples as before, of fewer kinds.
+        repeats: how often each sample comes, its copies side by side, each with its own draws. An epoch has the same
+            number of rows, so it has fewer different samples.
         epoch_samples: samples in an epoch; the next one goes on behind them. Default: as many as the source has.
-        group_by: a number for each sample: all shards' part of a batch is of samples with one number, and ``last``
-            holds for each of them. ``"aspect"``: images that are at least as wide as high, and the others; sizes that
-            the source does not know are read of the images' headers, once. Default: any samples make a batch.
+        group_by: a number for each sample. All samples of a batch, on all shards, have one number, and ``last`` holds
+            for each number. ``"aspect"``: images that are at least as wide as high, and the others; sizes that the
+            source does not know are read from the images' headers, once. Default: any samples make a batch.
         last: what becomes of the samples that fill no batch at the end of an epoch: ``drop``, ``short`` (a smaller
             batch), or ``pad`` (filled up with samples that came before; see ``is_padding``).
         on_error: what becomes of a broken sample. ``raise``: an ImageError. ``replace``: another sample comes in its
@@ -88,7 +88,7 @@ class Loader:
             Both log a warning, and ``errors`` has them all.
         max_errors: how many broken samples an epoch may have before a DataError ends it: a share of this shard's
             samples, or a whole number.
-        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``: where the outputs are, too. ``"cuda:1"`` is ``"gpu:1"``.
+        device: ``"cpu"``, ``"gpu"``, ``"gpu:1"``, also of the outputs. ``"cuda:1"`` is ``"gpu:1"``.
         threads: that decode and resize; default: as many as this process may use cores.
         prefetch: how many batches are made ahead.
         cache: ``"pixels"`` keeps decoded images for the next epochs, in at most ``cache_bytes``; on the CPU only.

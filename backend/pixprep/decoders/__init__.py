@@ -108,13 +108,13 @@ class Limits:
     """Limits, checked in the header before anything is allocated; each is a parameter of the Triton model, too.
 
     Attributes:
-        formats: which may come at all; ``avif`` and ``heic`` only where they are named, and can be decoded.
+        formats: those that are allowed; ``avif`` and ``heic`` need their decoders.
         max_image_bytes: of one encoded image.
         max_side: of either side, in pixels.
         max_pixels: height x width.
-        max_expansion: bytes of pixels, three a pixel, for each encoded byte; 0: any. No default refuses bombs alone: a
-            blank page of 35 megapixels takes 18 kB as a PNG of one bit, which is 6,000. ``max_pixels`` bounds what a
-            bomb costs; a JPEG with less data than its header needs is refused whatever this says.
+        max_expansion: bytes of pixels, three a pixel, for each encoded byte; 0: any. Any useful value would refuse
+            honest images, too: a blank page of 35 megapixels takes 18 kB as a PNG of one bit, which is 6,000.
+            ``max_pixels`` bounds the cost of a bomb. A JPEG with less data than its header needs is always refused.
         max_scans: of a progressive JPEG: each costs 30 ms at 50 megapixels, however few bytes it has; encoders write
             about 10.
         max_frames: of a GIF, WebP, PNG or TIFF; 0: any. Only the first is ever decoded; of an AVIF or HEIC, its still

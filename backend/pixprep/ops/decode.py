@@ -23,7 +23,7 @@ LEAST_RATE = 0.001  # frames a second
 class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     """Decode one encoded image (JPEG; also PNG, WebP, BMP, TIFF, the first frame of a GIF) to uint8.
 
-    A server may let AVIF and HEIC in, too (its parameter ``formats``).
+    A server may allow AVIF and HEIC, too (its parameter ``formats``).
 
     Like torchvision's ``decode_image`` with mode RGB or GRAY, but with the EXIF orientation applied by default.
     JPEG as libjpeg-turbo does by default, and so Pillow, OpenCV and torchvision: accurate integer IDCT, "fancy" chroma
@@ -33,19 +33,19 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     Args:
         color: order of the channels.
         apply_exif_orientation: turn the image upright by its EXIF data (not XMP), as Pillow 13 reads it; False keeps
-            the pixels as they are stored, but for TIFF and HEIC, which their libraries turn while they read. The
-            container of an AVIF or HEIC says its turn, and not its EXIF data.
+            the pixels as they are stored, except of TIFF and HEIC, which their libraries turn while they read. The
+            turn of an AVIF or HEIC is in its container, not in its EXIF data.
         chroma: how the colour of a subsampled JPEG is enlarged. ``fancy``: interpolated, as in nearly all training
-            code; ``fast``: repeated, a few percent quicker, up to 73 levels off. Rare samplings are refused where only
-            Pillow reads them, which interpolates.
+            code; ``fast``: repeated, a few percent quicker, up to 73 levels off. ``fast`` refuses rare samplings that
+            only Pillow reads, because it interpolates.
         idct: the inverse cosine transform of JPEG. ``accurate``; ``fast``: TensorFlow's default (64 % of the values
             differ, by up to 18 levels); the CPU decodes such images on a GPU too.
-        reduced: a JPEG may be decoded to 1/2, 1/4 or 1/8 of its size, where the resize of every tensor then still has
-            at least two pixels for each that it makes, on both axes. libjpeg-turbo on the CPU does so for JPEGs of one
-            or three components; other images, and a GPU, decode whole. Sizes, windows and ``transform`` stay those of
-            the whole image. Photos change by 0.1 to 1.0 levels on average, by at most 16, and by up to 27 at the edge
-            of a crop before the resize (photos of 500 x 375 to 4032 x 3024, shorter side 40 to 256). Only with a
-            resize like Pillow, with antialias, and not by ``nearest`` or ``box``.
+        reduced: decode a JPEG to 1/2, 1/4 or 1/8 of its size, if the resize of every tensor then still has at least two
+            pixels for each that it makes, on both axes. libjpeg-turbo on the CPU does so for JPEGs of one or three
+            components; other images are decoded whole, and so are all on a GPU. Sizes, windows and ``transform`` stay
+            those of the whole image. Photos change by 0.1 to 1.0 levels on average, by at most 16, and by up to 27 at
+            the edge of a crop before the resize (photos of 500 x 375 to 4032 x 3024, shorter side 40 to 256). It needs
+            a resize like Pillow, with antialias, and not by ``nearest`` or ``box``.
         alpha: of transparent images. ``drop`` keeps the colours as they are stored, like Pillow's ``convert("RGB")``;
             ``white`` lays them on white first, like Hugging Face's ``do_convert_rgb``.
     """
@@ -93,19 +93,19 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 class DecodeVideo(FirstOp, frozen=True, tag="decode_video", kw_only=True):
     """Decode frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
 
-    All frames share one geometry, and what a random op draws, it draws once for the clip. Sound is not read. FFmpeg
-    decodes, through PyAV (``pip install "pixprep[video]"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and
-    torchcodec. The matrix and the range of the colours are those that the stream names; BT.601 and limited range where
-    it names none, as in these. The shape of a pixel is not looked at. Frames count from the first that decodes.
+    All frames share one geometry, and a random op draws once for the clip. FFmpeg decodes, through PyAV (``pip install
+    "pixprep[video]"``): the same pixels as PyAV's ``to_ndarray("rgb24")`` and torchcodec. The stream names the matrix
+    and the range of the colours; if it names none, they are BT.601 and limited range, as in these. Sound and the shape
+    of a pixel are ignored. Frames count from the first that decodes.
 
     Args:
         frames: how many.
-        sample: which. ``uniform``: the first, the last, and as many between them as far apart as each other
+        sample: which. ``uniform``: the first, the last, and others between them at equal distances
             (``i * (n - 1) // (frames - 1)`` of n). ``first``: the first ones. ``random``: one of each of ``frames``
-            equal parts, in training. ``{"step": n}``: every n-th. ``{"fps": f}``: what is seen at times 1 / f s apart.
-        start: where ``step`` and ``fps`` begin: with the ``first`` frame; so that as much is left out before as behind
-            (``middle``); or at ``random``, in training.
-        short: of a clip that has too few frames: ``refuse``, or ``repeat`` some of them: of ``step`` and ``fps`` the
+            equal parts, in training. ``{"step": n}``: every n-th. ``{"fps": f}``: those shown at times 1 / f s apart.
+        start: where ``step`` and ``fps`` begin: ``first``: with the first frame; ``middle``: with equal parts left out
+            before and behind; ``random``, in training.
+        short: for a clip with too few frames: ``refuse``, or ``repeat`` some of them; ``step`` and ``fps`` repeat the
             last one.
         color: order of the channels; or ``gray``, the luma of BT.601 of the colours, whatever matrix the stream names,
             as PyAV's ``to_ndarray("gray")``.

@@ -46,10 +46,10 @@ class Resizing(Protocol):
 class Resize(ImageOp, frozen=True, tag="resize"):
     """Resize by a separable filter; give ``size``, ``height`` and ``width``, or one of these two.
 
-    ``like`` names the library whose values these are, after decoding, on every device; exactly, but for ``dali``:
+    ``like`` names the library whose values these are, on every device. All are exact except ``dali``:
 
     - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm use on PIL images; two passes, each rounded
-      to uint8, the vertical one first where the height shrinks by more than twice what the width does. Without
+      to uint8, the vertical one first if the height shrinks by more than twice as many pixels as the width. Without
       antialias the filter is not widened when the image shrinks: Pillow's formula with the support of a ratio of 1.
     - ``pillow12``: the same of Pillow before 13: the horizontal pass is always first.
     - ``torchvision``: v2's ``resize`` of uint8 tensors on a CPU with AVX2: coefficients of 16 bits.
@@ -62,31 +62,32 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     Args:
         size: of the side that ``side`` names; the aspect ratio is kept up to ``rounding``.
         side: which side ``size`` is for; default: ``shorter``.
-        height, width: both sides; or one of them, and the other keeps the aspect ratio: by the scale of the one for
-            ``down`` and ``half_even``, ``int(width * (height / image_height))``; by the ratio of the sides for ``up``,
-            ``ceil(height * (image_width / image_height))``, as text recognizers have it.
-        mode: with ``height`` and ``width``. ``stretch``: to exactly that. ``fit``: the largest size inside of the same
-            aspect ratio; ``cover``: the smallest around. Default: ``stretch``. With ``size`` ``scale``: one scale for
-            both sides, so that ``size`` itself may be missed by a pixel, as in torchvision's detectors (``min_size``)
-            and PaddleOCR's.
-        max_size: the most pixels of the other side. Where ``height`` or ``width`` is given, that is all. Where ``size``
-            is given for the shorter side, both sides follow from it where it is passed, as torchvision's ``max_size``.
+        height, width: both sides, or one of them; then the other keeps the aspect ratio. For ``down`` and
+            ``half_even`` it is ``int(width * (height / image_height))``, the scale of the given side; for ``up``
+            ``ceil(height * (image_width / image_height))``, the ratio of the sides, as in text recognizers.
+        mode: with ``height`` and ``width``: ``stretch``: to exactly that size; ``fit``: the largest size inside it that
+            keeps the aspect ratio; ``cover``: the smallest around it. Default: ``stretch``. With ``size``: ``scale``:
+            one scale for both sides, so a side may miss ``size`` by a pixel, as in torchvision's detectors
+            (``min_size``) and PaddleOCR's.
+        max_size: the most pixels of the other side. With ``height`` or ``width``, the given side stays. With ``size``
+            for the shorter side, both sides shrink where the longer one would pass it, as torchvision's ``max_size``.
         multiple: make the sides multiples of it, by ``rounding``, and at least one; not the side that is given alone.
-            With ``scale`` the sides are cut to whole pixels first, and again where they are over ``max_size``, as
-            PaddleOCR does it.
+            With ``scale`` the sides are first cut to whole pixels, and again if they are over ``max_size``, as in
+            PaddleOCR.
         enlarge, shrink: of ``scale``: also scale small images up, and large ones down. Default: True.
-        up_to: with ``height`` or ``width`` alone and ``"rounding": "up"``: a side that is over this many pixels is
-            rounded down, as PaddleOCR's recognizers do it over 320.
+        up_to: with ``height`` or ``width`` alone and ``"rounding": "up"``: a side over this many pixels is rounded
+            down, as PaddleOCR's recognizers do over 320.
         filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``, ``bilinear``, ``hamming``,
             ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's), ``area`` (OpenCV's); each library has
             its own choice of them.
-        antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as there.
+        antialias: widen the filter by the scale when shrinking. Default: False for opencv and tensorflow, as in these
+            libraries; else True.
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
             ``half_even`` (timm's ``round``), ``half_away`` (DALI's), ``up``. At least 1. Default: DALI's for dali, else
-            ``down``; none where both sides are given.
-        subpixel: of dali: look at the part of the image that makes the scale of both axes equal in spite of the
-            rounding (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
+            ``down``; none if both sides are given.
+        subpixel: of dali: read the part of the image that makes the scale of both axes equal after the rounding
+            (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
     """
 
     size: int | None = None

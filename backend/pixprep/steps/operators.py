@@ -267,8 +267,8 @@ def operator(
     The function takes an array that it may write to, and keyword arguments, the fields: ``bool``, ``int``, ``float``,
     ``str``, ``Literal``, and tuples and unions of these. It is called by several threads at once, an image at a time. A
     keyword argument of the type ``np.random.Generator`` is no field: it gets a generator whose numbers are a pure
-    function of seed, epoch, sample and op. Such an operator is of training alone. What it raises fails that image
-    alone, as ImageError with the reason OPERATOR; of ``ImageError("OPERATOR", words)`` the client gets the words.
+    function of seed, epoch, sample and op. Such an operator is of training alone. An exception fails only its image, as
+    ImageError with the reason OPERATOR. The client gets the words of ``ImageError("OPERATOR", words)``.
 
     Args:
         name: as files name it: parts with dots between, such as ``acme.denoise``.
@@ -276,18 +276,18 @@ def operator(
         place: what it takes. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or gray; it
             gives the same shape, or that of ``shape``. ``tensor``: a finished tensor, as ``tensor`` gives it; it gives
             ``shape`` of ``dtype``.
-        shape: of its result; default: that of what it takes. Of levels (height, width): the operator looks where it
-            likes, as an unwarping or an alignment does, and nothing behind it says where a pixel came from.
+        shape: of its result; default: that of what it takes. Of levels (height, width): the operator may move pixels,
+            as an unwarping or an alignment does, so ops behind it cannot say where a pixel came from.
         dtype: of its result, where it takes a tensor; default: that of what it takes.
-        arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU one of NumPy alone gets a copy on the
-            host; on the CPU one of CuPy alone is refused.
+        arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU, an operator of NumPy alone gets a copy on
+            the host. On the CPU, an operator of CuPy alone is refused.
         motion: of one on levels: a function ``(height, width, **fields)`` of the image that it takes, with an equal
             generator where it draws. It gives where a point (x, y) goes: numbers (2, 3), or (3, 3) of a perspective, in
             pixels from the corner. Boxes, points and masks behind the operator follow. None: an image of the same size
             is where it was, and behind one of another size nobody knows.
 
     Raises:
-        TypeError: name, version or signature are none that a file could name.
+        TypeError: a file could not name the operator by its name, version or signature.
     """
     libraries = (arrays,) if isinstance(arrays, str) else tuple(arrays)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:

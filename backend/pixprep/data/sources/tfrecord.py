@@ -133,11 +133,10 @@ def tfrecord(
 ) -> Records:
     """Read the records of TFRecord files, each a ``tf.train.Example``.
 
-    The files are scanned for where their records lie: about 2 us a record. The sample's field is the argument's name,
-    and the argument says which feature it is. A name means one value; a list of one name means all its values, as an
-    array (bytes: as a list). ``labels`` is such a list in any case. A record that is broken costs itself; where a
-    length is broken or the file ends in the middle, one sample stands for all that follows in the file, and a note says
-    so.
+    A scan finds the records of the files, in about 2 us a record. Each argument names the feature of the sample's field
+    of that name. A name means one value; a list of one name means all its values, as an array (bytes: as a list).
+    ``labels`` is always such a list. A broken record costs only its sample. If a length is broken or the file ends in
+    the middle, one sample stands for the rest of the file, and a note says so.
 
     >>> flowers = tfrecord("flowers-*.tfrecord", label="image/class/label")                           # doctest: +SKIP
     >>> objects = tfrecord("pets.tfrecord", boxes=tuple(f"image/object/bbox/{side}" for side in       # doctest: +SKIP
