@@ -101,6 +101,7 @@ def smallest():
         {"op": "random_affine", "degrees": 15},
         {"op": "perspective", "corners": ((1, 0), (9, 2), (8, 9), (0, 7))},
         {"op": "random_perspective"},
+        {"op": "elastic"},
         {"op": "sharpness", "factor": 2},
         {"op": "random_sharpness", "factor": 2},
         {"op": "gaussian_blur", "kernel_size": 5},

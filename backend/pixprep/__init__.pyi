@@ -37,6 +37,7 @@ from pixprep.ops.color import SolarizeAdd as solarize_add
 from pixprep.ops.decode import Decode as decode
 from pixprep.ops.decode import DecodeVideo as decode_video
 from pixprep.ops.decode import Pixels as pixels
+from pixprep.ops.elastic import Elastic as elastic
 from pixprep.ops.erasing import RandomErasing as random_erasing
 from pixprep.ops.extern import Extern as extern
 from pixprep.ops.filters import GaussianBlur as gaussian_blur

@@ -31,7 +31,8 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("random_sized_bbox_safe_crop", "bbox_safe_random_crop"), "random_iou_crop"),
     **dict.fromkeys(("bbox_params", "sanitize_bounding_boxes"), "boxes"),
     "keypoint_params": "points",
-    **dict.fromkeys(("elastic_transform", "grid_distortion", "gauss_noise", "gaussian_noise"), OWN),
+    **dict.fromkeys(("elastic_transform", "random_elastic_transform"), "elastic"),
+    **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise"), OWN),
 }
 """Of ``pixprep`` and of the ops in a file; their names as ``snake`` writes them."""
 

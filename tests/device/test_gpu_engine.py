@@ -1362,6 +1362,31 @@ def test_a_frame_in_device_memory_is_not_copied(gpu):
     device.close()
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("cuts", [False, True])
+def test_elastic_images_are_those_of_the_cpu(cuts):
+    """The host displaces them: between what the GPU does before and behind, and beside an operator of the user's."""
+
+    @pp.operator("acme.host", version=1)
+    def host(pixels):
+        return np.minimum(pixels, 99)
+
+    elastic = [pp.elastic(90, 2, fill=(9, 80, 200), p=0.7), pp.color_jitter(0.4), pp.random_crop(40, padding=3)]
+    ops = [pp.pixels(), pp.resize(48), pp.color_jitter(0.4), *elastic, *[host()] * cuts, pp.elastic(20, 1), pp.invert()]
+    size = [pp.center_crop(40, only="serving")]
+    pipeline = pp.Pipeline([*ops, *size, pp.random_erasing(1.0), pp.normalize(), pp.tensor()]).for_training()
+    photos = [scene(60 + 7 * n, 90, n) for n in range(8)]
+    results = []
+    places = [pipeline.plan.placing(numbers) for numbers in pipeline.plan.draw(seed=1, epoch=0, indices=range(8))]
+    for device in ("cpu", "gpu"):
+        with pp.Engine(pipeline, device=device) as engine:
+            batch = engine.run_batch(photos, places=places)
+            assert batch.errors == [None] * 8
+            results.append(batch["tensor"] if device == "cpu" else batch["tensor"].get())
+    assert {placed.draws["elastic#0"]["seed"] is None for placed in batch.placed} == {False, True}
+    assert np.array_equal(*results)
+
+
 def test_operators_get_arrays_of_the_library_that_they_take(gpu):
     seen = []
 

@@ -242,6 +242,11 @@ FIELDS = {
     ],
     "v2.RandomCrop(32, padding_mode='symmetric')": [pp.random_crop(32)],
     "v2.RandomPerspective(0.3, 0.7, 0, (1, 2, 3))": [pp.random_perspective(0.3, 0.7, filter="nearest", fill=(1, 2, 3))],
+    "v2.ElasticTransform()": [pp.elastic((50.0, 50.0), (5.0, 5.0))],
+    "v1.ElasticTransform(9.0, [2.0, 3.0], 0, 7)": [pp.elastic((9.0, 9.0), (2.0, 3.0), filter="nearest", fill=7)],
+    "v2.RandomApply([v2.ElasticTransform(fill=(1, 2, 3))], 0.3)": [
+        pp.elastic((50.0, 50.0), (5.0, 5.0), fill=(1, 2, 3), p=0.3)
+    ],
     "v1.RandomPerspective()": [pp.random_perspective()],
     "v2.RandomPhotometricDistort()": [pp.random_photometric_distort()],
     "v2.RandomPhotometricDistort((0.5, 1.5), p=0.3)": [pp.random_photometric_distort((0.5, 1.5), p=0.3)],
@@ -373,9 +378,10 @@ V2_CROP = [v2.RandomResizedCrop(176), v2.ToImage(), *V2_END]
         ("training[0] AugMix: of v1 rounds as v1 does on tensors, and is not understood: v2 is", [v1.AugMix()]),
         ("training[0] RandomChoice: is not understood (it is random)", [v2.RandomChoice([v2.RandomInvert()])]),
         (
-            'training[0] ElasticTransform: "alpha": [50.0, 50.0] moves each pixel by noise of its own, and is not',
-            [v2.ElasticTransform()],
+            'training[0] ElasticTransform: "fill": [9.0, 9.0, 9.0] gives other edges than an op has',
+            [v1.ElasticTransform(fill=(9, 9, 9))],
         ),
+        ('ops[1] "elastic": filter: "bicubic" is not a choice', [v2.ElasticTransform(interpolation=3), v1.ToTensor()]),
         ("training[0] RandomApply: is not understood, unless of one", [v2.RandomApply([v2.Resize(9)])]),
         (
             "training[0] RandomApply: is not understood, unless",

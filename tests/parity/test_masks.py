@@ -6,7 +6,9 @@ import pytest
 
 import pixprep as pp
 from pixprep.boxes import annotated
+from pixprep.draws.elastic import displacement
 from pixprep.draws.warps import coefficients
+from pixprep.steps.elastic import Elastic
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: masks were not compared with its")
@@ -52,6 +54,11 @@ def tilted(mask, corners, **how):
     return F.perspective(mask, None, None, fill=[IGNORE], coefficients=list(found), **how) if found else mask
 
 
+def field(mask, seed):
+    found = displacement(Elastic((90.0, 60.0), (2.0, 3.0), seed), *F.get_size(mask))
+    return torch.from_numpy(np.moveaxis(found, 0, -1).copy())[None]
+
+
 CASES = {
     "resize": ([pp.resize(height=37, width=41)], lambda mask, _: F.resize(mask, [37, 41])),
     "resize to the shorter side, and a crop": (
@@ -88,6 +95,12 @@ CASES = {
     "random_perspective": (
         [pp.random_perspective(0.6, 0.9)],
         lambda mask, words: tilted(mask, words["random_perspective#0"]["corners"]),
+    ),
+    "elastic, random_flip": (
+        [pp.elastic((90, 60), (2, 3), filter="bilinear"), pp.random_flip()],
+        lambda mask, words: flipped(
+            F.elastic(mask, field(mask, words["elastic#0"]["seed"]), fill=[IGNORE]), words["random_flip#0"]
+        ),
     ),
     "random_zoom_out, random_iou_crop, random_flip": (
         [pp.random_flip(), pp.random_zoom_out(), pp.random_iou_crop(), pp.resize(height=40, width=36)],

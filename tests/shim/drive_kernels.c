@@ -92,6 +92,11 @@ static void warp_one(void) {
         int is_small = kind == 1 || kind == 2 || i > 5;
         *matrix[i] = kind == 3 ? (int)(value * 65536) : is_small ? value / 25 : i % 3 == 2 ? value * 20 : value;
     }
+    static float places[2][ROWS * COLUMNS + 8];
+    if ((kind == 1 || kind == 2) && next() % 3 == 0) {
+        for (int i = 0; i < 2 * ROWS * COLUMNS; ++i) places[i % 2][i / 2] = between(-3000, 3000) / 2000.0f;
+        n.x = places[0], n.y = places[1];
+    }
     run("warp", &n);
     if (apart > 1)
         for (int i = 0; i < ROWS * COLUMNS; ++i) out[i] &= 0xFFFFFF;

@@ -21,11 +21,11 @@ profiles.*
 profiles.pillow12 profiles.torch
 profiles
 steps
-steps.operators
+steps.elastic steps.operators
 steps.levels
 draws
 draws.philox
-draws.blurring draws.colors draws.erasing draws.sizes draws.warps draws.windows
+draws.blurring draws.colors draws.elastic draws.erasing draws.sizes draws.warps draws.windows
 draws.kinds
 draws.policies
 plan plan.clip_frames plan.placement
@@ -38,7 +38,7 @@ plan.lowered
 ops.faults
 ops.op
 ops.*
-ops.canvas ops.perspective ops.policies ops.random_color
+ops.canvas ops.elastic ops.perspective ops.policies ops.random_color
 ops.random
 ops.random_sizes
 ops

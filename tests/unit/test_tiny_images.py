@@ -94,6 +94,13 @@ FIELDS = {
         "shear": one_of(None, 0.0, 89.0, (89.0, 89.0, -89.0, -89.0)),
     },
     "random_perspective": WARP | {"distortion_scale": one_of(0.0, 0.5, 1.0), "p": P},
+    "elastic": {
+        "alpha": one_of(0.0, 50.0, 100000.0, (0.0, 3.0)),
+        "sigma": one_of(0.0, 0.01, 0.2, (0.3, 5.0)),
+        "filter": one_of("nearest", "bilinear"),
+        "fill": FILLS,
+        "p": P,
+    },
     "random_photometric_distort": {"contrast": FACTORS, "hue": st.none() | ends(-0.5, 0.5), "like": LIKES, "p": P},
     "random_sharpness": {"factor": one_of(0.0, 1.0, 1000.0), "p": P, "like": LIKES},
     "random_gaussian_blur": {

@@ -13,8 +13,9 @@ import pytest
 import pixprep as pp
 from images import noise, png, scene
 from pixprep.boxes import annotated
-from pixprep.draws import erasing
+from pixprep.draws import elastic, erasing
 from pixprep.draws.blurring import Blur, weights
+from pixprep.draws.elastic import ElasticMap
 from pixprep.draws.philox import EXAMPLE
 from pixprep.draws.warps import Look, Motion, coefficients, mapped, projected, rotated
 from pixprep.kernels import warp
@@ -510,12 +511,20 @@ def test_transform_is_right_after_a_crop_that_comes_after_levels():
 
 
 @pytest.mark.parametrize(
-    "op", [pp.rotate(10), pp.affine(scale=2.0), pp.random_rotate(10), pp.random_affine(10), pp.random_perspective()]
+    "op",
+    [
+        pp.rotate(10),
+        pp.affine(scale=2.0),
+        pp.random_rotate(10),
+        pp.random_affine(10),
+        pp.random_perspective(),
+        pp.elastic(sigma=1),
+    ],
 )
 def test_transform_is_refused_after_a_warp(op):
     assert refusal(op, pp.transform()).endswith(
-        "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective or the motion "
-        "of an operator: put it before, or move boxes by the op boxes"
+        "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective, elastic "
+        "or the motion of an operator: put it before, or move boxes by the op boxes"
     )
 
 
@@ -569,6 +578,7 @@ def test_explain_says_what_is_done():
         pp.affine(angle=5, shear=(1, 2)),
         pp.random_gaussian_blur(5, p=0.5),
         pp.gaussian_blur((3, 5)),
+        pp.elastic(sigma=(2, 3), p=0.5),
         pp.random_sharpness(2),
         pp.center_crop(56),
         pp.random_erasing(0.25, count=(1, 3)),
@@ -583,11 +593,82 @@ def test_explain_says_what_is_done():
         "rotate by 5 degrees clockwise, shear by 1, 2, scale by 1, move by 0, 0 (nearest, pillow's rounding)",
         "blur 0.5 of the images by 5 x 5 pixels, sigma 0.1 to 2",
         "blur by 5 x 3 pixels, sigma 1.1 and 0.8",
+        "displace the pixels of 0.5 of the images by noise, alpha 50, sigma 2 and 3 (bilinear)",
         "to 0.5 of the images: blend with the smoothed image, factor 2 (pillow's rounding)",
         "fill 1 to 3 rectangles of 0.02 to 0.33 of the area with 0 in 0.25 of the images",
         "fill a rectangle of 0.02 to 0.33 of the area with noise in 0.75 of the images",
     ):
         assert line in text
+
+
+def test_an_elastic_image_and_its_mask_move_alike_and_come_again():
+    """The mask is the image itself: of nearest both are the same. Threads and a replay change nothing."""
+    photos = [scene(44 + index, 61) for index in range(9)]
+    source = [{"image": photo, "mask": photo[:, :, 0]} for photo in photos]
+    ops = [pp.pixels(), pp.elastic(80, 3, filter="nearest", fill=250, p=0.5), pp.random_crop(36), pp.mask(ignore=250)]
+    ops.append(pp.tensor(dtype="uint8", layout="hwc", only="training"))
+    pipeline = pp.Pipeline(ops).for_training()
+    batches = []
+    for threads in (1, 3):
+        with pp.Loader(source, pipeline, batch_size=3, seed=2, threads=threads) as loader:
+            batches.append([(b["tensor"].copy(), b["mask"].copy(), b.draws) for b in loader])
+    moved = 0
+    with pp.Engine(pipeline) as engine:
+        for index, (one, other) in enumerate(zip(*batches, strict=True)):
+            assert np.array_equal(one[0], other[0])
+            assert np.array_equal(one[1], one[0][..., 0])
+            draws = json.loads(json.dumps(one[2]))
+            again = engine.run_batch(photos[3 * index :][:3], places=[pipeline.plan.replaying(each) for each in draws])
+            assert np.array_equal(again["tensor"], one[0])
+            for each, tensor, photo in zip(draws, one[0], photos[3 * index :], strict=False):
+                top, left = (each["random_crop#0"][name] for name in ("top", "left"))
+                is_same = np.array_equal(tensor, photo[top : top + 36, left : left + 36])
+                assert is_same == (each["elastic#0"]["seed"] is None)
+                moved += not is_same
+    assert 2 < moved < 8
+
+
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("shape", [(36, 41, 3), (33, 60, 1)])
+def test_an_elastic_window_is_a_part_of_the_whole_and_numpys(shape, how):
+    image, size = noise(shape[0], shape[1])[:, :, : shape[2]], shape[:2]
+    (whole,) = ElasticMap(key="", alpha=(90, 40), sigma=(2, 3), p=1, fill=FILL[: shape[2]], filter=how).steps(
+        {"seed": 2**64 - 3}, *size
+    )
+    part = whole._replace(top=5, left=7, height=20, width=11)
+    expected = warp.by_formula(whole, image)
+    assert np.array_equal(warp.warped(whole, image), expected)
+    assert np.array_equal(warp.warped(part, image), expected[5:25, 7:18])
+    assert np.array_equal(warp.by_formula(part, image), expected[5:25, 7:18])
+
+
+@pytest.mark.parametrize(("taps", "sigma"), [(41, (5.0, 5.0)), (9, (1.0, 0.3)), (1, (0.1, 9.0))])
+def test_an_elastic_field_is_a_sum_of_whole_numbers_below_a_float64s(taps, sigma):
+    """By integers, in their order: so matrices may be added up in any. The extremes hold for noise of one sign."""
+    for field in (elastic._noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
+        sums = np.pad(field, taps // 2, mode="reflect").astype(np.int64)
+        for axis, scale in ((1, 2.0**-27), (0, 2.0**-52)):
+            weights_ = elastic._weights(taps, sigma[1 - axis]).astype(np.int64)
+            sums = np.apply_along_axis(np.convolve, axis, sums, weights_, "valid")
+            assert np.abs(sums).max() < 2**53
+            sums = np.rint(sums * scale).astype(np.int64) if axis else sums * scale
+        assert np.array_equal(elastic._blurred(field, taps, sigma), sums)
+        assert np.abs(sums).max() > 0.01
+
+
+def test_an_image_that_the_blur_of_its_noise_reaches_across_is_refused_alone():
+    pipeline = pp.Pipeline([pp.pixels(), pp.elastic(), pp.center_crop(8), pp.tensor()]).for_training()
+    places = [pipeline.plan.placing(each) for each in pipeline.plan.draw(seed=0, epoch=0, indices=range(2))]
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch([scene(20, 90), scene(21, 21)], places=places)
+    why = "20 x 90 pixels are too few: sigma of an elastic displacement needs sides of 21"
+    assert [str(error) for error in batch.errors] == [f"[DOES_NOT_FIT] {why}", "None"]
+
+
+def test_an_elastic_image_has_no_fixed_op():
+    assert pp.elastic().fixed({"seed": None}) == []
+    with pytest.raises(pp.PipelineError, match="elastic: no fixed op has such a field: verify the pipeline without it"):
+        pp.elastic().fixed({"seed": 7})
 
 
 # -------------------------------------------------------------------------------------------------------- refusals
@@ -612,6 +693,8 @@ def test_explain_says_what_is_done():
         (lambda: pp.gaussian_blur(4), '"kernel_size" must be an odd number of 1 to 255, or two, not 4'),
         (lambda: pp.gaussian_blur(3, 0), '"sigma" must be 0.01 to 1000, not 0'),
         (lambda: pp.random_gaussian_blur(3, (2, 1)), '"sigma" must rise, not 2, 1'),
+        (lambda: pp.elastic((50, -1)), '"alpha" must be 0 to 100000, not -1'),
+        (lambda: pp.elastic(sigma=(0, 3)), '"sigma" is 0 of both, or 0.01 or more of each, not 0, 3'),
         (lambda: pp.random_erasing(scale=(0.5, 0.2)), '"scale" must rise from 0 to 1 at most, not 0.5, 0.2'),
         (lambda: pp.random_erasing(ratio=(0, 2)), '"ratio" must rise from 0.001 to 1000 at most, not 0, 2'),
         (lambda: pp.random_erasing(count=(3, 2)), '"count" must be 1 to 64, or rise, not 3, 2'),
@@ -630,6 +713,9 @@ def test_a_wrong_field_is_named(make, message):
         ([pp.normalize(), pp.rotate(10)], "must come before normalize: it works on the levels 0 to 255"),
         ([pp.rotate(10, fill=(1, 2))], '"fill" has 2 values, but the image has 3 channels'),
         ([pp.rotate(10, expand=True), pp.crop(0, 0, 60, 60)], "the window ends at 60, but the height of the image is"),
+        ([pp.elastic()], '"sigma" needs a height of 21, but the image has 20'),
+        ([pp.elastic(sigma=1), pp.boxes()], "no formula says where elastic moves boxes or points: leave them or"),
+        ([pp.elastic(sigma=1), pp.points()], "no formula says where elastic moves boxes or points"),
         ([pp.gaussian_blur(41)], '"kernel_size" 41 needs a height of 21, but the image has 20'),
         (
             [pp.rotate(10), pp.random_iou_crop()],

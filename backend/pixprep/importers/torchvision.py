@@ -30,6 +30,7 @@ from pixprep.ops import (
     CenterCrop,
     ColorJitter,
     Decode,
+    Elastic,
     GaussianBlur,
     Grayscale,
     Levels,
@@ -465,10 +466,14 @@ def _photometric_distort(walk: _Walk, fields: Fields) -> None:
     walk.ops.append(RandomPhotometricDistort(**how, like=walk.levels_like(), p=fields.number("p")))
 
 
-def _elastic(_: _Walk, fields: Fields) -> None:
-    fields.refuse(
-        "alpha", "moves each pixel by noise of its own, and is not understood: RandomAffine or RandomPerspective is"
-    )
+def _elastic(walk: _Walk, fields: Fields) -> None:
+    """Of a PIL image, too, made as of a tensor; v1 adds the fill up otherwise, unless it is 0."""
+    how = _moved(walk, fields)
+    del how["like"]
+    if how["filter"] == "bilinear" and (how["fill"] is None or (any(as_tuple(how["fill"])) and not walk.is_v2)):
+        fields.refuse("fill", "gives other edges than an op has, and is not understood: 0 is, and any of v2")
+    how["fill"] = how["fill"] or 0
+    walk.ops.append(Elastic(fields.span("alpha"), fields.span("sigma"), **how))
 
 
 def _turned(walk: _Walk, fields: Fields) -> dict[str, Any]:

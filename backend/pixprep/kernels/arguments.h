@@ -184,6 +184,8 @@ struct warp {
     double g;               // of a perspective; else 0, as the next two
     double h;
     int64_t is_perspective;
+    const float *x;         // of each pixel made, -1 to 1 in the image, and room for 8 more; null: by the matrix
+    const float *y;
 };
 
 // The structure of a JPEG, as decoders/structure.py says.

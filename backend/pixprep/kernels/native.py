@@ -151,7 +151,7 @@ class Warp(Struct):
         ("pixels", c_void_p), *_fields(i="pitch height width channels apart"),
         ("out", c_void_p), *_fields(i="rows columns left top kind"),
         *_fields(d="a b c d e f half_width half_height middle_x middle_y"), ("fill", c_uint32), ("is_filled", c_int32),
-        *_fields(d="g h", i="is_perspective"),
+        *_fields(d="g h", i="is_perspective"), ("x", c_void_p), ("y", c_void_p),
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Plans that are cut in two: by operators of the user's, each of which has the image between its parts to itself.
 
 What comes before an operator on levels gives an image, uint8 (height, width, channels); what comes after takes it as
-pixels. So the kernels of each device do both as they do any plan, and know no operator. On a GPU a ``Mix`` is one, too,
-which the host does. Steps on the levels of the whole photo, before its geometry, are a part of their own. The image is
-written and read once more for each operator: 0.3 ms for 224 x 224, on a busy machine.
+pixels. So the kernels of each device do both as they do any plan, and know no operator. On a GPU a ``Mix`` and an
+elastic displacement are one, too, which the host does. Steps on the levels of the whole photo, before its geometry, are
+a part of their own. The image is written and read once more for each operator: 0.3 ms for 224 x 224, on a busy machine.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from pixprep.decoders import Pixels
+from pixprep.draws.elastic import ElasticMap
 from pixprep.draws.policies import AugMix
 from pixprep.errors import ImageError, SetupError
 from pixprep.kernels import Array, Kernel
@@ -21,7 +22,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import DType, TensorSpec
-from pixprep.steps.levels import Mix, size_after
+from pixprep.steps.levels import LevelStep, Mix, Warp, size_after
 from pixprep.steps.operators import Arrays, Extern
 
 T = TypeVar("T")
@@ -93,11 +94,10 @@ class StagedKernel:
             placed = placement._replace(levels=steps, erasures=erasures if call is None else ())
             if call is not None and placed.fill is not None:
                 placed = placed._replace(fill=tuple(placed.fill[place] for place in self._order))
-            size = placed.size
             kernel = self._parts[part]
             if call is not None:
                 image = self._image(kernel, pixels, placed)
-                size = size_after([call], *size)
+                size = size_after([call], *placed.size)
                 pixels = self._called(call, image, (*size, len(self._order)), "uint8")
                 placement = Geometry((), None, ()).place(*size)
             elif self._plan.calls:
@@ -126,13 +126,13 @@ class StagedKernel:
             value = self._called(call, value, spec.shape, spec.dtype)
         return value
 
-    def _called(self, call: Extern | Mix, array: Array, shape: Sequence[int], dtype: DType) -> Array:
+    def _called(self, call: LevelStep, array: Array, shape: Sequence[int], dtype: DType) -> Array:
         """Call an operator with an array of this device: the result is one of this device again."""
         if isinstance(call, Extern) and self._device.library in call.operator.arrays:
             return self._device.readable(call.run(array, shape=shape, dtype=dtype))
         result = self._device.empty(shape, dtype)
         host = self._device.on_host(array)
-        value = done([call], host) if isinstance(call, Mix) else call.run(host, shape=shape, dtype=dtype)
+        value = call.run(host, shape=shape, dtype=dtype) if isinstance(call, Extern) else done([call], host)
         self._device.copy(value, result)
         return result
 
@@ -154,10 +154,10 @@ class StagedKernel:
 
 
 def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
-    """The steps before each operator or sum, and that; at last those behind the last one, and None."""
+    """The steps before each operator or host's step, and that; at last those behind the last one, and None."""
     part: list[T] = []
     for step in steps:
-        if isinstance(step, Extern | AugMix | Mix):
+        if isinstance(step, Extern | AugMix | ElasticMap | Mix) or (isinstance(step, Warp) and step.elastic):
             yield tuple(part), step
             part = []
         else:
@@ -166,6 +166,6 @@ def _cut(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
 
 
 def needs_stages(plan: TensorPlan, library: Arrays) -> bool:
-    """Tell whether a plan has operators, changes the levels of the whole photo, or adds up what the host has to."""
-    is_summed = library != "numpy" and any(isinstance(step, AugMix) for step in plan.geometry.levels)
-    return bool(plan.operators or plan.geometry.photo or is_summed)
+    """Tell whether a plan has operators, changes the levels of the whole photo, or has steps that a host has to do."""
+    is_hosts = library != "numpy" and any(isinstance(step, AugMix | ElasticMap) for step in plan.geometry.levels)
+    return bool(plan.operators or plan.geometry.photo or is_hosts)

@@ -117,13 +117,18 @@ ALWAYS word by_pillow(const struct image *image, whole column, whole row, enum k
     return CHOOSE(is_seen, made, image->fill);
 }
 
-ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int is_nearest) {
+ALWAYS word by_torchvision(const struct image *image, const struct warp *n, whole column, whole row, int64_t place,
+                           int is_nearest) {
     real along = REAL(column) - (float)n->middle_x, down = REAL(row) - (float)n->middle_y;
     real x = warped_float(image->matrix, along, down), y = warped_float(image->matrix + 3, along, down);
     if (image->is_perspective) {
         real below = depth_float(image->matrix, along, down);
         x = x / below - 1.0f;
         y = y / below - 1.0f;
+    }
+    if (n->x) {
+        memcpy(&x, n->x + place, sizeof x);
+        memcpy(&y, n->y + place, sizeof y);
     }
     x = position_float(x, n->half_width);
     y = position_float(y, n->half_height);
@@ -173,11 +178,12 @@ ALWAYS void make(const struct warp *told, enum kind kind, int is_perspective, in
     const whole steps = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int64_t y = 0; y < n.rows; ++y)
         for (int64_t x = 0; x < n.columns; x += LANES) {
+            int64_t place = y * n.columns + x;
             whole row = ALL(whole, (int)(n.top + y)), column = steps + (int)(n.left + x);
             word made = kind == FIXED                            ? by_fixed(&image, column, row)
-                        : kind == TORCHVISION || kind == NEAREST ? by_torchvision(&image, &n, column, row, kind == NEAREST)
+                        : kind == TORCHVISION || kind == NEAREST ? by_torchvision(&image, &n, column, row, place, kind == NEAREST)
                                                                  : by_pillow(&image, column, row, kind);
-            uint8_t *out = n.out + (y * n.columns + x) * (channels == 1 ? 1 : 4);
+            uint8_t *out = n.out + place * (channels == 1 ? 1 : 4);
             if (channels == 1) {
                 bytes levels = __builtin_convertvector(made, bytes);
                 memcpy(out, &levels, sizeof levels);

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.draws.elastic import looked_at
 from pixprep.kernels import native
 from pixprep.spec import ColorLike
 from pixprep.steps.levels import Warp
@@ -36,6 +37,8 @@ def warped(step: Warp, image: U8) -> U8:
     Returns:
         As the image, (step.height, step.width, channels).
     """
+    if step.elastic is not None and not any(step.elastic.alpha):
+        return image[step.top : step.top + step.height, step.left : step.left + step.width]
     loaded = native.library()
     if loaded is None or image.dtype != np.uint8 or image.shape[2] not in (1, 3):
         return by_formula(step, image)
@@ -43,6 +46,10 @@ def warped(step: Warp, image: U8) -> U8:
     kind: str = step.like
     matrix, below = step.matrix[:6], step.matrix[6:]
     numbers = (0.0, 0.0, 0.0, 0.0)
+    places = None
+    if step.elastic is not None:
+        places = np.zeros((2, step.height * step.width + _SPARE), np.float32)
+        places[:, :-_SPARE] = _displaced(step).reshape(2, -1)
     if step.like == "torchvision":
         kind = "torchvision" if step.filter == "bilinear" else "nearest"
         matrix = tuple(step.grid(height, width).ravel().tolist())
@@ -63,7 +70,8 @@ def warped(step: Warp, image: U8) -> U8:
     told = native.Warp(
         image.ctypes.data, image.strides[0], height, width, channels, image.strides[1],
         memory.ctypes.data, step.height, step.width, step.left, step.top, KINDS.index(kind),
-        *matrix, *numbers, fill, step.fill is not None, *((*below, True) if below else ()),
+        *matrix, *numbers, fill, step.fill is not None, *(below or (0, 0)), bool(below),
+        *(places.ctypes.data + each * places.strides[0] if places is not None else None for each in (0, 1)),
     )  # fmt: skip
     loaded.warp(byref(told))
     return memory[: -_SPARE * size].reshape(step.height, step.width, size)[:, :, :channels]
@@ -178,12 +186,15 @@ def _middle(step: Warp) -> tuple[float, float]:
 
 def _grid(step: Warp, height: int, width: int) -> tuple[F32, F32]:
     """The places of torchvision, in float32: x and y, in which the middle of the first pixel is 0."""
+    one = np.float32(1)
+    if step.elastic is not None:
+        x, y = _displaced(step)
+        return _fused(x + one, np.float64(width / 2), -0.5), _fused(y + one, np.float64(height / 2), -0.5)
     columns, rows = _places(step)
     middle = _middle(step)
     along = (columns - middle[0]).astype(np.float32)
     down = (rows - middle[1]).astype(np.float32)[:, None]
     (a, b, c), (d, e, f) = step.grid(height, width)
-    one = np.float32(1)
     x, y = along * a + down * b + c, along * d + down * e + f
     if step.is_perspective:
         g, h = np.array(step.matrix[6:], np.float32)
@@ -191,6 +202,13 @@ def _grid(step: Warp, height: int, width: int) -> tuple[F32, F32]:
         with np.errstate(divide="ignore", invalid="ignore"):
             x, y = (np.nan_to_num(place / depth - one, nan=-9, posinf=1e9, neginf=-1e9) for place in (x, y))
     return _fused(x + one, np.float64(width / 2), -0.5), _fused(y + one, np.float64(height / 2), -0.5)
+
+
+def _displaced(step: Warp) -> F32:
+    """float32 (2, height, width): x and y of an elastic step, -1 to 1 in the image."""
+    assert step.elastic is not None
+    rows, columns = slice(step.top, step.top + step.height), slice(step.left, step.left + step.width)
+    return looked_at(step.elastic, *step.whole)[:, rows, columns]
 
 
 def _blended(step: Warp, image: U8, x: F32, y: F32) -> U8:

@@ -19,6 +19,7 @@ from pixprep.ops.color import SolarizeAdd as SolarizeAdd
 from pixprep.ops.decode import Decode as Decode
 from pixprep.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.ops.decode import Pixels as Pixels
+from pixprep.ops.elastic import Elastic as Elastic
 from pixprep.ops.erasing import RandomErasing as RandomErasing
 from pixprep.ops.extern import Extern as Extern
 from pixprep.ops.filters import GaussianBlur as GaussianBlur

@@ -398,7 +398,7 @@ def _check_places(before: Lowered) -> None:
     before.check_places()
     if before.geometry.may_warp:
         raise PipelineError(
-            "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective "
+            "four numbers cannot say where a pixel came from after a rotation, an affine map, a perspective, elastic "
             "or the motion of an operator: put it before, or move boxes by the op boxes"
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pixprep.draws import windows
+from pixprep.draws.elastic import ElasticMap
 from pixprep.draws.erasing import Erasing
 from pixprep.draws.policies import AugMix
 from pixprep.errors import PipelineError
@@ -186,9 +187,11 @@ class Lowered:
         """Refuse boxes and points where there are none of what a margin shows, as torchvision does.
 
         Raises:
-            PipelineError: a margin shows parts of the image again; or see ``check_places``.
+            PipelineError: a margin shows parts of the image again, or pixels are displaced; or see ``check_places``.
         """
         self.check_places()
+        if any(isinstance(step, ElasticMap) for step in self.levels):
+            raise PipelineError("no formula says where elastic moves boxes or points: leave them or it out")
         if self.is_repeated:
             raise PipelineError(
                 'a "padding_mode" other than constant shows objects again, without boxes or points: use constant'

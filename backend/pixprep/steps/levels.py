@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.spec import ColorLike, PaddingMode
+from pixprep.steps.elastic import Elastic
 from pixprep.steps.operators import Extern
 
 U8 = npt.NDArray[np.uint8]
@@ -174,6 +175,9 @@ class Warp(NamedTuple):
     **a perspective**: pillow's x and y are divided by ``(g * (x' + 0.5) + h * (y' + 0.5)) + 1``. torchvision's gx is
     ``((x' + 0.5) * A + (y' + 0.5) * B) + C`` divided by the same, and less 1; all of it in float32.
 
+    **elastic**, of torchvision alone: gx is the displacement and ``fused step * x' - last`` in the left half of the
+    image, ``fused last - step * (W - 1 - x')`` in the right one; ``last = (W - 1) / W``, ``step = 2 * last / (W - 1)``.
+
     Attributes:
         matrix: (a, b, c, d, e, f), from the result to the image: ``x = a x' + b y' + c``, ``y = d x' + e y' + f``; of a
             perspective (g, h), too, and both over ``g x' + h y' + 1``. In continuous coordinates from the corners;
@@ -183,6 +187,7 @@ class Warp(NamedTuple):
         fill: the level of each decoded channel where it looks outside; None: black, see above.
         filter: nearest, bilinear, or, of pillow alone, bicubic.
         like: whose coordinates and rounding.
+        elastic: displaces the pixels; the matrix changes nothing then, and the result is as large as the image.
     """
 
     matrix: Matrix
@@ -194,8 +199,11 @@ class Warp(NamedTuple):
     fill: tuple[int, ...] | None
     filter: WarpFilter
     like: ColorLike
+    elastic: Elastic | None = None
 
     def __str__(self) -> str:
+        if self.elastic is not None:
+            return f"displace the pixels by the noise of seed {self.elastic.seed} ({self.filter})"
         a, b, c, d, e, f, *below = self.matrix
         over = f", both over {below[0]:.4g} x {_signed(below[1])} y + 1" if below else ""
         x, y = (f"{p:.4g} x {_signed(q)} y {_signed(r)}" for p, q, r in ((a, b, c), (d, e, f)))
