@@ -7,7 +7,6 @@ A file has a name, a version and fields, and never imports anything. The functio
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
@@ -15,14 +14,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from pixprep.errors import ImageError, PipelineError, SetupError, in_words
 from pixprep.spec import DType, Layout, TensorSpec
+from pixprep.steps.signatures import fields_of
+
+if TYPE_CHECKING:
+    from pixprep.steps.processes import Workers
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +35,14 @@ VARIABLE = "PIXPREP_ALLOW_OPERATORS"
 --allow-operators`` sets."""
 _MOST_LETTERS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
+MAX_PROCESSES = 256
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
-_PLAIN = (bool, int, float, str, NoneType)
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_KEPT = ("name", "from_", "only")  # of every op
+
+
+class Failure(Exception):  # noqa: N818  (it was one in another process)
+    """An exception of a function, in one of its processes: the name of its type, and its traceback."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +57,7 @@ class Operator:
         arrays: the libraries whose arrays it takes.
         fields: the type of its fields, by the function's signature.
         generator: the parameter that gets a generator of random numbers; None: there is none.
+        workers: processes that call it; None: the engine's threads do.
     """
 
     name: str
@@ -63,6 +69,7 @@ class Operator:
     arrays: tuple[Arrays, ...]
     fields: type[msgspec.Struct] = field(repr=False)
     generator: str | None = field(default=None, repr=False)
+    workers: Workers | None = field(default=None, repr=False)
 
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
@@ -105,7 +112,8 @@ def _found(module: str, name: str) -> Operator:
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    assert isinstance(found, Operator)
+    if not isinstance(found, Operator):
+        raise TypeError(f"{module}.{name} is no operator")
     return found
 
 
@@ -184,17 +192,17 @@ class Extern:
         operator = self.operator
         kind = type(array)
         try:
-            fields = dict(self.fields)
-            if operator.generator is not None:
-                fields[operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
-            result = operator.function(array, **fields)
+            result = operator.workers.result(self, array) if operator.workers else self.result_of(array)
         except ImageError as error:  # it has something to say to who sent the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
-            log.exception("the operator %s failed", operator)
-            raise ImageError(
-                "OPERATOR", f"{operator} failed on this image ({type(error).__name__}); the log says more"
-            ) from None
+            name = type(error).__name__
+            if isinstance(error, Failure):
+                name, there = error.args
+                log.error("the operator %s failed in its process\n%s", operator, there)  # noqa: TRY400  (its trace)
+            else:
+                log.exception("the operator %s failed", operator)
+            raise ImageError("OPERATOR", f"{operator} failed on this image ({name}); the log says more") from None
         if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
             shaped = hasattr(result, "shape") and hasattr(result, "dtype")
             given = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
@@ -202,6 +210,13 @@ class Extern:
             log.error("the operator %s", detail.removeprefix("the operator "))
             raise ImageError("OPERATOR", detail)
         return result
+
+    def result_of(self, array: Any) -> Any:
+        """Result of the function, called in this thread."""
+        fields = dict(self.fields)
+        if self.operator.generator is not None:
+            fields[self.operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
+        return self.operator.function(array, **fields)
 
 
 def operator(
@@ -212,6 +227,7 @@ def operator(
     shape: Sequence[int] | None = None,
     dtype: DType | None = None,
     arrays: Arrays | Sequence[Arrays] = "numpy",
+    processes: int = 0,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Make an operator of a function, as a decorator.
 
@@ -240,6 +256,8 @@ def operator(
         dtype: of its result, where it takes a tensor; default: that of what it takes.
         arrays: ``numpy``, ``cupy``, or both: whose arrays it takes. On a GPU one of NumPy alone gets a copy on the
             host; on the CPU one of CuPy alone is refused.
+        processes: that call it, 0 to 256, for all engines and Loaders of this process; 0: the engine's threads do. One
+            in plain Python holds the interpreter's lock, and threads take turns. They start with the first engine.
 
     Raises:
         TypeError: name, version or signature are none that a file could name.
@@ -259,11 +277,23 @@ def operator(
     if place == "levels" and (dtype is not None or len(sides or (1, 1)) != 2):
         raise TypeError(f'{name}: of "levels" shape is (height, width), and the dtype uint8')
 
+    if not isinstance(processes, int) or isinstance(processes, bool) or not 0 <= processes <= MAX_PROCESSES:
+        raise TypeError(f"{name}: processes is a whole number, 0 to {MAX_PROCESSES}, not {processes!r}")
+    if processes and "cupy" in libraries:
+        raise TypeError(f'{name}: processes take NumPy\'s arrays: arrays="numpy", or processes=0')
+
     def made(function: Callable[..., Any]) -> Operator:
-        fields, generator = _fields(name, function)
+        fields, generator = fields_of(name, function)
         if generator is not None and place == "tensor":
             raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
-        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator)
+        workers = None
+        if processes:
+            if "<" in function.__qualname__:  # it stands in a function, or is a lambda
+                raise TypeError(f"{name}: processes find functions at the top of a module, not {function.__qualname__}")
+            from pixprep.steps.processes import Workers  # noqa: PLC0415  (12 ms, and few have any)
+
+            workers = Workers(processes)
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, workers)
 
     return made
 
@@ -359,53 +389,6 @@ def _entries(name: str | None) -> Sequence[Any]:
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
 
     return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]
-
-
-def _fields(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
-    """The type of an operator's fields, by its function's signature, and the parameter that gets a generator."""
-
-    def refuse(what: str) -> NoReturn:
-        raise TypeError(f"{name}: {what}")
-
-    if not inspect.isfunction(function):
-        refuse(f"an operator is made of a function, not of {type(function).__name__}")
-    parameters = [*inspect.signature(function).parameters.values()]
-    if not parameters or parameters[0].kind not in _POSITIONAL:
-        refuse("its function takes an array first")
-    hints = get_type_hints(function)
-    made: list[Any] = []
-    generator: str | None = None
-    for each in parameters[1:]:
-        if each.kind is not each.KEYWORD_ONLY:
-            refuse(f"write * before {each.name}: fields are given by their names")
-        if each.name in _KEPT:
-            refuse(f"no field may be called {each.name}, which every op has")
-        kind = hints.get(each.name)
-        if kind is np.random.Generator:
-            generator = each.name
-            continue
-        if not _is_plain(kind):
-            refuse(f"the field {each.name} has no type that a file can hold: bool, int, float, str, Literal, tuple")
-        if each.default is each.empty:
-            made.append((each.name, kind))
-            continue
-        try:
-            default = msgspec.convert(msgspec.to_builtins(each.default), kind)
-        except (msgspec.ValidationError, TypeError):
-            refuse(f"the default of the field {each.name} is not of its type: {each.default!r}")
-        made.append((each.name, kind, default))
-    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), generator
-
-
-def _is_plain(kind: Any) -> bool:
-    """Tell whether JSON holds values of a type, and they never change."""
-    if get_origin(kind) is Literal:
-        return all(isinstance(word, str | int) for word in get_args(kind))
-    if get_origin(kind) in (Union, UnionType):
-        return all(map(_is_plain, get_args(kind)))
-    if get_origin(kind) is tuple:
-        return all(part is Ellipsis or _is_plain(part) for part in get_args(kind))
-    return kind in _PLAIN
 
 
 def _is_finite(value: Any) -> bool:
