@@ -754,7 +754,7 @@ def test_processes_are_of_the_operator_and_take_arrays_of_every_size():
     (number,) = numbers
     assert number != os.getpid()
     os.kill(number, signal.SIGKILL)  # while it is idle
-    wait_until_ended(number)
+    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
     (other,) = run(pp.tensor(), operators_in_processes.who())
     assert int(other[0]) != number
 
