@@ -174,7 +174,8 @@ class Engine:
             into: arrays (or lists) to write outputs into, by name, as ``run_batch`` makes them for the others.
             rows: for each image its row in these arrays, which may have others; default: 0, 1, 2, …
             keep: is called with the place in ``encoded`` and the pixels of each image that was decoded, by the thread
-                that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``.
+                that did so. They are the decoder's again when it returns; a copy may come again as ``Kept``. An
+                ImageError that it raises is that image's.
 
         Raises:
             PipelineError: there is no output of that name, or the plan has random ops and nothing was drawn, or
@@ -284,8 +285,11 @@ class Engine:
             after_transform = perf_counter()
             if keep is not None:
                 for index, result in zip(indices, results, strict=True):
-                    if not isinstance(result, ImageError):
-                        keep(index, result)
+                    try:
+                        if not isinstance(result, ImageError):
+                            keep(index, result)
+                    except ImageError as error:
+                        self._fail(batch, range(len(batch.errors))[batch.rows[index]], rows, error.as_value())
         for row in those:
             batch.decode_s[row] = (after_decode - start) / len(those)
             batch.transform_s[row] = (after_transform - after_decode) / len(those)

@@ -86,8 +86,10 @@ def laid(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     profile = PROFILES["dali" if resize is not None and resize.subpixel else "torchvision"]
     rows, columns = (_looked_at(placement, axis, profile) for axis in (0, 1))
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
-    result[..., rows < 0, :] = plan.ignore
-    result[..., columns < 0] = plan.ignore
+    if rows.size and rows.min() < 0:
+        result[..., rows < 0, :] = plan.ignore
+    if columns.size and columns.min() < 0:
+        result[..., columns < 0] = plan.ignore
     if steps := moving(placement.levels, *placement.canvas, (plan.ignore,)):
         image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
         result = done(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
@@ -103,9 +105,9 @@ def _looked_at(placement: Placement, axis: int, profile: Profile) -> npt.NDArray
         return canvas
     lengths = placement.laid[axis], placement.resized[axis]
     read = Axis(*lengths, placement.ratio[axis], first, last, is_vertical=axis == 0)
-    positions = profile.windows(_NEAREST, "fixed", read).first - placement.margins[axis]
-    inside = (positions >= 0) & (positions < end - begin)
-    positions = end - 1 - positions if placement.mirrors[axis] else begin + positions
-    there = slice(placement.at[axis], placement.at[axis] + last - first)
-    canvas[there] = np.where(inside, positions, -1)[:: -1 if placement.flips[axis] else 1]
+    there = canvas[placement.at[axis] : placement.at[axis] + last - first][:: -1 if placement.flips[axis] else 1]
+    positions = profile.windows(_NEAREST, "fixed", read).first
+    margin = placement.margins[axis]
+    there[:] = end - 1 + margin - positions if placement.mirrors[axis] else begin - margin + positions
+    there[(there < begin) | (there >= end)] = -1
     return canvas

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import pixprep as pp
 from images import png, scene, with_exif
 from pixprep.boxes import annotated, columns, convert
-from pixprep.data.making import Annotated
+from pixprep.data.fields import Annotated
 
 SIZE = (60, 80)
 BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [50, 5, 70, 6], [70, 50, 79, 59]], np.float32)

@@ -21,8 +21,9 @@ profiles.*
 profiles.pillow12 profiles.torch
 profiles
 steps
-steps.elastic steps.operators
-steps.levels
+steps.elastic steps.signatures
+steps.operators
+steps.levels steps.processes
 draws
 draws.philox
 draws.blurring draws.colors draws.elastic draws.erasing draws.sizes draws.warps draws.windows
@@ -143,6 +144,7 @@ ON_DEMAND = {
     ("data.frameworks", "data.frameworks."): "a library is loaded when it is asked for",
     ("data.epoch", "cli.output"): "a progress bar, on request",
     ("profiles", "profiles."): "a profile is there as soon as its module is",
+    ("steps.operators", "steps.processes"): "a process is started where an operator asks for it",
     ("ops", "ops."): "an op is there as soon as its module is",
     ("importers", "importers."): "an importer is loaded when its library is named",
 }
@@ -162,6 +164,7 @@ HOMES = {
         "data.sources.shapes",
         "data.sources.tar",
         "steps.operators",
+        "steps.signatures",
         "ops.extern",
         "ops.faults",
         "ops.op",

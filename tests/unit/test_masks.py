@@ -3,6 +3,7 @@
 import io
 import math
 import struct
+import threading
 import zlib
 from pathlib import Path
 
@@ -334,6 +335,25 @@ def test_a_mask_that_cannot_be_read_breaks_its_sample_alone(tmp_path):
         pytest.raises(pp.PipelineError, match='gives mask, and the samples of its source have no "mask"'),
     ):
         next(iter(loader))
+
+
+def test_masks_are_read_by_several_threads_at_once():
+    both = threading.Barrier(2)
+
+    class Waiting:
+        shape = SIZE
+
+        def __array__(self, *_, **__):
+            both.wait(20)
+            return MASK
+
+    image = jpeg(scene(*SIZE))
+    batches = []
+    for mask, threads in ((Waiting(), 2), (MASK, 1)):
+        samples = [{"image": image, "mask": mask}] * 2
+        with pp.Loader(samples, PIPELINE, batch_size=2, threads=threads, seed=3) as loader:
+            batches += loader
+    assert np.array_equal(*(batch["mask"] for batch in batches))
 
 
 def test_a_photo_that_is_turned_has_the_mask_of_the_upright_one():

@@ -1,4 +1,4 @@
-"""Fields that come with the samples beside their images, as a batch has them."""
+"""Fields that come with the samples beside their images: moved with them, and as a batch has them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from pixprep.boxes import annotated, check_size, read_field
+from pixprep.plan.plan import Place, Placed, Plan
 
 _OPS = {
     "boxes": "boxes",
@@ -65,3 +68,46 @@ def _column(values: list[Any]) -> Any:
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         return np.array(values)
     return values
+
+
+class Annotated:
+    """The place of one sample, that moves the sample's annotation with its image.
+
+    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
+    that image's, as one of its pixels would be.
+
+    Args:
+        plan: says where boxes, points and masks lie, and in what form they come.
+        place: of ``plan.placing``.
+        sample: ``size`` (height, width) as annotated, ``boxes``, ``points``, ``mask``, ``masks`` and what is said of
+            each box, if it has them.
+        is_late: the call only places. An engine places one image at a time, and the PNG of a mask takes 0.3 ms.
+
+    Attributes:
+        fields: after the call, or ``finish``, what the plan makes of the annotation: its outputs, and what follows the
+            boxes.
+
+    Raises:
+        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
+            there are more rows than ``pad``, or what ``place`` raises.
+        PipelineError: an output of the plan is to be made of a field that the sample lacks.
+    """
+
+    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any], *, is_late: bool = False) -> None:
+        self._plan, self._place, self._sample, self._is_late = plan, place, sample, is_late
+        self.fields: dict[str, Any] = {}
+
+    def __call__(self, height: int, width: int) -> Placed:
+        """See above."""
+        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
+        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
+            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
+        self._placed = self._place(height, width)
+        if not self._is_late:
+            self.fields = annotated(self._plan, self._placed, self._sample)
+        return self._placed
+
+    def finish(self) -> None:
+        """Make the fields, if that is to come late."""
+        if self._is_late:
+            self.fields = annotated(self._plan, self._placed, self._sample)

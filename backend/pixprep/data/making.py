@@ -15,19 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.batch import Batch
-from pixprep.boxes import annotated, check_size, columns, moving, read_field
+from pixprep.boxes import columns, moving
 from pixprep.data.cache import PixelCache
-from pixprep.data.fields import collated, left_behind
+from pixprep.data.fields import Annotated, collated, left_behind
 from pixprep.data.mixing import Mix
 from pixprep.data.order import Order, Part
 from pixprep.data.reading import Reader, Sample
 from pixprep.data.recycling import Blocks, Recycler
 from pixprep.data.sources import AnySource
 from pixprep.data.timeline import Timeline
-from pixprep.decoders import Damage, Limits
+from pixprep.decoders import Damage, Decoded, Limits
 from pixprep.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
-from pixprep.plan.plan import Place, Placed, Plan
+from pixprep.plan.output_plans import MaskPlan
+from pixprep.plan.plan import Placed
 
 log = logging.getLogger(__name__)
 
@@ -61,41 +62,6 @@ class Broken:
     def __str__(self) -> str:
         what = "left out" if self.replaced_by is None else f"sample {self.replaced_by:,} came in its place"
         return f"epoch {self.epoch}, sample {self.index:,}: {printable(self.error)}: {what}"
-
-
-class Annotated:
-    """The place of one sample, that moves the sample's annotation with its image.
-
-    Called with the height and width of the decoded image, as any ``place``; an ImageError of the annotation is then
-    that image's, as one of its pixels would be.
-
-    Args:
-        plan: says where boxes, points and masks lie, and in what form they come.
-        place: of ``plan.placing``.
-        sample: ``size`` (height, width) as annotated, ``boxes``, ``points``, ``mask``, ``masks`` and what is said of
-            each box, if it has them.
-
-    Attributes:
-        fields: after the call, what the plan makes of the annotation: its outputs, and what follows the boxes.
-
-    Raises:
-        ImageError: BAD_RECORD: the annotation is of an image of another size, or contradicts itself; DOES_NOT_FIT:
-            there are more rows than ``pad``, or what ``place`` raises.
-        PipelineError: an output of the plan is to be made of a field that the sample lacks.
-    """
-
-    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any]) -> None:
-        self._plan, self._place, self._sample = plan, place, sample
-        self.fields: dict[str, Any] = {}
-
-    def __call__(self, height: int, width: int) -> Placed:
-        """See above."""
-        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
-        if "boxes" in self._sample and "boxes" not in self._plan.inputs:
-            read_field(self._sample, "boxes", 4)  # random_iou_crop reads them first
-        placed = self._place(height, width)
-        self.fields = annotated(self._plan, placed, self._sample)
-        return placed
 
 
 def checked_on_error(on_error: OnError, world: int) -> OnError:
@@ -323,13 +289,19 @@ class Maker:
         """The outputs of samples, and errors that name them; into rows of another batch, if it is given."""
         cache, samples = self.cache, rows.samples
         placings = self._placings(rows, epoch)
+
+        def keep(place: int, image: Decoded) -> None:
+            placings[place].finish()
+            if cache is not None:
+                cache.keep(samples[place].index, image)
+
         with self._lock:
             made = self.engine.run_batch(
                 [sample.image for sample in samples],
                 places=placings,
                 into=into.outputs if into else self._room(len(samples)),
                 rows=places,
-                keep=None if cache is None else lambda place, image: cache.keep(samples[place].index, image),
+                keep=keep,
             )
         for row, (sample, error) in enumerate(zip(samples, made.errors, strict=True)):
             if error is not None:
@@ -344,10 +316,11 @@ class Maker:
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
+        is_late = self.engine.lanes > 1 and any(isinstance(each, MaskPlan) for each in plan.annotations.values())
         return [
-            Annotated(plan, _nowhere if isinstance(sample.image, ImageError) else plan.placing(each, fields), fields)
+            Annotated(plan, place, sample.fields, is_late=is_late)
             for sample, each in zip(rows.samples, numbers, strict=True)
-            for fields in (sample.fields,)
+            for place in (_nowhere if isinstance(sample.image, ImageError) else plan.placing(each, sample.fields),)
         ]
 
     def _room(self, count: int) -> dict[str, Any]:

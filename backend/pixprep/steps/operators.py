@@ -7,7 +7,6 @@ A file has a name, a version and fields, and never imports anything. The functio
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
@@ -15,8 +14,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -24,6 +23,10 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError, SetupError, in_words
 from pixprep.spec import DType, Layout, TensorSpec
+from pixprep.steps.signatures import fields_of
+
+if TYPE_CHECKING:
+    from pixprep.steps.processes import Workers
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +36,14 @@ VARIABLE = "PIXPREP_ALLOW_OPERATORS"
 --allow-operators`` sets."""
 _MOST_LETTERS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
+MAX_PROCESSES = 256
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
-_PLAIN = (bool, int, float, str, NoneType)
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_KEPT = ("name", "from_", "only")  # of every op
+
+
+class Failure(Exception):  # noqa: N818  (it was one in another process)
+    """An exception of a function, in one of its processes: the name of its type, and its traceback."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,7 @@ class Operator:
         fields: the type of its fields, by the function's signature.
         generator: the parameter that gets a generator of random numbers; None: there is none.
         motion: the function that says how it moves pixels; None: it says nothing.
+        workers: processes that call it; None: the engine's threads do.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Operator:
     fields: type[msgspec.Struct] = field(repr=False)
     generator: str | None = field(default=None, repr=False)
     motion: Callable[..., Any] | None = field(default=None, repr=False)
+    workers: Workers | None = field(default=None, repr=False)
 
     def __call__(
         self, *, name: str | None = None, from_: str | None = None, only: Any = None, **fields: Any
@@ -108,7 +115,8 @@ def _found(module: str, name: str) -> Operator:
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    assert isinstance(found, Operator)
+    if not isinstance(found, Operator):
+        raise TypeError(f"{module}.{name} is no operator")
     return found
 
 
@@ -216,14 +224,17 @@ class Extern:
         operator = self.operator
         kind = type(array)
         try:
-            result = operator.function(array, **self._named)
+            result = operator.workers.result(self, array) if operator.workers else self.result_of(array)
         except ImageError as error:  # it has something to say to who sent the image
             raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
         except (Exception, SystemExit) as error:
-            log.exception("the operator %s failed", operator)
-            raise ImageError(
-                "OPERATOR", f"{operator} failed on this image ({type(error).__name__}); the log says more"
-            ) from None
+            name = type(error).__name__
+            if isinstance(error, Failure):
+                name, there = error.args
+                log.error("the operator %s failed in its process\n%s", operator, there)  # noqa: TRY400  (its trace)
+            else:
+                log.exception("the operator %s failed", operator)
+            raise ImageError("OPERATOR", f"{operator} failed on this image ({name}); the log says more") from None
         if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
             shaped = hasattr(result, "shape") and hasattr(result, "dtype")
             given = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
@@ -231,6 +242,10 @@ class Extern:
             log.error("the operator %s", detail.removeprefix("the operator "))
             raise ImageError("OPERATOR", detail)
         return result
+
+    def result_of(self, array: Any) -> Any:
+        """Result of the function, called in this thread."""
+        return self.operator.function(array, **self._named)
 
 
 def _motion(found: Any) -> npt.NDArray[np.float64]:
@@ -253,6 +268,7 @@ def operator(
     dtype: DType | None = None,
     arrays: Arrays | Sequence[Arrays] = "numpy",
     motion: Callable[..., Any] | None = None,
+    processes: int = 0,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Make an operator of a function, as a decorator.
 
@@ -285,6 +301,9 @@ def operator(
             generator where it draws. It gives where a point (x, y) goes: numbers (2, 3), or (3, 3) of a perspective, in
             pixels from the corner. Boxes, points and masks behind the operator follow. None: an image of the same size
             is where it was, and behind one of another size nobody knows.
+        processes: how many call it, 0 to 256, for all engines and Loaders of this process; 0: the engine's threads do.
+            An operator in plain Python holds the interpreter's lock, so threads take turns. The processes start with
+            the first engine.
 
     Raises:
         TypeError: a file could not name the operator by its name, version or signature.
@@ -306,11 +325,23 @@ def operator(
     if motion is not None and (place != "levels" or not callable(motion)):
         raise TypeError(f'{name}: motion is a function, of an operator on "levels"')
 
+    if not isinstance(processes, int) or isinstance(processes, bool) or not 0 <= processes <= MAX_PROCESSES:
+        raise TypeError(f"{name}: processes is a whole number, 0 to {MAX_PROCESSES}, not {processes!r}")
+    if processes and "cupy" in libraries:
+        raise TypeError(f'{name}: processes take NumPy\'s arrays: arrays="numpy", or processes=0')
+
     def made(function: Callable[..., Any]) -> Operator:
-        fields, generator = _fields(name, function)
+        fields, generator = fields_of(name, function)
         if generator is not None and place == "tensor":
             raise TypeError(f"{name}: {generator}: an operator on tensors draws no numbers; one on levels does")
-        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
+        workers = None
+        if processes:
+            if "<" in function.__qualname__:  # it stands in a function, or is a lambda
+                raise TypeError(f"{name}: processes find functions at the top of a module, not {function.__qualname__}")
+            from pixprep.steps.processes import Workers  # noqa: PLC0415  (12 ms, and few have any)
+
+            workers = Workers(processes)
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion, workers)
 
     return made
 
@@ -406,53 +437,6 @@ def _entries(name: str | None) -> Sequence[Any]:
     from importlib.metadata import entry_points  # noqa: PLC0415  (30 ms, and few name an operator)
 
     return [entry for entry in entry_points(group=GROUP) if name in (None, entry.name)]
-
-
-def _fields(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
-    """The type of an operator's fields, by its function's signature, and the parameter that gets a generator."""
-
-    def refuse(what: str) -> NoReturn:
-        raise TypeError(f"{name}: {what}")
-
-    if not inspect.isfunction(function):
-        refuse(f"an operator is made of a function, not of {type(function).__name__}")
-    parameters = [*inspect.signature(function).parameters.values()]
-    if not parameters or parameters[0].kind not in _POSITIONAL:
-        refuse("its function takes an array first")
-    hints = get_type_hints(function)
-    made: list[Any] = []
-    generator: str | None = None
-    for each in parameters[1:]:
-        if each.kind is not each.KEYWORD_ONLY:
-            refuse(f"write * before {each.name}: fields are given by their names")
-        if each.name in _KEPT:
-            refuse(f"no field may be called {each.name}, which every op has")
-        kind = hints.get(each.name)
-        if kind is np.random.Generator:
-            generator = each.name
-            continue
-        if not _is_plain(kind):
-            refuse(f"the field {each.name} has no type that a file can hold: bool, int, float, str, Literal, tuple")
-        if each.default is each.empty:
-            made.append((each.name, kind))
-            continue
-        try:
-            default = msgspec.convert(msgspec.to_builtins(each.default), kind)
-        except (msgspec.ValidationError, TypeError):
-            refuse(f"the default of the field {each.name} is not of its type: {each.default!r}")
-        made.append((each.name, kind, default))
-    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), generator
-
-
-def _is_plain(kind: Any) -> bool:
-    """Tell whether JSON holds values of a type, and they never change."""
-    if get_origin(kind) is Literal:
-        return all(isinstance(word, str | int) for word in get_args(kind))
-    if get_origin(kind) in (Union, UnionType):
-        return all(map(_is_plain, get_args(kind)))
-    if get_origin(kind) is tuple:
-        return all(part is Ellipsis or _is_plain(part) for part in get_args(kind))
-    return kind in _PLAIN
 
 
 def _is_finite(value: Any) -> bool:
