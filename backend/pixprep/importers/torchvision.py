@@ -9,7 +9,7 @@ Classes are told apart by their names: a transform object is the proof that torc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from math import exp, log
 from pathlib import Path
@@ -26,6 +26,7 @@ from pixprep.ops import (
     Anchor,
     Arithmetic,
     AutoAugment,
+    Boxes,
     CenterCrop,
     ColorJitter,
     Decode,
@@ -45,6 +46,7 @@ from pixprep.ops import (
     RandomGaussianBlur,
     RandomGray,
     RandomInvert,
+    RandomIouCrop,
     RandomPerspective,
     RandomPhotometricDistort,
     RandomPosterize,
@@ -53,6 +55,7 @@ from pixprep.ops import (
     RandomSharpness,
     RandomShortestSize,
     RandomSolarize,
+    RandomZoomOut,
     Reals,
     ScaleJitter,
     Tensor,
@@ -61,10 +64,11 @@ from pixprep.ops import (
     changed,
 )
 from pixprep.pipeline import Pipeline
-from pixprep.spec import ColorLike, Filter, PaddingMode, Side
+from pixprep.spec import BoxFormat, ColorLike, Filter, PaddingMode, Side
 
 _NO_OP = {
-    "AugMix": ": it adds up several versions of an image as floats, and a step on levels has one image of whole levels"
+    "AugMix": ": it adds up several versions of an image as floats, and a step on levels has one image of whole levels",
+    "RandomResize": ": RandomShortestSize is, which makes both sides by one scale",
 }
 """Transforms that are refused for a reason of their own."""
 _NOT_SERVED = "serving draws nothing: give these transforms as training"
@@ -174,6 +178,7 @@ class _Walk:
         side: which the transforms are of.
         scaling: of float32 values: what ``normalize`` must still do to the levels, (scale, arithmetic).
         size: (height, width), where it is known.
+        boxes: the format of a sample's boxes.
         is_v2: whether the transform at hand is one of v2.
     """
 
@@ -183,6 +188,7 @@ class _Walk:
         self.data = data
         self.scaling: tuple[float, Arithmetic] | None = None
         self.size: tuple[int, int] | None = None
+        self.boxes: BoxFormat = "xyxy"
         self.is_v2 = False
 
     def take(self, transform: Any, where: str) -> None:
@@ -210,6 +216,8 @@ class _Walk:
             raise PipelineError(f"{where}: is random, and {_NOT_SERVED}")
         self.is_v2 = package.startswith("torchvision.transforms.v2.")
         values = {k: v.value if isinstance(v, Enum) else v for k, v in vars(transform).items() if k[0] != "_"}
+        if isinstance(values.get("fill"), Mapping):
+            values["fill"] = _of_images(values["fill"], self.data)
         with reading(values, where) as fields:
             fields.ignore("training")
             (_TRANSFORMS | _RANDOM)[name](self, fields)
@@ -231,10 +239,15 @@ class _Walk:
             raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
         self.normalize(0.0, 1.0)
         dtype: Literal["uint8", "float32"] = "uint8" if self.data == "a uint8 tensor" else "float32"
+        places = [place for place, op in enumerate(self.ops) if isinstance(op, Boxes)]
+        for place in places:
+            if not all(isinstance(op, Boxes | Normalize | RandomErasing) for op in self.ops[place:]):
+                raise PipelineError(f"{where}: SanitizeBoundingBoxes must stand behind what moves and resizes images")
+            self.ops[place] = changed(self.ops[place], format=self.boxes)
         return [Decode(apply_exif_orientation=False), *self.ops, Tensor(dtype=dtype)]
 
-    def resize(self, fields: Fields, sides: tuple[int, ...]) -> None:
-        self.ops.append(resize(sides, **self.resampled(fields)))
+    def resize(self, fields: Fields, sides: tuple[int, ...], **how: Any) -> None:
+        self.ops.append(resize(sides, **self.resampled(fields), **how))
         self.size = (sides[0], sides[1]) if len(sides) > 1 else None
 
     def resampled(self, fields: Fields) -> dict[str, Any]:
@@ -282,8 +295,11 @@ class _Walk:
 
 
 def _resize(walk: _Walk, fields: Fields) -> None:
-    fields.expect("max_size", why="is not understood")
-    walk.resize(fields, fields.sides("size"))
+    if not fields.has("size"):
+        walk.resize(fields, (fields.side("max_size"),), side="longer")
+    else:
+        most = fields.side("max_size") if fields.has("max_size") else None
+        walk.resize(fields, fields.sides("size"), max_size=most)
 
 
 def _pad(walk: _Walk, fields: Fields) -> None:
@@ -370,6 +386,40 @@ def _scale_jitter(walk: _Walk, fields: Fields) -> None:
     width, height = fields.pair("target_size")  # in this order
     walk.ops.append(ScaleJitter(height, width, _drawn(fields, "scale_range"), **walk.resampled(fields)))
     walk.size = None
+
+
+def _zoom_out(walk: _Walk, fields: Fields) -> None:
+    span, p = fields.span("side_range"), fields.number("p")
+    walk.ops.append(RandomZoomOut(_fill(walk, fields), span, p))
+    walk.size = None
+
+
+def _iou_crop(walk: _Walk, fields: Fields) -> None:
+    ends = ("min_scale", "max_scale", "min_aspect_ratio", "max_aspect_ratio")
+    how: dict[str, Any] = {name: fields.number(name) for name in ends}
+    walk.ops.append(RandomIouCrop(**how, sampler_options=finite(fields.take("options")), trials=fields.whole("trials")))
+    walk.size = None
+
+
+def _box_format(walk: _Walk, fields: Fields) -> None:
+    walk.boxes = fields.choice("format", {name.upper(): name for name in get_args(BoxFormat)})
+
+
+def _clamped(_: _Walk, fields: Fields) -> None:
+    """Boxes are cut off at the image's edges in any case."""
+    if not fields.has("clamping_mode"):
+        fields.refuse("clamping_mode", "leaves boxes outside of the image")
+
+
+def _sanitized(walk: _Walk, fields: Fields) -> None:
+    """Boxes of the training side."""
+    least = fields.number("min_size")
+    if fields.number("min_area") > least**2:
+        fields.refuse("min_area", "must be the square of min_size at most: an op knows the least sides")
+    if fields.take("labels_getter") not in ("default", "labels"):
+        fields.refuse("labels_getter", 'must be "default" or "labels": what is said of a box goes with it')
+    if walk.side == "training":
+        walk.ops.append(Boxes(min_size=least))
 
 
 def _random_crop(walk: _Walk, fields: Fields) -> None:
@@ -549,6 +599,14 @@ def _drawn_ratio(fields: Fields) -> tuple[float, float]:
     return drawn, drawn
 
 
+def _of_images(fills: Mapping[Any, Any], data: Data) -> Any:
+    """The colour of images in a ``fill`` by type; where it has none, black: no default of a ``defaultdict`` is used."""
+    package = "PIL" if data == "a PIL image" else "torch"
+    kinds = (kind for kind in fills if isinstance(kind, type) and kind.__module__.startswith(package))
+    found = [fills[kind] for kind in kinds if kind.__name__ in ("Image", "Tensor")] or [fills.get("others")]
+    return found[0] if len(found) == 1 else fills
+
+
 def _fill(walk: _Walk, fields: Fields) -> Levels:
     """A colour: whole levels; None is black."""
     fill = as_tuple(fields.numbers("fill", 0.0))
@@ -573,6 +631,9 @@ _TRANSFORMS: dict[str, Take] = {
     "Normalize": _normalize,
     "Grayscale": _grayscale,
     "GaussianBlur": _gaussian_blur,
+    "ConvertBoundingBoxFormat": _box_format,
+    "ClampBoundingBoxes": _clamped,
+    "SanitizeBoundingBoxes": _sanitized,
 }
 
 _RANDOM: dict[str, Take] = {
@@ -580,6 +641,8 @@ _RANDOM: dict[str, Take] = {
     "RandomShortestSize": _random_shortest_size,
     "ScaleJitter": _scale_jitter,
     "RandomCrop": _random_crop,
+    "RandomZoomOut": _zoom_out,
+    "RandomIoUCrop": _iou_crop,
     "RandomHorizontalFlip": _random_flip("horizontal"),
     "RandomVerticalFlip": _random_flip("vertical"),
     "ColorJitter": _color_jitter,
