@@ -21,7 +21,7 @@ from pixprep.ops.op import (
     settle,
 )
 from pixprep.plan import geometry_steps, inputs
-from pixprep.plan.geometry_steps import Window
+from pixprep.plan.geometry_steps import Window, past
 from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
 from pixprep.spec import Filter, ImageSpec, InputSpec, Like, Rounding, SideRounding, rounded
@@ -84,7 +84,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         like: see above.
         rounding: of a side that follows from the other: ``down`` (torchvision's ``int(size * other / side)``),
             ``half_even`` (timm's ``round``), ``half_away`` (DALI's), ``up``. At least 1. Default: DALI's for dali, else
-            ``down``; none where both sides are given.
+            ``down``; none where both sides are given. ``detr``, with ``size`` and ``max_size``: as transformers 5 for
+            DETR and its kin, with ``multiple`` for YOLOS. Where ``max_size`` is passed, the shorter side is rounded
+            half to even and the longer one cut; an image whose shorter side is that already stays as it is.
         subpixel: of dali: look at the part of the image that makes the scale of both axes equal in spite of the
             rounding (``subpixel_scale``). Default: True for dali, without ``max_size``, ``multiple`` and ``scale``.
     """
@@ -138,6 +140,11 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     def _check_open(self, *, is_alone: bool) -> None:
         """Check the fields of sides that follow the image."""
         follows = is_alone or self.size is not None
+        is_detr = self.rounding == "detr"
+        if is_detr and (self.side != "shorter" or self.mode is not None or self.max_size is None):
+            raise PipelineError(
+                '"rounding": "detr" goes with "size" of the shorter side and "max_size", without "mode"'
+            )
         if self.mode == "scale":
             settle(self, "enlarge", value=True)
             settle(self, "shrink", value=True)
@@ -151,7 +158,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                     '"max_size" goes with "size" of the shorter side, or with "height" or "width" alone'
                 )
             check_side("max_size", self.max_size)
-            if self.size is not None and self.mode is None and self.max_size <= self.size:
+            if self.size is not None and self.mode is None and self.max_size <= self.size and not is_detr:
                 raise PipelineError(f'"max_size" must be over "size", which is {self.size}, not {self.max_size}')
         if self.multiple is not None:
             if not follows:
@@ -174,7 +181,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     @property
     def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
         """The least and the most (height, width) of images of any size."""
-        most = self._whole(self.max_size)
+        most = self._whole(past(self.max_size) if self.max_size and self.rounding == "detr" else self.max_size)
         if self.size is None:
             assert self.height or self.width
             if self.width is None:
