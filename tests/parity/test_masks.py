@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.boxes import annotated
+from pixprep.annotations import annotated
 from pixprep.draws.warps import coefficients
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: masks were not compared with its")

@@ -65,8 +65,8 @@ kernels.fixed kernels.filters kernels.flow
 kernels.filling kernels.resampling
 kernels.resample kernels.warp
 kernels.levels
-kernels.launch kernels.nvrtc masks
-boxes decoders.cpu kernels.cpu kernels.gpu
+boxes kernels.launch kernels.nvrtc
+annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.annotations import annotated, check_size, columns, moving, read_field
 from pixprep.batch import Batch
-from pixprep.boxes import annotated, check_size, columns, moving, read_field
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import collated, left_behind
 from pixprep.data.mixing import Mix
