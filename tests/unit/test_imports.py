@@ -46,7 +46,7 @@ pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
-kernels.native decoders.pillow
+kernels.native kernels.packing decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
