@@ -74,7 +74,8 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
             results[name] = _padded(results[name], output.pad, name)
     results = {
-        name: values if name in _points_of(plan) else _padded(values, pad, name) for name, values in results.items()
+        name: values if isinstance(plan.annotations.get(name), PointsPlan) else _padded(values, pad, name)
+        for name, values in results.items()
     }
     for name, output in plan.annotations.items():
         if isinstance(output, MaskPlan):
@@ -250,10 +251,6 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
         values = values.astype(np.int64)
     rows = np.full((pad - len(values), *values.shape[1:]), _NO_ROW, values.dtype)
     return np.concatenate([values, rows])
-
-
-def _points_of(plan: Plan) -> list[str]:
-    return [name for name, each in plan.annotations.items() if isinstance(each, PointsPlan)]
 
 
 def _missing(plan: Plan, name: str) -> int | None:
