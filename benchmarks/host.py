@@ -58,7 +58,7 @@ PARTS = {
         "profiles/",
         "machine_code",
     ),
-    "structs, upload": ("kernels/launch.py", "kernels/gpu.py"),
+    "structs, upload": ("kernels/launch.py", "kernels/packing.py", "kernels/structs.py", "kernels/gpu.py"),
     "lanes": ("engine.py", "devices/", "threading.py", "concurrent/", "contextlib.py"),
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from pixprep.kernels import launch
+from pixprep.kernels import launch, structs
 from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.cpu import CpuKernel
 
@@ -126,14 +126,14 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
     if spoil:
         spoil(prepared)
     passes = canvas_plan(plan)
-    constants = [launch.constants(each) for each in (passes, plan)]
+    constants = [structs.constants(each) for each in (passes, plan)]
     passes_struct, struct = (
-        launch.plan_struct(each, those.ctypes.data) for each, those in zip((passes, plan), constants, strict=True)
+        structs.plan_struct(each, those.ctypes.data) for each, those in zip((passes, plan), constants, strict=True)
     )
     poison(guards)
     for part in prepared.parts:
         grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
-        address = ctypes.c_void_p(prepared.images.ctypes.data + part.first * launch.IMAGE.itemsize)
+        address = ctypes.c_void_p(prepared.images.ctypes.data + part.first * structs.IMAGE.itemsize)
         library.run_first_pass(grids[0], address)
         canvases = prepared.memory.ctypes.data + (part.canvases or 0)
         passes_struct["canvases"] = canvases

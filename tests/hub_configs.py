@@ -125,6 +125,15 @@ def blip(size):
     )
 
 
+def detr(name, **sizes):
+    return (
+        {"feature_extractor_type": f"{name}FeatureExtractor", "format": "coco_detection"}
+        | sizes
+        | RESIZE_NORMALIZE
+        | IMAGENET
+    )
+
+
 EXACT = {
     "google/vit-base-patch16-224": {"image_processor_type": "ViTImageProcessor", "resample": 2, "size": square(224)}
     | (RESIZE_NORMALIZE | RESCALE | HALF),
@@ -206,6 +215,13 @@ EXACT = {
     "google/owlvit-base-patch32": {"feature_extractor_type": "OwlViTFeatureExtractor", "crop_size": 768}
     | {"do_center_crop": False, "resample": 3, "size": [768, 768]}
     | (RESIZE_NORMALIZE | CLIP),
+    "facebook/detr-resnet-50": detr("Detr", max_size=1333, size=800),
+    "microsoft/table-transformer-detection": detr("Detr", max_size=800, size=800),
+    "microsoft/conditional-detr-resnet-50": detr("ConditionalDetr", size={"shortest_edge": 800, "longest_edge": 1333}),
+    "SenseTime/deformable-detr": detr("DeformableDetr", max_size=1333, size=800),
+    "hustvl/yolos-tiny": detr("Yolos", size={"shortest_edge": 512, "longest_edge": 1333}),
+    "IDEA-Research/grounding-dino-tiny": detr("GroundingDino", size={"shortest_edge": 800, "longest_edge": 1333})
+    | {"image_processor_type": "GroundingDinoImageProcessor", "do_pad": True, "pad_size": None},
     "facebook/chameleon-7b": {"image_processor_type": "ChameleonImageProcessor", "crop_size": square(512)}
     | {"do_center_crop": True, "resample": 1, "rescale_factor": 0.0078, "size": {"shortest_edge": 512}}
     | {"image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0], "do_rescale": True}
@@ -214,9 +230,6 @@ EXACT = {
 """What must be imported, and equal the processor."""
 
 REFUSED = {
-    "facebook/detr-resnet-50": {"feature_extractor_type": "DetrFeatureExtractor", "max_size": 1333, "size": 800},
-    "hustvl/yolos-tiny": {"image_processor_type": "YolosImageProcessor"}
-    | {"size": {"shortest_edge": 512, "longest_edge": 1333}},
     "Qwen/Qwen2-VL-2B-Instruct": {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136},
     "google/siglip2-base-patch16-naflex": {"image_processor_type": "Siglip2ImageProcessor", "patch_size": 16},
     "facebook/dinov3-vits16-pretrain-lvd1689m": {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}

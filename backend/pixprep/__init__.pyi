@@ -18,6 +18,8 @@ from pixprep.errors import PipelineError as PipelineError
 from pixprep.errors import PixprepError as PixprepError
 from pixprep.errors import SetupError as SetupError
 from pixprep.ops import OPS as OPS
+from pixprep.ops.canvas import CenterCrop as center_crop
+from pixprep.ops.canvas import Crop as crop
 from pixprep.ops.canvas import Flip as flip
 from pixprep.ops.canvas import Letterbox as letterbox
 from pixprep.ops.canvas import Pad as pad
@@ -44,8 +46,6 @@ from pixprep.ops.filters import GaussianBlur as gaussian_blur
 from pixprep.ops.filters import RandomGaussianBlur as random_gaussian_blur
 from pixprep.ops.filters import RandomSharpness as random_sharpness
 from pixprep.ops.filters import Sharpness as sharpness
-from pixprep.ops.geometry import CenterCrop as center_crop
-from pixprep.ops.geometry import Crop as crop
 from pixprep.ops.geometry import Resize as resize
 from pixprep.ops.levels import Normalize as normalize
 from pixprep.ops.outputs import Boxes as boxes

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.boxes import read_field
+from pixprep.annotations import read_field
 from pixprep.decoders.pixels import checked, shaped
 from pixprep.devices import device_for
 from pixprep.draws.philox import Numbers

@@ -18,7 +18,7 @@ Like = Literal["pillow", "pillow12", "torchvision", "torch", "opencv", "tensorfl
 ColorLike = Literal["pillow", "torchvision"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 Rounding = Literal["down", "half_even", "half_away"]
-SideRounding = Literal["down", "half_even", "half_away", "up"]
+SideRounding = Literal["down", "half_even", "half_away", "up", "detr"]
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
@@ -45,10 +45,10 @@ def as_tuple(value: Reals) -> tuple[float, ...]:
 
 
 def rounded(value: float, rounding: SideRounding) -> int:
-    """A value of at least 0 as a whole number: cut off, up, or to the nearest, with ties to even or up."""
+    """A value of at least 0 as a whole number: cut off (``detr``, too), up, or nearest, with ties to even or up."""
     if rounding in ("half_even", "up"):
         return round(value) if rounding == "half_even" else ceil(value)
-    return int(value if rounding == "down" else value + 0.5)
+    return int(value + 0.5 if rounding == "half_away" else value)
 
 
 def scaled(length: int, size: int, side: int, rounding: SideRounding) -> float:

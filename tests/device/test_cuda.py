@@ -13,7 +13,7 @@ import cuda_builds
 import cuda_shim
 import pixprep as pp
 from cuda_cases import PASSES, REAL, cases, images, plan_of, synthetic, synthetic_library
-from pixprep.kernels import launch, nvrtc
+from pixprep.kernels import launch, nvrtc, packing, structs
 from pixprep.kernels.resampling import resampling
 from pixprep.profiles import PROFILES
 from pixprep.profiles.windows import Windows
@@ -80,8 +80,8 @@ def test_structs_and_tiles_are_the_same_on_both_sides(folder):
     plan, _ = next(cases())
     sizes = (cuda_shim.ctypes.c_size_t * 6)()
     cuda_shim.build(plan, folder).sizes(sizes)
-    structs = (launch.IMAGE, launch.PLAN, launch.STEP)
-    assert list(sizes) == [*(struct.itemsize for struct in structs), *launch.TILE, launch.TILE_ROWS]
+    those = (structs.IMAGE, structs.PLAN, structs.STEP)
+    assert list(sizes) == [*(struct.itemsize for struct in those), *launch.TILE, launch.TILE_ROWS]
 
 
 ALL = pytest.param(1, marks=pytest.mark.slow(reason="the other two thirds of the cases, by the same kernels"))
@@ -256,7 +256,7 @@ def test_the_bytes_of_grouped_windows_are_their_weights(align, flip, mirror):
     np.put_along_axis(expected, windows.first[:, None] + np.arange(widest), windows.weights, axis=1)
     if mirror:
         expected[:, :length] = expected[:, length - 1 :: -1]
-    packed = launch.pack(windows, length, align=align, flip=flip, mirror=mirror)
+    packed = packing.pack(windows, length, align=align, flip=flip, mirror=mirror)
     starts, counts = packed.array[: 2 * size].reshape(2, size)
     groups = packed.array[-(-2 * size // 4) * 4 :].view(np.int8).reshape(-1, size, 4, 4)
     assert not (starts % align).any()
@@ -320,7 +320,7 @@ def windows_of(prepared, struct):
 def test_a_weight_of_more_than_three_bytes_is_refused():
     one = np.ones(1, np.int32)
     with pytest.raises(AssertionError, match="more than three digits"):
-        launch.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1)
+        packing.pack(Windows(0 * one, one, one[:, None] << 24), 5, align=1)
 
 
 def test_images_of_one_size_share_their_windows():

@@ -144,6 +144,9 @@ CHAINS = {
     "an image, then a resize": ("pil", [v2.ToImage(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
     "PILToTensor, then a resize": ("pil", [v2.PILToTensor(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
     "v1 PILToTensor, then a v2 resize": ("pil", [v1.PILToTensor(), v2.Resize(64), v2.CenterCrop(56), FLOAT]),
+    "a bound, v1": ("pil", [v1.Resize(64, max_size=99), v1.ToTensor()]),
+    "a bound, v2": ("tensor", [v2.Resize(64, max_size=71), FLOAT]),
+    "the longer side": ("tensor", [v2.Resize(None, max_size=73), FLOAT]),
     "no scale": ("tensor", [v2.Resize((40, 50)), v2.ToDtype(torch.float32), v2.Normalize((120.0,) * 3, (60.0,) * 3)]),
     "no normalize": ("pil", [v1.Resize((40, 50)), v1.ToTensor()]),
     "two normalizes": ("pil", [v1.Resize(64), v1.CenterCrop(56), v1.ToTensor(), *[v1.Normalize(MEAN, STD)] * 2]),
@@ -222,7 +225,6 @@ def test_the_input_kind_matters():
 
 COMPOSE = [v1.Resize(64), v1.CenterCrop(56)]
 REFUSED = {
-    'transforms[0] Resize: "max_size": 99 is not understood': [v1.Resize(64, max_size=99)],
     "transforms[0] RandomResizedCrop: is random, and serving draws nothing": [v1.RandomResizedCrop(224)],
     "transforms[1] RandomHorizontalFlip: is random, and serving": [v1.Resize(9), v2.RandomHorizontalFlip(0)],
     "transforms[0] RandomApply: is random, and serving draws nothing": [v1.RandomApply([v1.Resize(9)])],

@@ -5,6 +5,7 @@ with the pipeline. The ranges themselves are compared as fields; ``test_augment`
 parity of each op compare what is drawn. torchvision draws float32 numbers: of most of these there is none.
 """
 
+from collections import defaultdict
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from images import noise, png, read
+from images import noise, png, read, scene
 from importing import photos, refusal
+from pixprep.annotations import annotated
 from pixprep.importers.timm import from_timm
 from pixprep.importers.torchvision import from_torchvision
 
@@ -22,6 +24,7 @@ if find_spec("torchvision") is None:
 
 import torch
 import torchvision.transforms as v1
+from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -466,6 +469,176 @@ def test_a_file_of_python_names_both_sides(tmp_path):
     assert pipeline.for_training().ops[1] == pp.random_resized_crop(64)
     assert pipeline.ops[1] == pp.resize(72, only="serving")
     assert refusal(from_torchvision, f"{path}:nothing") == f"{path}: has no nothing"
+
+
+# -------------------------------------------------------------------------------------------- recipes of detection
+
+COLOUR = (123.0, 117.0, 104.0)
+RECIPES = {  # the augmentations of torchvision's references for detection, each to a size
+    "hflip": lambda: [v2.RandomHorizontalFlip(0.5), v2.Resize(60, max_size=90)],
+    "lsj": lambda: [
+        v2.ScaleJitter((72, 96)),
+        v2.RandomCrop((96, 72), pad_if_needed=True, fill=COLOUR),
+        v2.RandomHorizontalFlip(0.5),
+    ],
+    "multiscale": lambda: [v2.RandomShortestSize((48, 51, 57, 80), max_size=99), v2.RandomHorizontalFlip(0.5)],
+    "ssd": lambda: [
+        v2.RandomPhotometricDistort(),
+        v2.RandomZoomOut(fill=defaultdict(lambda: COLOUR, {tv_tensors.Mask: 0})),
+        v2.RandomIoUCrop(),
+        v2.RandomHorizontalFlip(0.5),
+        v2.Resize((60, 70)),
+    ],
+    "ssd, a colour": lambda: [
+        v2.RandomZoomOut({tv_tensors.Mask: 0, "others": COLOUR}, (1.0, 3.0), 0.8),
+        v2.RandomIoUCrop(0.4, 0.9, 0.6, 1.8, [0.2, 0.6], 20),
+        v2.Resize((60, 70)),
+    ],
+    "ssdlite": lambda: [v2.RandomIoUCrop(), v2.RandomHorizontalFlip(0.5), v2.Resize(None, max_size=64)],
+}
+BOXES_END = [v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes(), v2.ConvertBoundingBoxFormat("CXCYWH")]
+
+
+def replay(part, words, kept):
+    """Give a transform what was drawn."""
+    own = part.make_params
+    if "flip" in words:
+        part.p = float(words["flip"])
+    elif isinstance(part, v2.RandomPhotometricDistort):
+        order, channels = list(words), words.get("channels")
+        factors = {f"{kind}_factor": words.get(kind) for kind in ("brightness", "contrast", "saturation", "hue")}
+        later = [order.index(kind) for kind in ("saturation", "hue") if kind in words]
+        early = "contrast" in words and order.index("contrast") < min(later, default=9)
+        channels = None if channels is None else torch.tensor(channels)
+        part.make_params = lambda _: factors | {"contrast_before": early, "channel_permutation": channels}
+    elif isinstance(part, v2.RandomZoomOut):
+        part.p = 1.0
+
+        def padded(inputs):
+            height, width = v2.functional.get_size(inputs[0])
+            left, top = -words["left"], -words["top"]
+            return {"padding": [left, top, words["width"] - width - left, words["height"] - height - top]}
+
+        part.make_params = padded
+    elif isinstance(part, v2.RandomIoUCrop):
+
+        def cut(inputs):
+            whole = v2.functional.get_size(inputs[0]) == [words["height"], words["width"]]
+            return {} if whole else words | {"is_within_crop_area": torch.from_numpy(kept)}
+
+        part.make_params = cut
+    elif isinstance(part, v2.RandomCrop):
+
+        def window(inputs):
+            left, top = (params := own(inputs))["padding"][:2]
+            return params | {"top": top + words["top"], "left": left + words["left"]}
+
+        part.make_params = window
+    elif isinstance(part, v2.RandomShortestSize):
+        part.min_size = [words["size"]]
+    else:
+        part.make_params = lambda _: {"size": [words["height"], words["width"]]}
+
+
+@pytest.mark.parametrize("given", ["pil", "tensor"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_of_detection_is_its_own_given_the_draw(name, given):
+    draws = 300
+    make = [v2.ToImage(), *V2_END, *BOXES_END, v2.ToPureTensor()]
+    plan = (side := from_torchvision(training=v2.Compose([*RECIPES[name](), *make]), input=given).for_training()).plan
+    numbers = np.random.default_rng(7)
+    pixels = [scene(*size) for size in ((97, 61), (60, 80), (128, 120), (53, 131))]
+    samples = []
+    for index in range(draws):
+        height, width, _ = pixels[index % 4].shape
+        boxes = np.sort(numbers.uniform(0, 1, (1 + index % 5, 2, 2)), axis=1) * (width, height)
+        boxes = boxes.reshape(-1, 4).astype(np.float32)
+        boxes[: index % 2] = [0, 0, width, height]
+        samples.append({"boxes": boxes, "labels": np.arange(len(boxes))})
+    drawn = plan.draw(seed=3, epoch=0, indices=range(draws))
+    places = [plan.placing(each, sample) for each, sample in zip(drawn, samples, strict=True)]
+    with pp.Engine(side, threads=2) as engine:
+        batch = engine.run_batch([png(pixels[index % 4]) for index in range(draws)], places=places)
+
+    def expected(index, words):
+        parts, kept = RECIPES[name](), next(iter(batch.placed[index].kept.values()), None)
+        drawing = (part for part in parts if not isinstance(part, v2.Resize))
+        for part, each in zip(drawing, words.values(), strict=True):
+            replay(part, each, kept)
+        image = Image.fromarray(pixels[index % 4])
+        image = image if given == "pil" else tv_tensors.Image(np.moveaxis(pixels[index % 4], 2, 0).copy())
+        boxes = tv_tensors.BoundingBoxes(
+            samples[index]["boxes"], format="XYXY", canvas_size=v2.functional.get_size(image)
+        )
+        return v2.Compose([*parts, *make])({"image": image, "boxes": boxes, "labels": torch.arange(len(boxes))})
+
+    wrong = of = farthest = dropped = 0
+    for index in range(draws):
+        result = expected(index, batch.placed[index].draws)
+        ours, pixel = annotated(plan, batch.placed[index], samples[index]), batch["tensor"][index]
+        wrong += pixel.size if pixel.shape != result["image"].shape else np.sum(pixel != result["image"].numpy())
+        of += pixel.size
+        assert ours["labels"].tolist() == result["labels"].tolist()
+        dropped += len(samples[index]["labels"]) - len(ours["labels"])
+        farthest = max(farthest, np.abs(ours["boxes"] - result["boxes"].numpy()).max(initial=0))
+    print(f"{name}, {given}: {wrong} of {of:,} values differ, boxes {farthest:.2g} pixels, {dropped} dropped by both")
+    assert wrong == 0
+    assert farthest < 1e-4
+    others = (expected(index, batch.placed[index + 4].draws)["image"] for index in range(40))
+    assert sum(not np.array_equal(batch["tensor"][index], other) for index, other in enumerate(others)) > 10
+
+
+def test_a_box_that_a_resize_rounds_out_of_the_image_stays_where_torchvision_drops_it():
+    """But for ``ClampBoundingBoxes``: float32 makes 60.000004 of the lower edge of 51 rows."""
+    height, width = 51, 60
+    boxes = np.array([[3, 0, 50, height]], np.float32)
+    parts = [v2.Resize((60, 60)), v2.SanitizeBoundingBoxes()]
+    for clamp, count in ([], 0), ([v2.ClampBoundingBoxes()], 1):
+        chain = v2.Compose([parts[0], *clamp, parts[1]])
+        given = {"boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(height, width))}
+        given |= {"image": tv_tensors.Image(np.zeros((3, height, width), np.uint8)), "labels": torch.arange(1)}
+        assert len(chain(given)["labels"]) == count
+        plan = from_torchvision(training=v2.Compose([chain, *LAST])).for_training().plan
+        (drawn,) = plan.draw(seed=0, epoch=0, indices=[0])
+        sample = {"boxes": boxes, "labels": [0]}
+        assert annotated(plan, plan.placing(drawn, sample)(height, width), sample)["boxes"].tolist() == [[3, 0, 50, 60]]
+
+
+LAST = [v2.ToImage(), *V2_END]
+NOT_OURS = [
+    ('[0] SanitizeBoundingBoxes: "min_area": 9.0 must be the square', [v2.SanitizeBoundingBoxes(min_area=9.0)]),
+    ('[0] SanitizeBoundingBoxes: "labels_getter"', [v2.SanitizeBoundingBoxes(labels_getter=None)]),
+    ("SanitizeBoundingBoxes must stand behind", [v2.SanitizeBoundingBoxes(), v2.CenterCrop(9)]),
+    ('[0] ClampBoundingBoxes: "clamping_mode": None leaves boxes outside', [v2.ClampBoundingBoxes(None)]),
+    ("[0] ConvertBoundingBoxFormat: \"format\": 'XYWHR' must be one", [v2.ConvertBoundingBoxFormat("XYWHR")]),
+    ("[0] RandomResize: is not understood: RandomShortestSize is", [v2.RandomResize(9, 99)]),
+    ("must be whole levels", [v2.RandomZoomOut(0.5)]),
+    (
+        "'torch.Tensor'>: 1} must be a finite number",
+        [LAST[0], v2.RandomZoomOut({tv_tensors.Image: 0, torch.Tensor: 1})],
+    ),
+    ("has no bound: add center_crop or letterbox", [v2.RandomIoUCrop()]),
+]
+
+
+@pytest.mark.parametrize(("message", "chain"), NOT_OURS, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_boxes_would_not_follow_is_refused(message, chain):
+    assert message in refusal(from_torchvision, training=v2.Compose([*chain, *LAST]))
+
+
+@pytest.mark.parametrize(
+    ("fill", "colours"),
+    [
+        ({tv_tensors.Image: 9, Image.Image: 8, "others": 7}, (8, 9)),
+        ({"others": 7}, (7, 7)),
+        ({tv_tensors.Mask: 5, "others": (1, 2, 3)}, ((1, 2, 3), (1, 2, 3))),
+        (defaultdict(lambda: 4, {torch.Tensor: 3}), (0, 3)),
+    ],
+)
+def test_a_fill_by_type_is_that_of_images(fill, colours):
+    for given, colour in zip(("pil", "tensor"), colours, strict=True):
+        chain = v2.Compose([v2.RandomZoomOut(fill), v2.Resize((9, 9)), *LAST])
+        assert from_torchvision(training=chain, input=given).ops[1].fill == colour
 
 
 # ------------------------------------------------------------------------------------------------------------ timm

@@ -10,17 +10,21 @@ import pytest
 from PIL import Image
 
 from compare import assert_close
-from hub_configs import EXACT, REFUSED, clip, efficientnet, vit
+from hub_configs import EXACT, REFUSED, clip, detr, efficientnet, vit
 from images import noise, others, photo, png, read, scene, with_exif
 from importing import ours, photos, refusal
-from pixprep import Pipeline, letterbox
+from pixprep import Engine, ImageError, Pipeline, letterbox, resize
 from pixprep.importers.transformers import DEFAULTS, HARMLESS, UNUSED, from_transformers
+from pixprep.plan.geometry_steps import past
+from pixprep.verify.originals import size_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its importer was not compared with it", allow_module_level=True)
 
 import transformers
+from transformers.image_transforms import get_size_with_aspect_ratio as detr_size
 from transformers.image_utils import load_image
+from transformers.models.yolos.image_processing_yolos import get_size_with_aspect_ratio_yolos as yolos_size
 from transformers.processing_utils import ImagesKwargs
 
 BACKENDS = ("torchvision", "pil")
@@ -191,6 +195,52 @@ def test_unused_fields_are_unused(name):
 def test_llavas_square_is_padded_before_the_resize(backend, size):
     config = clip(96) | {"image_processor_type": "LlavaImageProcessor", "do_pad": True}
     assert_equal(config, backend, [png(noise(*size))])
+
+
+DETR_SIZE = {"size": {"shortest_edge": 60, "longest_edge": 101}}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["Detr", "Yolos"])
+def test_500_random_sizes_are_resized_as_detrs(name, backend):
+    """Of any aspect, some of them near to the size asked for; a batch is padded as the processor pads it."""
+    numbers = np.random.default_rng(5)
+    config = detr(name, **DETR_SIZE)
+    encoded = [png(noise(*sides)) for sides in numbers.integers(50, 260, (400, 2)).tolist()]
+    encoded += [png(noise(*sides)) for sides in numbers.integers((40, 90), (64, 110), (50, 2)).tolist()]
+    encoded += [png(noise(*sides)) for sides in numbers.integers((90, 40), (110, 64), (50, 2)).tolist()]
+    pipeline = from_transformers(config, backend=backend)
+    results, expected = ours(pipeline, encoded), theirs(config, backend, encoded)
+    assert [each.shape for each in results] == [each.shape for each in expected]
+    assert sum(np.count_nonzero(a != b) for a, b in zip(results, expected, strict=True)) == 0
+    others = ours(changed(pipeline, "resize", rounding="down"), encoded)
+    assert sum(a.shape != b.shape for a, b in zip(others, expected, strict=True)) > (50 if name == "Detr" else 0)
+    with Engine(pipeline) as engine:
+        padded = engine.run_batch(encoded[:4]).padded("tensor")
+    processor = processor_class(config, backend).from_dict(config)
+    batch = processor([read(each) for each in encoded[:4]], return_tensors="np")
+    assert_close(padded, np.asarray(batch["pixel_values"]))
+
+
+def test_the_size_of_detr_is_its_own_for_any_image():
+    numbers, compared = np.random.default_rng(6), 0
+    for sizes, multiple, own in (
+        ((60, 101), None, detr_size),
+        ((800, 1333), None, detr_size),
+        ((512, 1333), 16, yolos_size),
+    ):
+        op = resize(sizes[0], max_size=sizes[1], rounding="detr", multiple=multiple)
+        odd = numbers.integers((16, sizes[1] - 2), (700, sizes[1] + 30), (20_000, 2))
+        for sides in [*numbers.integers(16, 3000, (20_000, 2)).tolist(), *odd.tolist(), *odd[:, ::-1].tolist()]:
+            expected = own(tuple(sides), *sizes)
+            if min(expected) >= (multiple or 1):  # of less the processor raises
+                compared += 1
+                assert op._step.size(*sides) == expected, sides
+                assert size_of(op, np.broadcast_to(np.uint8(0), (*sides, 3))) == expected, sides
+                assert max(expected) <= past(sizes[1])
+    assert compared > 150_000
+    with pytest.raises(ImageError, match="6 x 1450 pixels would stay, over the 1333 allowed"):
+        resize(800, max_size=1333, rounding="detr")._step.size(6, 1450)
 
 
 # Negative controls: each of these must be told from the processor.

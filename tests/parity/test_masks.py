@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.boxes import annotated
+from pixprep.annotations import annotated
 from pixprep.draws.elastic import displacement
 from pixprep.draws.warps import coefficients
 from pixprep.steps.elastic import Elastic

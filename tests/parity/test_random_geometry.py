@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.boxes import annotated
+from pixprep.annotations import annotated
 from pixprep.draws import philox, sizes, windows
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared with")

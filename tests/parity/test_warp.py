@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from images import png, scene
-from pixprep.boxes import annotated
+from pixprep.annotations import annotated
 from pixprep.draws import erasing, philox
 from pixprep.draws.warps import coefficients
 from pixprep.kernels.levels import done

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import pixprep as pp
 from images import png, scene, with_exif
-from pixprep.boxes import annotated, columns, convert
+from pixprep.annotations import annotated, columns
+from pixprep.boxes import convert
 from pixprep.data.fields import Annotated
 
 SIZE = (60, 80)

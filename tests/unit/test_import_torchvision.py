@@ -84,6 +84,22 @@ def test_behind_to_image_the_rounding_is_that_of_tensors():
     assert ops[-1] == pp.tensor(dtype="uint8", only="training")
 
 
+def test_detection_ends_with_the_boxes_of_training():
+    chain = compose(
+        transform("RandomZoomOut", fill={"others": (1.0, 2.0, 3.0)}, side_range=(1.0, 2.0), p=0.3),
+        transform("RandomHorizontalFlip", p=0.5),
+        transform("Resize", size=[8], interpolation="bilinear", antialias=True, max_size=16),
+        transform("SanitizeBoundingBoxes", min_size=2.0, min_area=4.0, labels_getter="default"),
+        transform("ConvertBoundingBoxFormat", format="XYWH"),
+        TO_IMAGE,
+    )
+    ops = from_torchvision(training=chain).ops
+    assert ops[1] == pp.random_zoom_out((1, 2, 3), (1.0, 2.0), 0.3)
+    assert ops[3:5] == (pp.resize(8, max_size=16), pp.boxes(format="xywh", min_size=2.0))
+    served = from_torchvision(compose(*chain.transforms[2:]))
+    assert served.ops[1:] == (pp.resize(8, max_size=16), pp.tensor(dtype="uint8"))
+
+
 def test_a_random_transform_is_not_served():
     text = refusal(from_torchvision, compose(transform("RandomVerticalFlip", p=0.5)))
     assert text == (

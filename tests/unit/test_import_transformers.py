@@ -57,6 +57,8 @@ CLIP = clip(224)
 LLAVA = CLIP | {"image_processor_type": "LlavaImageProcessor", "do_pad": True, "pad_size": None}
 SIDES = {"height": 240, "width": 240}
 STD = (0.47853944, 0.4732864, 0.47434163)
+TABLE = {"feature_extractor_type": "DetrFeatureExtractor", "size": 800, "max_size": 900}
+YOLOS = {"image_processor_type": "YolosImageProcessor"}
 NULLS = {"do_convert_rgb": None, "do_normalize": None, "do_rescale": None}
 DOWN = center_crop(224, rounding="down")
 BECOMES = [  # a configuration, options, the index of the first op that is compared, ops
@@ -82,6 +84,9 @@ BECOMES = [  # a configuration, options, the index of the first op that is compa
     (mobilevit(288, 256), {}, 0, [decode(color="bgr")]),
     (mobilevit(288, 256), {}, 3, [normalize(arithmetic="multiply"), tensor()]),
     (vit(224), {}, 0, [decode()]),
+    (TABLE, {}, 1, [resize(800, max_size=900, rounding="detr", like="torchvision")]),
+    (TABLE | {"size": SIDES}, {"backend": "pil"}, 1, [resize(**SIDES)]),
+    (YOLOS, {}, 1, [resize(800, max_size=1333, multiple=16, rounding="detr", like="torchvision")]),
     (vit(224), {"apply_exif_orientation": False}, 0, [decode(apply_exif_orientation=False)]),
 ]
 
@@ -108,6 +113,7 @@ def test_another_class_is_refused_by_its_name(name):
 
 SIZE = "must be height and width, or shortest_edge, or a number, of 1 to 16384 pixels"
 SIZES = ({"shortest_edge": 224, "longest_edge": 300}, {"longest_edge": 300}, {"height": True, "width": 3}, [1, 2, 3], 0)
+NO_DETR = ({"shortest_edge": 9}, {"max_height": 9, "max_width": 9}, {"shortest_edge": 9, "longest_edge": 0}, [9, 9])
 SEGFORMER = {"image_processor_type": "SegformerImageProcessor", "do_center_crop": True}
 MOBILEVIT = {"image_processor_type": "MobileViTImageProcessor", "do_normalize": True}
 WRONG = [
@@ -131,6 +137,8 @@ WRONG = [
         for mean in ([1.1] * 3, 0.5)
     ),
     (LLAVA | {"crop_size": 300}, 'ops[3] "center_crop": its margin has another colour than an earlier one'),
+    *((YOLOS | {"size": size}, f'"size": {size} must be shortest_edge and longest_edge, or') for size in NO_DETR),
+    (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True with a pad_size is not supported'),
     (CLIP | {"data_format": "channels_last"}, "\"data_format\": 'channels_last' is not supported; remove it"),
     (convnext({"height": 224, "width": 224}), "\"size\": {'height': 224, 'width': 224} must be a shortest_edge"),
     (convnext(224, crop_pct=0.001), '"crop_pct": 0.001 makes a side of 224'),

@@ -47,7 +47,7 @@ pipeline.file
 pipeline.walk
 decoders decoders.clips decoders.clips.bitstreams decoders.foreign decoders.heic decoders.memory
 decoders.clips.containers decoders.clips.sequences decoders.exif decoders.heif kernels kernels.structs
-kernels.native decoders.pillow
+kernels.native kernels.packing decoders.pillow
 decoders.clips.pictures decoders.pixels decoders.structure decoders.text
 decoders.clips.ffmpeg decoders.header batch files
 pipeline data.timeline
@@ -66,8 +66,8 @@ kernels.fixed kernels.filters kernels.flow
 kernels.filling kernels.resampling
 kernels.resample kernels.warp
 kernels.levels
-kernels.launch kernels.nvrtc masks
-boxes decoders.cpu kernels.cpu kernels.gpu
+boxes kernels.launch kernels.nvrtc
+annotations decoders.cpu kernels.cpu kernels.gpu
 decoders.clips.decoder
 decoders.nvimagecodec
 decoders.gpu decoders.clips.nvdec
@@ -87,7 +87,8 @@ show.preview
 show.pictures show.contact_sheet
 importers.fields
 importers importers.assembly
-importers.dali_graph importers.dali_ops importers.keras_layers
+importers.dali_graph importers.dali_ops importers.keras_layers importers.torchvision_ops
+importers.torchvision_random
 importers.dali importers.keras importers.timm importers.torchvision importers.transformers importers.ultralytics
 verify.images verify.libraries verify.report
 show.worst

@@ -13,7 +13,7 @@ from PIL import Image
 
 import pixprep as pp
 from images import jpeg, scene, with_exif
-from pixprep.boxes import annotated, columns
+from pixprep.annotations import annotated, columns
 from pixprep.show.words import explain
 
 SIZE = (37, 53)

@@ -39,6 +39,10 @@ MISTAKES = [
         '"up_to" goes with "height" or "width" alone, and with "rounding": "up"',
     ),
     (
+        lambda: pp.resize(8, rounding="detr"),
+        '"rounding": "detr" goes with "size" of the shorter side and "max_size", without "mode"',
+    ),
+    (
         lambda: pp.resize(8, max_size=9, like="dali", subpixel=True),
         '"subpixel" goes without "max_size", "multiple" and "mode": "scale"',
     ),

@@ -141,7 +141,7 @@ MISTAKES = {
         'ops[1] "flip": axis: "both" is not a choice; there are horizontal, vertical'
     ),
     HEAD + '{"op": "resize", "size": 8, "rounding": "floor"}, ' + TAIL: (
-        'ops[1] "resize": rounding: "floor" is not a choice; there are down, half_even, half_away, up'
+        'ops[1] "resize": rounding: "floor" is not a choice; there are down, half_even, half_away, up, detr'
     ),
     HEAD + '{"op": "normalize", "mean": [1, "x", 3]}, ' + TAIL: (
         'ops[1] "normalize": mean[1]: expected a number, got a string'

@@ -11,8 +11,8 @@ import pixprep as pp
 from images import scene
 from pixprep.cli.parser import main
 from pixprep.decoders import Limits
-from pixprep.decoders.cpu import pixels_of
 from pixprep.decoders.pixels import OfDevice, PixelsDecoder, host_array
+from pixprep.serve.request import pixels_of
 from pixprep.show.words import op_words
 from pixprep.verify import verify
 

@@ -11,7 +11,7 @@ import pixprep as pp
 import reference
 from pixprep import ops as op
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.geometry_steps import Resize, past
 
 NOWHERE = -1
 
@@ -280,6 +280,19 @@ def test_ties_of_a_side_fall_where_dalis_float32_puts_them():
     resize = resize_rule("shorter", (224, 224), rounding="half_away")
     assert resize.size(192, 195) == (224, 227)
     assert resize.size(192, 196) == (224, 229)
+
+
+def test_detrs_rounding_may_leave_an_image_past_the_most():
+    """1333 * 600 / 1334 rounds to the 600 that are there."""
+    resize = resize_rule("shorter", (800, 800), rounding="detr", most=1333)
+    assert [resize.size(*size) for size in ((600, 1334), (600, 1335), (480, 640))] == [
+        (600, 1334),
+        (599, 1333),
+        (800, 1066),
+    ]
+    assert pp.resize(800, max_size=1333, rounding="detr").infer(pp.ImageSpec()).max_width == past(1333) == 1376
+    with pytest.raises(pp.ImageError, match=r"\[DOES_NOT_FIT\] 6 x 1400 pixels would stay, over the 1333 allowed"):
+        resize.size(6, 1400)
 
 
 def test_a_subpixel_scale_is_that_of_the_sides_before_rounding():

@@ -12,7 +12,7 @@ import pytest
 
 import pixprep as pp
 from images import noise, png, scene
-from pixprep.boxes import annotated
+from pixprep.annotations import annotated
 from pixprep.draws import elastic, erasing
 from pixprep.draws.blurring import Blur, weights
 from pixprep.draws.elastic import ElasticMap

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.boxes import annotated, check_size, read_field
+from pixprep.annotations import annotated, check_size, read_field
 from pixprep.plan.plan import Place, Placed, Plan
 
 _OPS = {

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.annotations import columns, moving
 from pixprep.batch import Batch
-from pixprep.boxes import columns, moving
 from pixprep.data.cache import PixelCache
 from pixprep.data.fields import Annotated, collated, left_behind
 from pixprep.data.mixing import Mix

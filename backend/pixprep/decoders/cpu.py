@@ -15,7 +15,6 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from tokenize import TokenError
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,17 +28,13 @@ from pixprep.decoders.flaws import mended
 from pixprep.decoders.header import JpegHeader, read_header
 from pixprep.decoders.memory import Budget, Memory
 from pixprep.decoders.pillow import array_of, check_not_interpolated, exif_of, heic_opener, prepare_avif
-from pixprep.decoders.pixels import checked, shaped
-from pixprep.errors import ImageError, PixprepError, printable
+from pixprep.errors import ImageError, PixprepError
 from pixprep.plan.plan import Place, Placed, Plan
-from pixprep.spec import Color
 
 U8 = npt.NDArray[np.uint8]
 
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF 6.0, section 15
 _END_OF_IMAGE = b"\xff\xd9"
-_NPY = b"\x93NUMPY"
-
 
 AHEAD = 16
 """Images whose headers are read, and which are placed, one after the other: between two decodes, each of which empties
@@ -375,36 +370,3 @@ def _jpeg_error(message: str, n_bytes: int) -> ImageError:
     if message.startswith("Unsupported") and "marker" not in message:
         return ImageError("UNSUPPORTED", f"libjpeg-turbo: {message}")
     return ImageError("CORRUPT", f"libjpeg-turbo: {message.removeprefix('Corrupt JPEG data: ')}")
-
-
-def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> U8:
-    """The pixels of a file: of a photo as ``decode`` gives them by default, upright, or the array of an .npy file.
-
-    Args:
-        content: of the file.
-        order: of the channels; an .npy file has it already.
-        limits: what is refused.
-
-    Returns:
-        uint8 (height, width, 3), or (height, width, 1) gray.
-
-    Raises:
-        ImageError: it is neither, or the array is none of pixels.
-    """
-    limits = limits or Limits()
-    if bytes(content[:6]) == _NPY:
-        try:
-            array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order)
-            limits.check_size(*array.shape[:2])
-            return np.ascontiguousarray(array)
-        except TypeError as error:
-            raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
-        except (ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # NumPy evaluates the header
-            raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
-    plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
-    with CpuDecoder(plan, limits).decoded(content) as image:
-        if isinstance(image, ImageError):
-            raise image
-        channels = {"rgb": [0, 1, 2], "bgr": [2, 1, 0], "gray": [0]}[order]
-        pixels: U8 = image.pixels[:, :, channels]
-    return pixels

@@ -340,10 +340,6 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
     return f"{count:,} of {apart.size:,} values are not the CPU's, by up to {apart.max():g}"
 
 
-def _size(plan: TensorPlan) -> tuple[int, ...]:
-    return plan.spec.shape[:2] if plan.spec.layout == "hwc" else plan.spec.shape[1:]
-
-
 def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     """The same placement with every step that levels.cu knows, one after the other, so far as the plan has any."""
     (height, width), channels = placement.size, len(plan.channels)

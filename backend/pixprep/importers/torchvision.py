@@ -9,75 +9,28 @@ Classes are told apart by their names: a transform object is the proof that torc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from enum import Enum
-from math import exp, log
 from pathlib import Path
 from runpy import run_path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-import numpy as np
-
-from pixprep.draws.kinds import TorchvisionPolicy
 from pixprep.errors import PipelineError, SetupError
-from pixprep.importers.assembly import assembled, library_module, resize
-from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, reading, reals
-from pixprep.ops import (
-    Anchor,
-    Arithmetic,
-    AugMix,
-    AutoAugment,
-    CenterCrop,
-    ColorJitter,
-    Decode,
-    Elastic,
-    GaussianBlur,
-    Grayscale,
-    Levels,
-    Normalize,
-    Op,
-    Pad,
-    RandAugment,
-    RandomAffine,
-    RandomAutocontrast,
-    RandomCrop,
-    RandomEqualize,
-    RandomErasing,
-    RandomFlip,
-    RandomGaussianBlur,
-    RandomGray,
-    RandomInvert,
-    RandomPerspective,
-    RandomPhotometricDistort,
-    RandomPosterize,
-    RandomResizedCrop,
-    RandomRotate,
-    RandomSharpness,
-    RandomShortestSize,
-    RandomSolarize,
-    Reals,
-    ScaleJitter,
-    Tensor,
-    TrivialAugment,
-    as_tuple,
-    changed,
-)
+from pixprep.importers.assembly import assembled, library_module
+from pixprep.importers.fields import reading
+from pixprep.importers.torchvision_ops import NOT_SERVED, TRANSFORMS, Data, Walk, of_images
+from pixprep.importers.torchvision_random import RANDOM
+from pixprep.ops import Boxes, Decode, Normalize, Op, RandomErasing, Tensor, changed
 from pixprep.pipeline import Pipeline
-from pixprep.spec import ColorLike, Filter, PaddingMode, Side
+from pixprep.spec import Side
 
-_NOT_SERVED = "serving draws nothing: give these transforms as training"
+_NO_OP = {
+    "RandomResize": ": RandomShortestSize is, which makes both sides by one scale",
+}
+"""Transforms that are refused for a reason of their own."""
 Input = Literal["pil", "tensor"]
-Data = Literal["a PIL image", "a uint8 tensor", "float32 values"]
 
 DATA_OF: dict[Input, Data] = {"pil": "a PIL image", "tensor": "a uint8 tensor"}
-FILTERS: dict[Any, Filter] = {
-    **{name: name for name in PILLOW_FILTERS.values()},
-    "nearest-exact": "nearest_exact",
-    **PILLOW_FILTERS,
-}
-"""What the values of ``InterpolationMode``, and the numbers in its place, mean."""
-MOVED = {name: filter_ for name, filter_ in FILTERS.items() if filter_ in ("nearest", "bilinear", "bicubic")}
-"""The same, of what moves pixels."""
 
 
 def from_torchvision(
@@ -123,9 +76,9 @@ def from_torchvision(
 
 
 def _ops(transforms: Any, where: str, data: Data, side: Side) -> list[Op]:
-    walk = _Walk(data, side)
-    walk.take(transforms, where)
-    return walk.finished(where)
+    walk = Walk(data, side)
+    _take(walk, transforms, where)
+    return _finished(walk, where)
 
 
 def _made(transforms: Any) -> Any:
@@ -161,457 +114,59 @@ def _weights(name: str) -> Any:
         ) from None
 
 
-Take = Callable[["_Walk", Fields], None]
-
-
-class _Walk:
-    """The ops so far, and what the data is after them.
-
-    Attributes:
-        data: see the module.
-        side: which the transforms are of.
-        scaling: of float32 values: what ``normalize`` must still do to the levels, (scale, arithmetic).
-        size: (height, width), where it is known.
-        is_v2: whether the transform at hand is one of v2.
-    """
-
-    def __init__(self, data: Data, side: Side) -> None:
-        self.ops: list[Op] = []
-        self.side = side
-        self.data = data
-        self.scaling: tuple[float, Arithmetic] | None = None
-        self.size: tuple[int, int] | None = None
-        self.is_v2 = False
-
-    def take(self, transform: Any, where: str) -> None:
-        """Take one transform, and those that it is made of."""
-        cls = type(transform)
-        package, name = cls.__module__, cls.__name__
-        outer, where = where, f"{where} {name}"
-        is_own = package.startswith("torchvision.transforms.")
-        if name == "Sequential" or (name == "Compose" and is_own):
-            for index, part in enumerate(transform if name == "Sequential" else transform.transforms):
-                self.take(part, f"{where if '[' in outer else outer}[{index}]")
-            return
-        if name == "RandomApply" and is_own and self.side == "training":
-            self.at_times(transform, where)
-            return
-        if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
-            return
-        if not is_own:
-            raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
-        is_random = name in {*_RANDOM, "RandomApply"}
-        if name not in _TRANSFORMS and not is_random:
-            raise PipelineError(f"{where}: is not understood{' (it is random)' * name.startswith('Random')}")
-        if is_random and self.side == "serving":
-            raise PipelineError(f"{where}: is random, and {_NOT_SERVED}")
-        self.is_v2 = package.startswith("torchvision.transforms.v2.")
-        values = {k: v.value if isinstance(v, Enum) else v for k, v in vars(transform).items() if k[0] != "_"}
-        with reading(values, where) as fields:
-            fields.ignore("training")
-            (_TRANSFORMS | _RANDOM)[name](self, fields)
-
-    def at_times(self, transform: Any, where: str) -> None:
-        """``RandomApply`` of a transform that does something to some images anyway: to fewer."""
-        before = len(self.ops)
-        for part in transform.transforms:
-            self.take(part, f"{where} of")
-        made = self.ops[before:]
-        p = getattr(made[0], "p", None) if len(made) == len(transform.transforms) == 1 else None
-        if p is None:
-            raise PipelineError(f"{where}: is not understood, unless of one transform whose op has a p")
-        self.ops[-1] = changed(made[0], p=p * transform.p)
-
-    def finished(self, where: str) -> list[Op]:
-        """Give all ops, from ``decode`` to ``tensor``."""
-        if self.data == "a PIL image":
-            raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
-        self.normalize(0.0, 1.0)
-        dtype: Literal["uint8", "float32"] = "uint8" if self.data == "a uint8 tensor" else "float32"
-        return [Decode(apply_exif_orientation=False), *self.ops, Tensor(dtype=dtype)]
-
-    def resize(self, fields: Fields, sides: tuple[int, ...]) -> None:
-        self.ops.append(resize(sides, **self.resampled(fields)))
-        self.size = (sides[0], sides[1]) if len(sides) > 1 else None
-
-    def resampled(self, fields: Fields) -> dict[str, Any]:
-        """Fields of an op that resamples: ``filter``, ``like`` and perhaps ``antialias``."""
-        if self.data == "float32 values":
-            raise PipelineError("would resize float32 values: put it before ToTensor or ToDtype")
-        filter_, antialias = fields.choice("interpolation", FILTERS), fields.flag("antialias")
-        how: dict[str, Any] = {"like": "torchvision"}
-        if self.data == "a PIL image":
-            how = {"like": "pillow"}
-            filter_ = "nearest" if filter_ == "nearest_exact" else filter_
-        elif not filter_.startswith("nearest"):
-            how = {"like": "torchvision", "antialias": antialias} if self.is_v2 else {"like": "torch"}
-            if not (self.is_v2 or antialias):
-                fields.refuse("antialias", "of v1 transforms and a uint8 tensor is not understood: True is, and v2 is")
-        return {"filter": filter_, **how}
-
-    def levels_like(self) -> ColorLike:
-        """Whose rounding a transform of levels has on what the data is."""
-        if self.data == "float32 values":
-            raise PipelineError("would change float32 values: put it before ToTensor or ToDtype")
-        if self.data == "a uint8 tensor" and not self.is_v2:
-            raise PipelineError("of v1 transforms and a uint8 tensor is not understood: v2 is")
-        return "pillow" if self.data == "a PIL image" else "torchvision"
-
-    def center_crop(self, size: tuple[int, int]) -> None:
-        self.ops.append(CenterCrop(*size))
-        self.size = size
-
-    def to_float(self, scale: float, arithmetic: Arithmetic) -> None:
-        if self.data == "a PIL image":
-            raise PipelineError("does nothing to a PIL image: put PILToTensor or ToImage before it")
-        if self.data == "a uint8 tensor":
-            self.data = "float32 values"
-            self.scaling = (scale, arithmetic)
-
-    def normalize(self, mean: Reals, std: Reals) -> None:
-        """Normalization that is left to do, if any."""
-        if self.scaling is not None:
-            scale, arithmetic = self.scaling
-            self.ops.append(Normalize(mean=mean, std=std, scale=scale, arithmetic=arithmetic))
-            self.scaling = None
-        elif (mean, std) != (0.0, 1.0):
-            self.ops.append(Normalize(mean=mean, std=std, scale=1, arithmetic="multiply"))
-
-
-def _resize(walk: _Walk, fields: Fields) -> None:
-    fields.expect("max_size", why="is not understood")
-    walk.resize(fields, fields.sides("size"))
-
-
-def _pad(walk: _Walk, fields: Fields) -> None:
-    how = _margin(walk, fields)
-    padding = fields.take("padding")
-    margins = (padding,) if isinstance(padding, int) else tuple(padding)
-    left, top, right, bottom = (margins * 4)[:4]  # one number, or two for both axes
-    if walk.size is None:
-        fields.refuse("padding", "of images of any size is not understood: resize or crop to a fixed size before")
-    is_centered = 0 <= bottom - top <= 1 and 0 <= right - left <= 1
-    if min(margins) < 0 or not (is_centered or top == left == 0):
-        fields.refuse("padding", "must be the same on opposite sides")
-    anchor: Anchor = "center" if is_centered else "top_left"
-    walk.size = (walk.size[0] + top + bottom, walk.size[1] + left + right)
-    walk.ops.append(Pad(*walk.size, anchor=anchor, **how))
-
-
-def _to_tensor(walk: _Walk, fields: Fields) -> None:
-    """``PILToTensor``, and a division by 255."""
-    _pil_to_tensor(walk, fields)
-    walk.to_float(1 / 255, "divide")
-
-
-def _pil_to_tensor(walk: _Walk, _: Fields) -> None:
-    if walk.data != "a PIL image":
-        raise PipelineError(f"takes a PIL image, but here is {walk.data}")
-    walk.data = "a uint8 tensor"
-
-
-def _to_image(walk: _Walk, fields: Fields) -> None:
-    if walk.data == "a PIL image":
-        _pil_to_tensor(walk, fields)
-
-
-def _to_dtype(walk: _Walk, fields: Fields) -> None:
-    """v1 divides by 255, v2 multiplies by 1/255."""
-    dtype, is_scaled = str(fields.take("dtype")), fields.flag("scale", default=True)
-    if dtype == "torch.uint8" and walk.data == "a uint8 tensor":
+def _take(walk: Walk, transform: Any, where: str) -> None:
+    """Take one transform, and those that it is made of."""
+    cls = type(transform)
+    package, name = cls.__module__, cls.__name__
+    outer, where = where, f"{where} {name}"
+    is_own = package.startswith("torchvision.transforms.")
+    if name == "Sequential" or (name == "Compose" and is_own):
+        for index, part in enumerate(transform if name == "Sequential" else transform.transforms):
+            _take(walk, part, f"{where if '[' in outer else outer}[{index}]")
         return
-    if dtype != "torch.float32":
-        fields.refuse("dtype", "must be torch.float32")
-    walk.to_float(1 / 255 if is_scaled else 1.0, "multiply" if walk.is_v2 else "divide")
+    if name == "RandomApply" and is_own and walk.side == "training":
+        _take_at_times(walk, transform, where)
+        return
+    if name == "Identity" and package.split(".")[0] in ("torch", "torchvision"):
+        return
+    if not is_own:
+        raise PipelineError(f"{where}: is a class of {package}, not of torchvision")
+    is_random = name in {*RANDOM, "RandomApply"}
+    if name not in TRANSFORMS and not is_random:
+        why = _NO_OP.get(name, " (it is random)" * name.startswith("Random"))
+        raise PipelineError(f"{where}: is not understood{why}")
+    if is_random and walk.side == "serving":
+        raise PipelineError(f"{where}: is random, and {NOT_SERVED}")
+    walk.is_v2 = package.startswith("torchvision.transforms.v2.")
+    values = {k: v.value if isinstance(v, Enum) else v for k, v in vars(transform).items() if k[0] != "_"}
+    if isinstance(values.get("fill"), Mapping):
+        values["fill"] = of_images(values["fill"], walk.data)
+    with reading(values, where) as fields:
+        fields.ignore("training")
+        (TRANSFORMS | RANDOM)[name](walk, fields)
 
 
-def _normalize(walk: _Walk, fields: Fields) -> None:
-    fields.ignore("inplace")
-    if walk.data != "float32 values":
-        raise PipelineError(f"takes float32 values, but here is {walk.data}: put ToTensor or ToDtype before it")
-    walk.normalize(fields.numbers("mean"), fields.numbers("std"))
+def _take_at_times(walk: Walk, transform: Any, where: str) -> None:
+    """``RandomApply`` of a transform that does something to some images anyway: to fewer."""
+    before = len(walk.ops)
+    for part in transform.transforms:
+        _take(walk, part, f"{where} of")
+    made = walk.ops[before:]
+    p = getattr(made[0], "p", None) if len(made) == len(transform.transforms) == 1 else None
+    if p is None:
+        raise PipelineError(f"{where}: is not understood, unless of one transform whose op has a p")
+    walk.ops[-1] = changed(made[0], p=p * transform.p)
 
 
-def _image_classification(walk: _Walk, fields: Fields) -> None:
-    """Resize, centre crop, division by 255, normalize: each of v1."""
-    walk.resize(fields, fields.sides("resize_size"))
-    walk.center_crop(fields.pair("crop_size"))
-    walk.data = "a uint8 tensor"
-    walk.to_float(1 / 255, "divide")
-    walk.normalize(fields.numbers("mean"), fields.numbers("std"))
-
-
-def _random_resized_crop(walk: _Walk, fields: Fields) -> None:
-    size = fields.pair("size")
-    ratio, drawn = fields.span("ratio"), _drawn_ratio(fields)
-    if ratio[0] == ratio[1] != drawn[0]:
-        fields.refuse(
-            "ratio",
-            f"must be two numbers, or one that float32 holds: it is drawn as {drawn[0]:.9g}, and "
-            "used as it stands where no window fits",
-        )
-    walk.ops.append(RandomResizedCrop(*size, scale=_drawn(fields, "scale"), ratio=ratio, **walk.resampled(fields)))
-    walk.size = size
-
-
-def _random_shortest_size(walk: _Walk, fields: Fields) -> None:
-    sizes = finite(fields.take("min_size"))
-    if not sizes or not all(size.is_integer() for size in sizes):
-        fields.refuse("min_size", "must be whole numbers of pixels")
-    most = fields.side("max_size") if fields.has("max_size") else None
-    walk.ops.append(RandomShortestSize(tuple(map(int, sizes)), most, **walk.resampled(fields)))
-    walk.size = None
-
-
-def _scale_jitter(walk: _Walk, fields: Fields) -> None:
-    width, height = fields.pair("target_size")  # in this order
-    walk.ops.append(ScaleJitter(height, width, _drawn(fields, "scale_range"), **walk.resampled(fields)))
-    walk.size = None
-
-
-def _random_crop(walk: _Walk, fields: Fields) -> None:
-    size, padding = fields.pair("size"), fields.take("padding", 0)
-    margins: int | tuple[int, ...] = padding if isinstance(padding, int) else tuple(padding)
-    if isinstance(margins, tuple) and len(margins) == 4 and walk.is_v2:  # as v2 keeps it: left, right, top, bottom
-        margins = (margins[0], margins[2], margins[1], margins[3])
-    needs = fields.flag("pad_if_needed")
-    how = _margin(walk, fields) if margins or needs else {}
-    fields.ignore("fill", "padding_mode")
-    if margins and needs and how["padding_mode"] in ("reflect", "symmetric") and not walk.is_v2:
-        fields.refuse(
-            "padding_mode", "of v1 with padding and pad_if_needed mirrors twice, and is not understood: v2 is"
-        )
-    walk.ops.append(RandomCrop(*size, padding=margins, pad_if_needed=needs, **how))
-    walk.size = size
-
-
-def _margin(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    """Fields of an op that pads: ``fill`` and ``padding_mode``."""
-    mode, fill = fields.choice("padding_mode", get_args(PaddingMode), "constant"), _fill(walk, fields)
-    if mode == "constant":
-        return {"fill": fill, "padding_mode": mode}
-    if walk.data == "float32 values":
-        fields.refuse("padding_mode", "must be constant after ToTensor")
-    return {"padding_mode": mode}
-
-
-def _random_flip(axis: Literal["horizontal", "vertical"]) -> Take:
-    return lambda walk, fields: walk.ops.append(RandomFlip(axis, fields.number("p")))
-
-
-def _color_jitter(walk: _Walk, fields: Fields) -> None:
-    how: dict[str, Any] = {"like": walk.levels_like()}
-    for name in ("brightness", "contrast", "saturation", "hue"):
-        how[name] = _drawn(fields, name) if fields.has(name) else None
-    walk.ops.append(ColorJitter(**how))
-
-
-def _grayscale(walk: _Walk, fields: Fields) -> None:
-    fields.expect("num_output_channels", 3, why="must be 3: a tensor of one channel is another one")
-    walk.ops.append(Grayscale(like=walk.levels_like()))
-
-
-def _gaussian_blur(walk: _Walk, fields: Fields) -> None:
-    """Random, unless its sigma is one number."""
-    walk.levels_like()
-    size, (least, most) = fields.pair("kernel_size"), _drawn(fields, "sigma")
-    if least == most:
-        walk.ops.append(GaussianBlur(size, least))
-    elif walk.side == "training":
-        walk.ops.append(RandomGaussianBlur(size, (least, most)))
-    else:
-        fields.refuse("sigma", f"is random, and {_NOT_SERVED}")
-
-
-def _at_times(cls: type[Op], **named: str) -> Take:
-    """A transform of some images, as the op that has a ``p``, too.
-
-    Args:
-        cls: of the op.
-        named: for a field of the op the transform's.
-    """
-
-    def take(walk: _Walk, fields: Fields) -> None:
-        like = walk.levels_like()
-        how: dict[str, Any] = {field: fields.number(name) for field, name in named.items()}
-        how = {field: int(value) if value.is_integer() else value for field, value in how.items()}
-        how |= {"like": like} if "like" in cls.__struct_fields__ else {}
-        how["p"] = fields.number("p")
-        walk.ops.append(cls(**how))
-
-    return take
-
-
-def _random_rotation(walk: _Walk, fields: Fields) -> None:
-    degrees, expand = _drawn(fields, "degrees"), fields.flag("expand")
-    walk.ops.append(RandomRotate(degrees, expand, **_turned(walk, fields)))
-
-
-def _random_affine(walk: _Walk, fields: Fields) -> None:
-    translate = fields.span("translate") if fields.has("translate") else None
-    scale = _drawn(fields, "scale") if fields.has("scale") else None
-    shear = finite(fields.take("shear")) if fields.has("shear") else None
-    if shear:
-        shear = (*_as_drawn(shear[:2]), *_as_drawn(shear[2:]))
-    walk.ops.append(RandomAffine(_drawn(fields, "degrees"), translate, scale, shear, **_turned(walk, fields)))
-
-
-def _random_perspective(walk: _Walk, fields: Fields) -> None:
-    how = _filled(walk, fields)
-    walk.ops.append(RandomPerspective(fields.number("distortion_scale"), fields.number("p"), **how))
-
-
-def _photometric_distort(walk: _Walk, fields: Fields) -> None:
-    how: dict[str, Any] = {name: _drawn(fields, name) for name in ("brightness", "contrast", "saturation", "hue")}
-    walk.ops.append(RandomPhotometricDistort(**how, like=walk.levels_like(), p=fields.number("p")))
-
-
-def _elastic(walk: _Walk, fields: Fields) -> None:
-    """Of a PIL image, too, made as of a tensor; v1 adds the fill up otherwise, unless it is 0."""
-    how = _moved(walk, fields)
-    del how["like"]
-    if how["filter"] == "bilinear" and (how["fill"] is None or (any(as_tuple(how["fill"])) and not walk.is_v2)):
-        fields.refuse("fill", "gives other edges than an op has, and is not understood: 0 is, and any of v2")
-    how["fill"] = how["fill"] or 0
-    walk.ops.append(Elastic(fields.span("alpha"), fields.span("sigma"), **how))
-
-
-def _turned(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    """``_filled``, about a point."""
-    return {"center": fields.span("center") if fields.has("center") else None, **_filled(walk, fields)}
-
-
-def _filled(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    """``_moved``, with a colour."""
-    how = _moved(walk, fields)
-    if how["fill"] is None:
-        if (how["like"], how["filter"]) == ("torchvision", "bilinear"):
-            fields.refuse("fill", "gives tensors other edges than 0 does, and is not understood: 0 is")
-        how["fill"] = 0
-    return how
-
-
-def _random_erasing(walk: _Walk, fields: Fields) -> None:
-    """Erase values of the tensor, once it is float32."""
-    fields.ignore("inplace")
+def _finished(walk: Walk, where: str) -> list[Op]:
+    """Give all ops, from ``decode`` to ``tensor``."""
     if walk.data == "a PIL image":
-        raise PipelineError("takes no PIL image: put it behind ToTensor")
-    given = fields.take("value", "random")  # v2 keeps None of it
-    value = finite(given)
-    if given != "random" and len(value) not in (1, 3):
-        fields.refuse("value", 'must be a number, one for each of 3 channels, or "random"')
+        raise PipelineError(f"{where}: end with a PIL image: a tensor is needed: add ToTensor")
     walk.normalize(0.0, 1.0)
-    scale, ratio = _drawn(fields, "scale"), _drawn_ratio(fields)
-    walk.ops.append(RandomErasing(fields.number("p"), scale, ratio, reals(value) if value else "random"))
-
-
-def _rand_augment(walk: _Walk, fields: Fields) -> None:
-    how = _policy(walk, fields)
-    walk.ops.append(RandAugment(fields.whole("num_ops"), fields.whole("magnitude"), **how))
-
-
-def _trivial_augment(walk: _Walk, fields: Fields) -> None:
-    walk.ops.append(TrivialAugment(**_policy(walk, fields)))
-
-
-def _auto_augment(walk: _Walk, fields: Fields) -> None:
-    fields.ignore("policies")  # v1 keeps its table
-    policy = fields.choice("policy", get_args(TorchvisionPolicy))
-    walk.ops.append(AutoAugment(policy=policy, **_moved(walk, fields)))
-
-
-def _aug_mix(walk: _Walk, fields: Fields) -> None:
-    """A PIL image becomes a tensor there, and a PIL image again."""
-    if not walk.is_v2:
-        raise PipelineError("of v1 rounds as v1 does on tensors, and is not understood: v2 is")
-    how = {**_moved(walk, fields), "like": "torchvision"}
-    how |= {name: fields.whole(name) for name in ("severity", "mixture_width", "chain_depth")}
-    how |= {"alpha": fields.number("alpha"), "all_ops": fields.flag("all_ops")}
-    if how["chain_depth"] <= 0:  # any of these is drawn
-        how["chain_depth"] = -1
-    walk.ops.append(AugMix(**how))
-
-
-def _policy(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    return {"num_magnitude_bins": fields.whole("num_magnitude_bins"), **_moved(walk, fields)}
-
-
-def _moved(walk: _Walk, fields: Fields) -> dict[str, Any]:
-    """Fields of an op that moves pixels: ``filter``, ``fill`` and ``like``."""
-    fill = _fill(walk, fields) if fields.has("fill") else None
-    return {"filter": fields.choice("interpolation", MOVED), "fill": fill, "like": walk.levels_like()}
-
-
-def _drawn(fields: Fields, name: str) -> tuple[float, float]:
-    """From and to of what is drawn; one number alone is the float32 that PyTorch draws."""
-    first, last = _as_drawn(fields.span(name))
-    return first, last
-
-
-def _as_drawn(ends: tuple[float, ...]) -> tuple[float, ...]:
-    rounded = tuple(float(np.float32(end)) for end in ends)
-    return rounded if len({*rounded}) == 1 else ends
-
-
-def _drawn_ratio(fields: Fields) -> tuple[float, float]:
-    """The same of a ratio, of which PyTorch draws the logarithm."""
-    first, last = _drawn(fields, "ratio")
-    if first != last or first <= 0:
-        return first, last
-    drawn = float(np.float32(exp(np.float32(log(first)))))
-    return drawn, drawn
-
-
-def _fill(walk: _Walk, fields: Fields) -> Levels:
-    """A colour: whole levels; None is black."""
-    fill = as_tuple(fields.numbers("fill", 0.0))
-    if not all(level.is_integer() for level in fill) or (walk.data == "float32 values" and any(fill)):
-        fields.refuse("fill", "must be whole levels, and 0 after ToTensor")
-    levels = tuple(int(level) for level in fill)
-    return levels if len(levels) > 1 else levels[0]
-
-
-_TRANSFORMS: dict[str, Take] = {
-    "ImageClassification": _image_classification,
-    "Resize": _resize,
-    "CenterCrop": lambda walk, fields: walk.center_crop(fields.pair("size")),
-    "Pad": _pad,
-    "ToTensor": _to_tensor,
-    "PILToTensor": _pil_to_tensor,
-    "ToImage": _to_image,
-    "ToPureTensor": lambda *_: None,  # changes the type alone
-    "RGB": lambda *_: None,  # as decode gives it
-    "ConvertImageDtype": _to_dtype,
-    "ToDtype": _to_dtype,
-    "Normalize": _normalize,
-    "Grayscale": _grayscale,
-    "GaussianBlur": _gaussian_blur,
-}
-
-_RANDOM: dict[str, Take] = {
-    "RandomResizedCrop": _random_resized_crop,
-    "RandomShortestSize": _random_shortest_size,
-    "ScaleJitter": _scale_jitter,
-    "RandomCrop": _random_crop,
-    "RandomHorizontalFlip": _random_flip("horizontal"),
-    "RandomVerticalFlip": _random_flip("vertical"),
-    "ColorJitter": _color_jitter,
-    "RandomGrayscale": _at_times(RandomGray),
-    "RandomPosterize": _at_times(RandomPosterize, bits="bits"),
-    "RandomSolarize": _at_times(RandomSolarize, threshold="threshold"),
-    "RandomAutocontrast": _at_times(RandomAutocontrast),
-    "RandomEqualize": _at_times(RandomEqualize),
-    "RandomInvert": _at_times(RandomInvert),
-    "RandomAdjustSharpness": _at_times(RandomSharpness, factor="sharpness_factor"),
-    "RandomRotation": _random_rotation,
-    "RandomAffine": _random_affine,
-    "RandomPerspective": _random_perspective,
-    "RandomPhotometricDistort": _photometric_distort,
-    "ElasticTransform": _elastic,
-    "RandomErasing": _random_erasing,
-    "RandAugment": _rand_augment,
-    "TrivialAugmentWide": _trivial_augment,
-    "AutoAugment": _auto_augment,
-    "AugMix": _aug_mix,
-}
-"""Of training alone."""
+    dtype: Literal["uint8", "float32"] = "uint8" if walk.data == "a uint8 tensor" else "float32"
+    for place, op in enumerate(walk.ops):
+        if isinstance(op, Boxes):
+            if not all(isinstance(each, Boxes | Normalize | RandomErasing) for each in walk.ops[place:]):
+                raise PipelineError(f"{where}: SanitizeBoundingBoxes must stand behind what moves and resizes images")
+            walk.ops[place] = changed(op, format=walk.boxes)
+    return [Decode(apply_exif_orientation=False), *walk.ops, Tensor(dtype=dtype)]

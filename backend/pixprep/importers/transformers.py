@@ -11,6 +11,7 @@ image. Where it is not, the processor takes the channels as they come and fails 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,8 @@ from pixprep.ops import MAX_SIDE, CenterCrop, Decode, DecodeVideo, Normalize, Op
 from pixprep.pipeline import Pipeline
 from pixprep.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from pixprep.spec import Filter, Layout, Like
+
+log = logging.getLogger(__name__)
 
 Backend = Literal["torchvision", "pil"]
 Sides = tuple[int, ...]
@@ -60,6 +63,11 @@ def _class(
     return common | others
 
 
+DETR = _class((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
+    "size": {"shortest_edge": 800, "longest_edge": 1333}
+}
+"""The values of every class that has DETR's resize."""
+
 # DINOv3 is not here: it resizes float32 values, which differ by up to 0.96 levels from a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "BeitImageProcessor": _class((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
@@ -68,11 +76,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "CLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, use_square_size=None),
     "ChameleonImageProcessor": _class((512,), LANCZOS, ONE, 512, do_convert_rgb=True, rescale_factor=0.0078),
     "ChineseCLIPImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
+    "ConditionalDetrImageProcessor": DETR,
     "ConvNextImageProcessor": _class((384,), BICUBIC, HALF, crop_pct=224 / 256),
+    "DeformableDetrImageProcessor": DETR,
     "DeiTImageProcessor": _class((256, 256), BICUBIC, HALF, 224),
+    "DetrImageProcessor": DETR,
     "EfficientNetImageProcessor": _class(
         (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
+    "GroundingDinoImageProcessor": DETR,
     "LevitImageProcessor": _class((224,), BICUBIC, IMAGENET, 224),
     "LlavaImageProcessor": _class((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=False),
     "MobileNetV1ImageProcessor": _class((256,), BILINEAR, HALF, 224),
@@ -84,6 +96,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "SegformerImageProcessor": _class((512, 512), BILINEAR, IMAGENET),
     "SiglipImageProcessor": _class((224, 224), BICUBIC, HALF, do_convert_rgb=True, default_to_square=False),
     "ViTImageProcessor": _class((224, 224), BILINEAR, HALF),
+    "YolosImageProcessor": DETR,
 }
 """The processors that are understood, each with the value of every field that its configuration may leave out."""
 
@@ -119,10 +132,11 @@ HARMLESS = (
         "transformers_version",
     ),
     *("model_input_names", "use_fast", "return_tensors", "input_data_format", "device", "disable_grouping"),
+    *("format", "do_convert_annotations", "pad_and_return_pixel_mask"),
     *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
     *("_valid_processor_keys", "_valid_kwargs_names"),
 )
-"""Fields of any configuration that change no pixel of an image, only those of segmentation maps, or nothing at all."""
+"""Fields of any configuration that change no pixel of an image, but those of maps, annotations or nothing at all."""
 
 
 def from_transformers(
@@ -187,6 +201,12 @@ def from_transformers(
             alpha="white" if fields.flag("do_convert_rgb") else "drop",
         )
         version = fields.text("transformers_version", "")
+    if defaults is DETR and given.flag("do_pad"):
+        log.warning(
+            "%s: pixel_mask is not in the file: a batch is padded below and to the right, as do_pad does it; the op "
+            "image_size in front of tensor says what is image",
+            where,
+        )
     first: Op = decode
     layout: Layout = "chw"
     if is_video:
@@ -265,11 +285,16 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     ops: list[Op] = []
     now: Sides = ()
     if fields.flag("do_resize"):
-        now, own_crop = _size(fields, processor)
+        own_crop: Sides = ()
+        how: dict[str, Any] = {}
+        if DEFAULTS.get(processor) is DETR:
+            now, how = _detr_size(fields, 16 if processor == "YolosImageProcessor" else None)
+        else:
+            now, own_crop = _size(fields, processor)
         filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
         if filter_ == "nearest" and backend == "torchvision":
             filter_ = "nearest_exact"
-        ops.append(resize(now, filter=filter_, like=LIKE[backend]))
+        ops.append(resize(now, filter=filter_, like=LIKE[backend], **how))
         if own_crop:
             ops.append(_center_crop(fields, "crop_pct", own_crop, now, backend))
             now = own_crop
@@ -298,6 +323,21 @@ def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
     if processor == "PoolFormerImageProcessor" and fields.has("crop_pct"):
         return _enlarged(fields, size[:1] if size[0] == size[-1] else size), ()
     return size, ()
+
+
+def _detr_size(fields: Fields, multiple: int | None) -> tuple[Sides, dict[str, Any]]:
+    """Height and width, or the shorter side, with the fields of its resize."""
+    size = fields.take("size")
+    if isinstance(size, Mapping):
+        given = {key: side for key, side in size.items() if side is not None}
+        if given.keys() == {"height", "width"}:
+            return _sides(fields, "size", is_square=False), {}
+        found = sides([given.get("shortest_edge"), given.get("longest_edge")]) if len(given) == 2 else ()
+    else:  # of transformers 3 and 4
+        found = sides([size, fields.take("max_size", 1333)])
+    if not found:
+        fields.refuse("size", f"must be shortest_edge and longest_edge, or height and width, of 1 to {MAX_SIDE} pixels")
+    return found[:1], {"max_size": found[1], "multiple": multiple, "rounding": "detr"}
 
 
 def _enlarged(fields: Fields, size: Sides) -> Sides:

@@ -8,7 +8,7 @@
 
 static int64_t whole(int64_t value, int64_t group) { return (value + group - 1) & -group; }
 
-// Windows as fast.cu reads them, `launch.pack`: groups of four taps, a weight in three signed bytes.
+// Windows as fast.cu reads them, `packing.pack`: groups of four taps, a weight in three signed bytes.
 struct packed {
     int32_t *first;
     int32_t *count;

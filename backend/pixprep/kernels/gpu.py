@@ -15,7 +15,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from pixprep.kernels import launch, nvrtc, surfaces
+from pixprep.kernels import launch, nvrtc, structs, surfaces
 from pixprep.kernels.canvases import canvas_plan, needs_canvases
 from pixprep.kernels.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan.output_plans import TensorPlan
@@ -72,10 +72,10 @@ class GpuKernel:
         self._plan = plan
         self.is_plain = plain
         device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
-        self._constants = {each: cupy.asarray(launch.constants(each)) for each in (passes, plan)}
-        self._struct = launch.plan_struct(plan, self._constants[plan].data.ptr)
+        self._constants = {each: cupy.asarray(structs.constants(each)) for each in (passes, plan)}
+        self._struct = structs.plan_struct(plan, self._constants[plan].data.ptr)
         self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
-        self._passes_struct = launch.plan_struct(passes, self._constants[passes].data.ptr)
+        self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
         self._first_pass = module.get_function("first_pass")
         self._second_pass = module.get_function("second_pass")
@@ -106,7 +106,7 @@ class GpuKernel:
             shape = replace(spec, padding=NO_PADDING).shape_of(*size)
             inside = {index: outs[places[index]] for index in those}
             made = {i: out if out.shape == shape else cupy.empty(shape, spec.dtype) for i, out in inside.items()}
-            struct = launch.plan_struct(self._plan, self._constants[self._plan].data.ptr, size)
+            struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, size)
             tensors = [made[index].data.ptr for index in those]
             self._launch([images[i] for i in those], [placements[i] for i in those], tensors, struct)
             for index in those:

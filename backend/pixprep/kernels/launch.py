@@ -17,31 +17,28 @@ import numpy.typing as npt
 from pixprep.kernels import native
 from pixprep.kernels.canvases import KINDS, LIKES, MODES, Canvases, canvas_plan, needs_canvases
 from pixprep.kernels.filling import fill
+from pixprep.kernels.packing import Shelf
 from pixprep.kernels.resampling import resampling
 from pixprep.kernels.structs import (
     ALIGNMENT,
     CANVAS,
-    DIGITS,
     IMAGE,
     PIXELS,
-    PLAN,
-    STEP,
+    STEPS,
     TAPS,
     TILE,
     TILE_ROWS,
 )
-from pixprep.plan.output_plans import Affine, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.profiles import PROFILES
 from pixprep.profiles.formula import Formula
-from pixprep.profiles.windows import IDENTITY_BITS, Passes, Windows
+from pixprep.profiles.windows import IDENTITY_BITS, Passes
 
 VALUES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int"}
 PASSES: tuple[Passes, ...] = get_args(Passes)
-STEPS = ("affine", "subtract", "multiply", "divide")
 
 U8 = npt.NDArray[np.uint8]
-Int32 = npt.NDArray[np.int32]
 
 
 class PixelBuffer(NamedTuple):
@@ -51,26 +48,6 @@ class PixelBuffer(NamedTuple):
     height: int
     width: int
     pitch: int
-
-
-class PackedWindows(NamedTuple):
-    """The windows of one axis of one region, in one array: first | count | weights, 32 bits each, 16 bytes aligned.
-
-    For plain.cu ``count`` says how many taps, and the weights are tap-major. For fast.cu it says how many groups of
-    four taps, and the weights are group-major, 16 bytes a window: three words of four signed bytes, one byte a tap, so
-    that ``weight = d[0] + 256 d[1] + 65536 d[2]``, and a word that is 0.
-
-    Attributes:
-        size: how many windows.
-        begin, end: the input positions that they read.
-        bits: of the weights, if they are fixed-point.
-    """
-
-    array: Int32
-    size: int
-    begin: int
-    end: int
-    bits: int
 
 
 class Room(Protocol):
@@ -170,32 +147,6 @@ def _tensor_options(plan: TensorPlan) -> list[str]:
         f"-DLAYOUT_CHW={int(plan.spec.layout == 'chw')}",
         f"-DVALUE={VALUES[np.dtype(plan.spec.dtype).itemsize]}",
     ]
-
-
-def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
-    """Constants that the kernels read beside the images: the plan's table, then its steps, as bytes."""
-    steps = np.zeros(len(plan.arithmetic), STEP)
-    for struct, step in zip(steps, plan.arithmetic, strict=True):
-        count = len(plan.channels)
-        if isinstance(step, Affine):
-            struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
-        else:
-            struct["scale"][:count], struct["operation"] = step.by, STEPS.index(step.operation)
-    return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
-
-
-def plan_struct(plan: TensorPlan, address: int, size: tuple[int, int] | None = None) -> npt.NDArray[np.void]:
-    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``.
-
-    ``size`` is that of the images of one launch, height and width, where they follow from the images.
-    """
-    struct = np.zeros(1, PLAN)
-    height, width = size or _canvas(plan)
-    count = len(plan.channels)
-    struct["tables"], struct["steps"] = address, address + plan.table.nbytes
-    struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
-    struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
-    return struct
 
 
 def prepare(
@@ -301,7 +252,7 @@ def _fill(
     Returns:
         The memory; the bytes between the passes; the largest extent of the first pass in threads of x, and in rows.
     """
-    channels, shelf, middle = len(plan.channels), _Shelf(), 0
+    channels, shelf, middle = len(plan.channels), Shelf(), 0
     made: dict[int, _Placed] = {}
     structs: list[tuple[Any, ...]] = []
     for one, placement, tensor, first in zip(pixels, placements, tensors, which, strict=True):
@@ -345,7 +296,7 @@ class _Placed(NamedTuple):
     extent: tuple[int, int]
 
 
-def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool) -> _Placed:
+def _placed(plan: TensorPlan, placement: Placement, shelf: Shelf, *, fast: bool) -> _Placed:
     channels, fill = len(plan.channels), placement.fill or plan.fill
     how = resampling(plan.geometry.resize, placement)
     top, left, bottom, right = placement.read
@@ -390,18 +341,13 @@ def _placed(plan: TensorPlan, placement: Placement, shelf: _Shelf, *, fast: bool
         0 if fast else sum(level << 8 * channel for channel, level in zip(plan.channels, fill, strict=True)),
     )
     return _Placed(
-        _windows_struct(rows, row_bytes),
-        _windows_struct(columns, column_bytes),
+        rows.struct(row_bytes),
+        columns.struct(column_bytes),
         numbers,
         ((bottom - 1 if mirror_y else top), (right - 1 if mirror_x else left)),
         4 * channels * middle_height * middle_width,
         extent,
     )
-
-
-def _windows_struct(packed: PackedWindows, begin: int) -> tuple[int, ...]:
-    weights = _aligned(2 * packed.size)
-    return begin, begin + 4 * packed.size, begin + 4 * weights, packed.size, packed.bits
 
 
 def _formula(plan: TensorPlan) -> Formula | None:
@@ -411,12 +357,6 @@ def _formula(plan: TensorPlan) -> Formula | None:
         return Formula("box", is_widened=False, bits=IDENTITY_BITS)
     find = PROFILES[resize.like].formula
     return find(resize.method) if find else None
-
-
-def _canvas(plan: TensorPlan) -> tuple[int, int]:
-    """(height, width)."""
-    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
-    return height, width
 
 
 def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tuple[int, int]], int]:
@@ -446,88 +386,3 @@ def _parts(begins: npt.NDArray[np.uint64], end: int, most: int) -> tuple[list[tu
 
 def _tiles(size: int, tile: int) -> int:
     return max(1, -(-size // tile))
-
-
-class _Shelf:
-    """The windows of a chunk. Equal ones are the same object for as long as ``resampling`` remembers them."""
-
-    def __init__(self) -> None:
-        self.n_bytes = 0
-        self._packed: dict[tuple[Any, ...], tuple[Windows, PackedWindows, int]] = {}
-
-    def put(self, windows: Windows, length: int, **options: Any) -> tuple[PackedWindows, int]:
-        """``pack`` them; the second number is where the array begins among all of them, in bytes."""
-        key = (id(windows), length, *sorted(options.items()))
-        if key not in self._packed:  # the windows are kept beside it, so that their id is not given to others
-            packed = pack(windows, length, **options)
-            self._packed[key] = windows, packed, self.n_bytes
-            self.n_bytes += packed.array.nbytes
-        return self._packed[key][1:]
-
-    def write(self, memory: U8) -> None:
-        """Put all of them into memory of ``n_bytes``."""
-        for _, packed, place in self._packed.values():
-            memory[place : place + packed.array.nbytes] = packed.array.view(np.uint8)
-
-
-def pack(windows: Windows, length: int, *, align: int = 0, flip: bool = False, mirror: bool = False) -> PackedWindows:
-    """The windows of one axis of ``length`` input positions, as a kernel reads them.
-
-    ``fill.c`` makes and packs those of a formula.
-
-    Args:
-        windows: as their profile made them.
-        length: of the axis.
-        align: for fast.cu: groups of taps, of which the first begins at a multiple of this; 0: for plain.cu.
-        flip: the last window first.
-        mirror: position 0 is the last one.
-    """
-    size = len(windows.first)
-    if size == 0:
-        return PackedWindows(np.zeros(0, np.int32), 0, 0, 0, windows.bits)
-    first, count, weights = windows.first, windows.count, windows.weights
-    assert first.dtype == count.dtype == np.int32
-    assert weights.dtype in (np.int32, np.float32)
-    if mirror:
-        first = length - first - count
-        backwards = count[:, None] - 1 - np.arange(weights.shape[1])
-        weights = np.where(backwards >= 0, np.take_along_axis(weights, np.maximum(backwards, 0), axis=1), 0)
-    if flip:
-        first, count, weights = first[::-1], count[::-1], weights[::-1]
-    begin = min(max(int(first.min()), 0), length - 1)
-    end = max(min(int((first + count).max()), length), 1)
-    if align:
-        first, count, weights = _grouped(first, count, weights, align)
-    else:
-        weights = np.ascontiguousarray(weights.T).view(np.int32)
-    gap, behind = (np.zeros(_aligned(n) - n, np.int32) for n in (2 * size, weights.size))
-    return PackedWindows(
-        np.concatenate([first, count, gap, weights.reshape(-1), behind]), size, begin, end, windows.bits
-    )
-
-
-def _aligned(count: int) -> int:
-    """A number of 32-bit values, rounded up to whole 16 bytes."""
-    return -(-count // 4) * 4
-
-
-def _grouped(first: Int32, count: Int32, weights: Int32, align: int) -> tuple[Int32, Int32, Int32]:
-    """First positions, counts of groups, and (group, window, 4) words: see ``PackedWindows``."""
-    for differences in (np.diff(first), np.diff(first + count)):
-        assert (differences >= 0).all() or (differences <= 0).all(), (
-            "windows go back and forth: fast.cu reads what lies between two"
-        )
-    shift = first % align
-    groups = -(-(shift + count) // TAPS)
-    taps = TAPS * int(groups.max())
-    padded = np.zeros((len(first), taps + weights.shape[1]), np.int32)
-    np.put_along_axis(padded, shift[:, None] + np.arange(weights.shape[1]), weights, axis=1)
-    digits = []
-    for _ in range(DIGITS):
-        digits.append(padded.astype(np.int8))  # the last 8 bits, signed
-        padded = padded - digits[-1] >> 8
-    assert not padded.any(), "a weight has more than three digits"
-    words = np.zeros((taps // TAPS, len(first), 4, TAPS), np.int8)
-    for index, digit in enumerate(digits):
-        words[:, :, index] = digit[:, :taps].reshape(len(first), -1, TAPS).transpose(1, 0, 2)
-    return first - shift, groups, words.view(np.int32)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+
+from pixprep.plan.output_plans import Affine, TensorPlan
 
 TILE = (64, 4)  # threads a block, (x, y): TILE_WIDTH, TILE_HEIGHT of canvas.cu
 TILE_ROWS = 32
@@ -10,6 +13,7 @@ PIXELS = 4  # of a row, that one thread of the second pass makes: PIXELS of fast
 TAPS = 4  # of a group, which one instruction weighs: TAPS of fast.cu
 DIGITS = 3  # signed bytes of a weight
 ALIGNMENT = 256  # bytes: of each image's part of the middle buffer
+STEPS = ("affine", "subtract", "multiply", "divide")
 LEVEL_THREADS = 512  # a block of levels.cu, which is one image: LEVEL_THREADS there
 
 _POINTER = np.uint64
@@ -84,3 +88,35 @@ SURFACE = np.dtype(
         *((name, np.int32) for name in ("scale", "offset", "v_red", "u_green", "v_green", "u_blue")),
     ]
 )
+
+
+def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
+    """Constants that the kernels read beside the images: the plan's table, then its steps, as bytes."""
+    steps = np.zeros(len(plan.arithmetic), STEP)
+    for struct, step in zip(steps, plan.arithmetic, strict=True):
+        count = len(plan.channels)
+        if isinstance(step, Affine):
+            struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
+        else:
+            struct["scale"][:count], struct["operation"] = step.by, STEPS.index(step.operation)
+    return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
+
+
+def plan_struct(plan: TensorPlan, address: int, size: tuple[int, int] | None = None) -> npt.NDArray[np.void]:
+    """The ``Plan`` of canvas.cu, (1,) of ``PLAN``; the ``constants`` lie at ``address``.
+
+    ``size`` is that of the images of one launch, height and width, where they follow from the images.
+    """
+    struct = np.zeros(1, PLAN)
+    height, width = size or _canvas(plan)
+    count = len(plan.channels)
+    struct["tables"], struct["steps"] = address, address + plan.table.nbytes
+    struct["step_count"], struct["canvas_height"], struct["canvas_width"] = len(plan.arithmetic), height, width
+    struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
+    return struct
+
+
+def _canvas(plan: TensorPlan) -> tuple[int, int]:
+    """(height, width)."""
+    height, width = plan.spec.shape[1:] if plan.spec.layout == "chw" else plan.spec.shape[:2]
+    return height, width

@@ -1,5 +1,7 @@
 # Written by tools/stubs.py: run `make docs` after a new operator.
 
+from pixprep.ops.canvas import CenterCrop as CenterCrop
+from pixprep.ops.canvas import Crop as Crop
 from pixprep.ops.canvas import Flip as Flip
 from pixprep.ops.canvas import Letterbox as Letterbox
 from pixprep.ops.canvas import Pad as Pad
@@ -26,8 +28,6 @@ from pixprep.ops.filters import GaussianBlur as GaussianBlur
 from pixprep.ops.filters import RandomGaussianBlur as RandomGaussianBlur
 from pixprep.ops.filters import RandomSharpness as RandomSharpness
 from pixprep.ops.filters import Sharpness as Sharpness
-from pixprep.ops.geometry import CenterCrop as CenterCrop
-from pixprep.ops.geometry import Crop as Crop
 from pixprep.ops.geometry import Resize as Resize
 from pixprep.ops.levels import Normalize as Normalize
 from pixprep.ops.op import AnnotationOp as AnnotationOp

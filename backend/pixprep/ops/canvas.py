@@ -1,4 +1,4 @@
-"""Ops that lay the image on a canvas, or mirror it."""
+"""Ops that lay the image on a larger canvas or a smaller one, or mirror it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from pixprep.errors import PipelineError
 from pixprep.ops.geometry import check_like
 from pixprep.ops.op import (
+    MAX_SIDE,
+    WHOLE,
     Array,
     ImageOp,
     Libraries,
@@ -19,12 +21,167 @@ from pixprep.ops.op import (
     need_fill,
     need_levels,
     need_whole_levels,
+    settle,
 )
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
 from pixprep.profiles import PROFILES
-from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode
+from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Rounding
+
+
+class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
+    """Cut the middle out; give ``height`` and ``width``, or ``fraction``.
+
+    Like torchvision's ``CenterCrop``: the margin above is half of ``H - height``, rounded, and a smaller image is
+    padded with zeros. Unlike it, a crop before the resize must fit inside the image.
+
+    Args:
+        height: in pixels.
+        width: in pixels; default: ``height``.
+        fraction: in place of both: a square of ``int(fraction * shorter side)``, as in TensorFlow's ImageNet code.
+        rounding: of half an odd margin: ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras),
+            ``half_away`` (DALI, TensorFlow's EfficientNet).
+    """
+
+    height: int | None = None
+    width: int | None = None
+    fraction: float | None = None
+    rounding: Rounding = "half_even"
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        if (self.height is None) == (self.fraction is None) or (self.height is None and self.width is not None):
+            raise PipelineError('needs either "height" and "width", or "fraction"')
+        if self.fraction is not None:
+            if not 0 < self.fraction <= 1:
+                raise PipelineError(f'"fraction" must be over 0 and at most 1, not {self.fraction:g}')
+            return
+        settle(self, "width", self.height)
+        check_sides(self.height, self.width)
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the middle; refuses to pad normalized values, where level 0 is no longer 0."""
+        if self.height is not None and self.width is not None:
+            if self.height > image.min_height or self.width > image.min_width:
+                need_levels(image)
+            return image.sized(self.height, self.width)
+        assert self.fraction is not None
+        if image.height is not None and image.width is not None:
+            side = max(1, int(self.fraction * min(image.height, image.width)))
+            return image.sized(side, side)
+        sides = [most for most in (image.max_height, image.max_width) if most is not None]
+        most = max(1, int(self.fraction * min(sides))) if sides else None
+        return image.within((1, 1), (most, most))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del key
+        window = Window(
+            height=self.height,
+            width=self.width,
+            fraction=self.fraction or 1.0,
+            place="center",
+            rounding=self.rounding,
+            beyond="fill",
+        )
+        may_fill = _is_over(self.height, image.min_height) or _is_over(self.width, image.min_width)
+        return before.then(window, fill=0 if may_fill else None)
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        del libraries
+        # torchvision's: pad with zeros to the window, then round half of what is left over
+        side = max(1, int((self.fraction or 1) * min(pixels.shape[:2])))
+        height, width = self.height or side, self.width or side
+        missing = [max(0, window - length) for window, length in zip((height, width), pixels.shape, strict=False)]
+        pixels = np.pad(pixels, [*((d // 2, d - d // 2) for d in missing), (0, 0)])
+        top = int(WHOLE[self.rounding]((pixels.shape[0] - height) / 2))
+        left = int(WHOLE[self.rounding]((pixels.shape[1] - width) / 2))
+        return pixels[top : top + height, left : left + width]
+
+
+class Crop(ImageOp, frozen=True, tag="crop"):
+    """Cut out a window: a fixed one, or the boxes that come with the image; each box then gives a tensor.
+
+    Like torchvision's functional ``crop``, but an image that the window does not fit inside is refused, not padded.
+
+    A box is left, top, right, bottom in pixels of the decoded image, whatever ops are in between: upright, as a client
+    sees it, where ``decode`` turns the image. Its edges are rounded to whole pixels as Pillow's ``Image.crop`` rounds
+    them, half to even; what reaches over the image's edge is cut off. A box of which no whole pixel is left is refused.
+
+    Args:
+        top, left: the window's first row and column.
+        height, width: its size.
+        box: in place of these: the name of an input, float32 [n, 4].
+    """
+
+    top: int | None = None
+    left: int | None = None
+    height: int | None = None
+    width: int | None = None
+    box: str | None = None
+
+    def check(self) -> None:
+        """See ``Op.check``."""
+        fixed = (self.top, self.left, self.height, self.width)
+        if (self.box is None) == (fixed == (None,) * 4) or (self.box is None and None in fixed):
+            raise PipelineError('needs either "top", "left", "height" and "width", or "box"')
+        if self.box is not None:
+            return
+        assert self.top is not None
+        assert self.left is not None
+        check_sides(self.height, self.width)
+        for name, value in (("top", self.top), ("left", self.left)):
+            if not 0 <= value <= MAX_SIDE:
+                raise PipelineError(f'"{name}" must be 0 to {MAX_SIDE}, not {value}')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """The spec of the window; refuses one that no image could hold."""
+        if self.box is not None:
+            return image.within((1, 1), (image.max_height, image.max_width))
+        assert self.top is not None
+        assert self.left is not None
+        assert self.height is not None
+        assert self.width is not None
+        for name, end, side in (
+            ("height", self.top + self.height, image.height),
+            ("width", self.left + self.width, image.width),
+        ):
+            if side is not None and end > side:
+                raise PipelineError(f"the window ends at {end}, but the {name} of the image is {side}")
+        return image.sized(self.height, self.width)
+
+    def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
+        """See ``Op.inputs``."""
+        del image
+        return () if self.box is None else (InputSpec(name=self.box, kind="box", count=4),)
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        """See ``ImageOp.lower``."""
+        del image
+        if self.box is not None:
+            return before.then(inputs.Box(key=key, input=self.box))
+        assert self.top is not None
+        assert self.left is not None
+        window = Window(
+            height=self.height,
+            width=self.width,
+            place="fixed",
+            top=self.top,
+            left=self.left,
+            beyond="refuse_smaller",
+        )
+        return before.then(window)
+
+    def original(self, pixels: Array, libraries: Libraries) -> Array:
+        """See ``Op.original``."""
+        del libraries
+        assert self.top is not None
+        assert self.left is not None
+        assert self.height is not None
+        assert self.width is not None
+        return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -219,3 +376,7 @@ def _padded(op: Pad | Letterbox, pixels: Array, mode: PaddingMode = "constant") 
     canvas[...] = op.fill
     canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return canvas
+
+
+def _is_over(window: int | None, least: int) -> bool:
+    return window is not None and window > least

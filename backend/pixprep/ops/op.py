@@ -55,6 +55,7 @@ WHOLE: Mapping[SideRounding, Callable[[float], float]] = {
     "half_even": np.rint,
     "half_away": lambda value: np.floor(value + 0.5),
     "up": np.ceil,
+    "detr": np.floor,
 }
 """What a rounding means, for originals that NumPy computes."""
 

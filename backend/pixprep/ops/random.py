@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 from pixprep.draws import windows
 from pixprep.draws.philox import Words
 from pixprep.errors import PipelineError
-from pixprep.ops.canvas import Flip, check_padding
-from pixprep.ops.geometry import Crop, Resize, check_like
+from pixprep.ops.canvas import Crop, Flip, check_padding
+from pixprep.ops.geometry import Resize, check_like
 from pixprep.ops.op import (
     ImageOp,
     Op,

@@ -10,6 +10,7 @@ from pixprep.draws.colors import Augment
 from pixprep.draws.philox import Words
 from pixprep.draws.sizes import RandomSize
 from pixprep.draws.windows import RandomStep
+from pixprep.errors import ImageError
 from pixprep.plan.inputs import InputStep
 from pixprep.profiles import PROFILES, Method
 from pixprep.spec import Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled
@@ -103,7 +104,7 @@ class Resize:
             ``cover``: each side divided by the larger or smaller of ``side / self.side``, which makes one of them
             ``self.side``. ``letterbox``: both to ``side * scale`` with the smaller scale; ``shrink``: the same, but no
             scale over 1.
-        rounding: of a side that the rule computes; at least 1.
+        rounding: of a side that the rule computes; at least 1. ``detr``: of both sides, see the op ``resize``.
         like: whose arithmetic the filter follows.
         subpixel: of DALI: the scale is what the rule says before rounding, about the image's middle.
         most, multiple, up_to: as in the op ``resize``.
@@ -176,6 +177,8 @@ class Resize:
             return height * scale, width * scale
         if self.scales is not None:
             return self._scaled(height, width)
+        if self.rounding == "detr":
+            return self._by_detr(height, width)
         is_height_named = ratios[0] >= ratios[1] if self.rule in ("longer", "fit") else ratios[0] <= ratios[1]
         if self.rule == "height" or (is_height_named and self.rule != "width"):
             return self._limited(self.height, self._other(width, self.height, height))
@@ -194,6 +197,23 @@ class Resize:
             scale = self.most / max(rows, columns)
             rows, columns = int(rows * scale), int(columns * scale)
         return rows, columns
+
+    def _by_detr(self, height: int, width: int) -> tuple[int, int]:
+        """Whole sides by the formula of transformers 5: ``get_size_with_aspect_ratio``, and YOLOS' with ``multiple``.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: an image of a few rows or columns would keep a longer side than ``past``.
+        """
+        assert self.most is not None
+        least, longest = min(height, width), max(height, width)
+        is_over = longest / least * self.height > self.most
+        exact = self.most * least / longest if is_over else self.height
+        shorter = round(exact)
+        if shorter == least and (height <= width or self.multiple == 1):
+            if longest > past(self.most):
+                raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels would stay, over the {self.most} allowed")
+            return height, width
+        return (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
 
     def _limited(self, named: int, other: float) -> tuple[float, float]:
         """The side that the rule names, and the other one, where there is a most."""
@@ -241,3 +261,11 @@ class Resize:
         is_near = self.filter in profile.near
         values = f"within one level of {profile.title}" if is_near else f"exactly {profile.title}'s values"
         return f"resize {to} ({self.filter}{antialias}; {values})"
+
+
+def past(most: int) -> int:
+    """The longest side with the rounding ``detr``, which leaves 600 x 1334 as it is where 1333 are allowed.
+
+    A shorter side of n pixels is the rounded one up to a longer side of ``most * n / (n - 0.5)``: here of 16.
+    """
+    return most + most // 31

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any, Literal
 from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.decoders.cpu import pixels_of, sample_jpeg
-from pixprep.errors import ImageError, PixprepError
+from pixprep.decoders import Encoded, Limits
+from pixprep.decoders.cpu import CpuDecoder, sample_jpeg
+from pixprep.decoders.pixels import checked, shaped
+from pixprep.errors import ImageError, PixprepError, printable
+from pixprep.plan.plan import Plan
 from pixprep.spec import LARGEST, Color
 from pixprep.triton.config import FRAMES
 
@@ -23,6 +28,7 @@ Array = npt.NDArray[Any]
 Post = tuple[dict[str, str], bytes]
 """Headers and body of a request over HTTP; a header says how much of the body is JSON."""
 _DTYPES = {"FP32": np.float32, "BOOL": np.bool_, "UINT8": np.uint8}
+_NPY = b"\x93NUMPY"
 _BOX = 4
 _SIDE = 64  # of a sample
 PHOTO, CLIP = "photo.jpg", "clip.mp4"
@@ -248,3 +254,36 @@ def _curl_lines(http_url: str, model: str, model_input: ModelInput, photo: str) 
             f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
         ]
     )
+
+
+def pixels_of(content: Encoded, order: Color, limits: Limits | None = None) -> Array:
+    """The pixels of a file: of a photo as ``decode`` gives them by default, upright, or the array of an .npy file.
+
+    Args:
+        content: of the file.
+        order: of the channels; an .npy file has it already.
+        limits: what is refused.
+
+    Returns:
+        uint8 (height, width, 3), or (height, width, 1) gray.
+
+    Raises:
+        ImageError: it is neither, or the array is none of pixels.
+    """
+    limits = limits or Limits()
+    if bytes(content[:6]) == _NPY:
+        try:
+            array = shaped(checked(np.load(io.BytesIO(content), allow_pickle=False)), order)
+            limits.check_size(*array.shape[:2])
+            return np.ascontiguousarray(array)
+        except TypeError as error:
+            raise ImageError("UNSUPPORTED", f"an .npy file: {error}") from None
+        except (ValueError, EOFError, SyntaxError, MemoryError, TokenError) as error:  # NumPy evaluates the header
+            raise ImageError("CORRUPT", f"an .npy file: {printable(error)[:200]}") from None
+    plan = Plan(is_gray=order == "gray", apply_exif_orientation=True, outputs={})
+    with CpuDecoder(plan, limits).decoded(content) as image:
+        if isinstance(image, ImageError):
+            raise image
+        channels = {"rgb": [0, 1, 2], "bgr": [2, 1, 0], "gray": [0]}[order]
+        pixels: Array = image.pixels[:, :, channels]
+    return pixels

@@ -205,6 +205,14 @@ def _by_size(op: ops.Resize, height: int, width: int) -> tuple[float, float]:
     """The sides by ``size``, before they are rounded."""
     assert op.size is not None
     base = (min if op.side == "shorter" else max)(height, width)
+    if op.rounding == "detr":  # of transformers
+        assert op.max_size is not None
+        is_over = max(height, width) / base * op.size > op.max_size
+        raw = op.max_size * base / max(height, width) if is_over else op.size
+        if round(raw) == base and (height <= width or not op.multiple):
+            return height, width
+        longest = raw * max(height, width) / base
+        return (longest, round(raw)) if width < height else (round(raw), longest)
     if op.mode == "scale":
         scale = max(op.size / base, 0 if op.shrink else 1)
         scale = min(scale, math.inf if op.enlarge else 1)
