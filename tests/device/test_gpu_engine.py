@@ -44,8 +44,21 @@ PIPELINE = pp.Pipeline([pp.decode(), *AFTER_DECODE])
 OURS = ("kernels.gpu", "decoders.nvimagecodec", "decoders.gpu", "devices.gpu", "data.frameworks.cupy")
 
 
+@pytest.fixture(scope="module")
+def small_samples():
+    """A megapixel of a hundredth: each engine decodes eight samples of more. ``test_gpu_hour.py`` takes whole ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "_MEGAPIXEL", 10_000)
+        patch.setattr(samples, "_LARGE", (104, 100))
+        for each in (samples.samples, samples.sample_traits):
+            each.cache_clear()
+        yield
+    for each in (samples.samples, samples.sample_traits):
+        each.cache_clear()
+
+
 @pytest.fixture
-def gpu(monkeypatch, folder):
+def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them small)
     """CuPy and nvImageCodec, played, and pixprep's modules over them."""
     import fake_cupy  # noqa: PLC0415  (needs nvImageCodec)
 
