@@ -9,17 +9,19 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from threading import Event
 
 import numpy as np
 import pytest
 
 import pixprep as pp
+import serving
 from pixprep.cli.parser import main
 from pixprep.repository import check
 from pixprep.serve.server import Server, State
 from pixprep.serve.stubs import Stub, stubs
-from pixprep.serve.supervisor import PROBE_S, SILENCES, look_after
+from pixprep.serve.supervisor import SILENCES, look_after
 from pixprep.serve.waits import OF_MODEL, OF_TRITON, Waits
 from serving import (
     GOOD,
@@ -28,7 +30,6 @@ from serving import (
     PIPELINE,
     TIMEOUT_S,
     Clients,
-    Serve,
     ask_http,
     is_alive,
     post,
@@ -39,6 +40,9 @@ from serving import (
 
 pytestmark = pytest.mark.server
 
+PROBE_S = 0.8  # seconds of supervision: of its own 2, most of these tests would be waiting
+HURRIED = f"from pixprep.serve import control, supervisor as care; control._LIVE_S = care.PROBE_S = {PROBE_S}"
+Serve = partial(serving.Serve, program=f"{HURRIED}; care.DISK_S = 0.4; {serving.PROGRAM}")
 BUSY = 8.0  # this machine does other things as well: at a load of 18 on two cores, 5 s were 20
 DOWN = r"^pixprep: model {} is down: 1 of its 1 processes {}; it is loaded again( in (\d+) s)?$"
 BACK = r"^pixprep: model {} is back after \d+\.\d s$"
