@@ -197,11 +197,7 @@ BUT_ONE = f"if (thread != 77 || blockIdx.x + blockIdx.y == 0) {STAGED}"
         ([(STAGED, BY_ONE_THREAD), ("__syncthreads();\n    int x", "int x")], False),
         ([(STAGED, BUT_ONE)], False),
     ],
-    ids=[
-        "with its barrier",
-        "without, where nobody but thread 0 writes",
-        "a value that only the first block writes",
-    ],
+    ids=["with its barrier", "without, where nobody but thread 0 writes", "a value that only the first block writes"],
 )
 def test_threads_come_in_no_order_and_shared_memory_begins_as_noise(folder, changes, is_right):
     """Negative controls: threads one after the other, in memory that keeps the last block's tables, bear them all."""

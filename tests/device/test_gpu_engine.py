@@ -72,12 +72,7 @@ def gpu(monkeypatch, folder, small_samples):  # noqa: ARG001  (it makes them sma
         monkeypatch.delitem(sys.modules, f"pixprep.{name}", raising=False)
     devices, decoders = (importlib.import_module(f"pixprep.{name}") for name in ("devices.gpu", "decoders.gpu"))
     yield SimpleNamespace(
-        cupy=cupy,
-        nvrtc=nvrtc,
-        codec=codec,
-        Gpu=devices.Gpu,
-        GpuDecoder=decoders.GpuDecoder,
-        Memory=decoders.Memory,
+        cupy=cupy, nvrtc=nvrtc, codec=codec, Gpu=devices.Gpu, GpuDecoder=decoders.GpuDecoder, Memory=decoders.Memory
     )
     for name in OURS:
         sys.modules.pop(f"pixprep.{name}", None)

@@ -469,10 +469,7 @@ def some_boxes(seed, height, width):
 
 
 WARPS = {
-    "random_rotate": (
-        pp.random_rotate(45),
-        lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"]),
-    ),
+    "random_rotate": (pp.random_rotate(45), lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"])),
     "random_rotate about a point": (
         pp.random_rotate(45, center=CENTER),
         lambda boxes, words: F.rotate(boxes, words["random_rotate#0"]["angle"], center=list(CENTER)),

@@ -129,12 +129,7 @@ def png(frame):
 
 def test_the_configuration_is_derived(grpc):
     (taken,) = grpc.get_model_config("zero", as_json=True)["config"]["input"]
-    assert taken == {
-        "name": "image",
-        "data_type": "TYPE_UINT8",
-        "dims": ["-1", "-1", "3"],
-        "allow_ragged_batch": True,
-    }
+    assert taken == {"name": "image", "data_type": "TYPE_UINT8", "dims": ["-1", "-1", "3"], "allow_ragged_batch": True}
     assert grpc.get_model_config("gray", as_json=True)["config"]["input"][0]["dims"] == ["-1", "-1", "1"]
 
 

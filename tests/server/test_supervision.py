@@ -309,11 +309,7 @@ def test_a_repository_without_a_model_of_ours_is_looked_after_as_well(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("waits", "expected"),
-    [
-        (OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]),
-        (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None]),
-    ],
+    ("waits", "expected"), [(OF_MODEL, [0, 1, 2, 2, 2, 5, 5, 5]), (OF_TRITON, [0, 1, 2, 3, 3, 3, 3, 3, 3, 3, None])]
 )
 def test_the_waits_grow_and_end_for_triton_alone_and_begin_again_after_a_calm_time(waits, expected):
     waits = Waits(*waits)
@@ -461,10 +457,7 @@ def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tm
     def said(pattern):
         return wait_until(lambda: re.search(pattern, caplog.text), lambda: caplog.text)
 
-    with (
-        Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0) as server, ThreadPoolExecutor(1) as pool:
         care = pool.submit(look_after, server, stopping, watch=slow_check)
         edit(models / "preprocess" / "1" / "pipeline.json", "0.485", "0.585")
         assert reading.wait(TIMEOUT_S)

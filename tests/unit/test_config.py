@@ -130,10 +130,7 @@ def test_on_error_zero_adds_the_status_output():
             'config.pbtxt: output "tensor": is TYPE_FP16 [3, 320, 320], '
             "but the pipeline gives TYPE_FP32 [3, 320, 320]: write that, or leave the output out",
         ),
-        (
-            {"output": [{"name": "logits"}]},
-            'config.pbtxt: output "logits": the pipeline gives only transform, tensor',
-        ),
+        ({"output": [{"name": "logits"}]}, 'config.pbtxt: output "logits": the pipeline gives only transform, tensor'),
         (
             {"output": [{"name": "status"}]},
             'config.pbtxt: output "status": the pipeline gives only transform, tensor: '

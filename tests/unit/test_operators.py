@@ -212,16 +212,10 @@ def test_two_versions_may_be_given():
             [pp.tensor(), pp.flip(), means()],
             'ops[4] "extern": acme.means 2 takes a tensor: it stands right behind tensor',
         ),
-        (
-            [pp.normalize(), scaled(), pp.tensor()],
-            'ops[3] "extern": must come before normalize: ',
-        ),
+        ([pp.normalize(), scaled(), pp.tensor()], 'ops[3] "extern": must come before normalize: '),
         ([scaled(by="x"), pp.tensor()], 'ops[2] "extern": "fields".by: expected a number, got a string'),
         ([scaled(least=0.5), pp.tensor()], 'ops[2] "extern": "fields".least: expected a whole number, got a number'),
-        (
-            [scaled(to=1), pp.tensor()],
-            'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by',
-        ),
+        ([scaled(to=1), pp.tensor()], 'ops[2] "extern": "fields": acme.scaled 1 has no field "to"; there are by'),
         ([scaled(by=float("inf")), pp.tensor()], 'ops[2] "extern": "fields": numbers must be finite'),
     ],
 )
@@ -233,14 +227,7 @@ def test_a_wrong_use_is_refused_in_words(ops, message):
 
 def test_both_sides_must_do_the_same_to_a_tensor():
     with pytest.raises(pp.PipelineError, match="has other operators in training"):
-        pp.Pipeline(
-            [
-                *HEAD,
-                pp.tensor(only="training"),
-                twice(only="training"),
-                pp.tensor(only="serving"),
-            ]
-        )
+        pp.Pipeline([*HEAD, pp.tensor(only="training"), twice(only="training"), pp.tensor(only="serving")])
 
 
 def test_a_pipeline_with_operators_is_explained_and_shown_and_not_verified():

@@ -18,8 +18,7 @@ from records import example, flower, masked_crc, message, record, refusals, writ
 LABEL = {"label": "image/class/label"}
 
 needs_crc = pytest.mark.skipif(
-    find_spec("google_crc32c") is None,
-    reason="google-crc32c is not installed: pip install 'pixprep[data]'",
+    find_spec("google_crc32c") is None, reason="google-crc32c is not installed: pip install 'pixprep[data]'"
 )
 
 
@@ -124,9 +123,7 @@ def test_an_index_of_another_file_costs_its_records(tmp_path):
     rows = write_tfrecord(tmp_path / "t", 3)
     (tmp_path / "i").write_text(f"0 {rows[0][1]}\n{rows[1][0] + 1} 40\n")
     source = read.tfrecord(tmp_path / "t", index=tmp_path / "i", checksums=False)
-    assert refusals(source) == {
-        1: "[CORRUPT] t, record 1: its length is not the 24 bytes between it and the next",
-    }
+    assert refusals(source) == {1: "[CORRUPT] t, record 1: its length is not the 24 bytes between it and the next"}
 
 
 def write(path, *examples):

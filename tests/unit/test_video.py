@@ -44,11 +44,7 @@ def alone(frames, ops, **tensor):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     ("layout", "each", "axes"),
-    [
-        ("tchw", "chw", (0, 1, 2, 3)),
-        ("thwc", "hwc", (0, 1, 2, 3)),
-        ("cthw", "chw", (1, 0, 2, 3)),
-    ],
+    [("tchw", "chw", (0, 1, 2, 3)), ("thwc", "hwc", (0, 1, 2, 3)), ("cthw", "chw", (1, 0, 2, 3))],
 )
 def test_a_clip_is_its_frames_through_the_same_ops(layout, each, axes, threads):
     pipeline = pp.Pipeline([pp.decode_video(frames=5), *END, pp.tensor(layout=layout)])

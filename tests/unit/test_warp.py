@@ -631,18 +631,12 @@ def test_a_wrong_field_is_named(make, message):
         ([pp.rotate(10, fill=(1, 2))], '"fill" has 2 values, but the image has 3 channels'),
         ([pp.rotate(10, expand=True), pp.crop(0, 0, 60, 60)], "the window ends at 60, but the height of the image is"),
         ([pp.gaussian_blur(41)], '"kernel_size" 41 needs a height of 21, but the image has 20'),
-        (
-            [pp.rotate(10), pp.random_iou_crop()],
-            "must come before what changes the levels: it chooses its window by",
-        ),
+        ([pp.rotate(10), pp.random_iou_crop()], "must come before what changes the levels: it chooses its window by"),
         (
             [pp.random_erasing(value="random")],
             '"value": "random" is noise of the tensor, and must come after normalize',
         ),
-        (
-            [pp.normalize(), pp.random_erasing(value="noise")],
-            'value: "noise" is not a choice',
-        ),
+        ([pp.normalize(), pp.random_erasing(value="noise")], 'value: "noise" is not a choice'),
         (
             [pp.random_erasing(value=0.5)],
             '"value" must be a level, 0 to 255, not 0.5: after normalize it is one of the',
