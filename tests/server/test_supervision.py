@@ -362,12 +362,13 @@ def test_a_triton_that_dies_or_hangs_is_started_anew_at_the_same_place(own, orac
 
 def test_a_triton_that_dies_once_too_often_is_given_up(tmp_path):
     models = write_repository(tmp_path / "models")
-    with Server(models, http_port=0, grpc_port=0, metrics_port=0, log_file=tmp_path / "triton.log") as server:
+    log = tmp_path / "triton.log"
+    with Server(models, http_port=0, grpc_port=0, metrics_port=0, grace_s=0, log_file=log) as server:
         os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(pp.PixprepError) as caught:
             look_after(server, Event(), waits=Waits(None))
     assert str(caught.value) == (
-        f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {tmp_path / 'triton.log'}"
+        f"Triton ended by itself with exit code -9, after 0 new starts in a row; its log: {log}"
     )
 
 
@@ -444,7 +445,8 @@ def test_watch_deploys_a_good_edit_and_refuses_a_broken_one(tmp_path, oracle):
         assert new[1] not in first.values()
 
 
-def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog):
+def test_triton_is_brought_back_while_an_edit_is_read_which_is_deployed_later(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("pixprep.serve.supervisor.DISK_S", 0.4)
     models = write_repository(tmp_path / "models")
     reading, may_read, stopping = Event(), Event(), Event()
 
