@@ -270,12 +270,8 @@ def test_machine_code_fills_structs_and_windows_as_the_host_does():
     """All of them in one call, number for number; also of axes that keep their length, or of which nothing is seen."""
     count = 0
     empty = [
-        pp.resize(height=20, width=20),
-        pp.pad(300, 300),
-        pp.crop(0, 0, 40, 40),
-        pp.flip(),
-        pp.tensor(dtype="uint8"),
-    ]
+        pp.resize(height=20, width=20), pp.pad(300, 300), pp.crop(0, 0, 40, 40), pp.flip(), pp.tensor(dtype="uint8"),
+    ]  # fmt: skip
     crops = [pp.crop(3, 5, 1, 1), pp.resize(height=9, width=7, like="torchvision"), pp.flip("vertical"), pp.tensor()]
     for plan, batch in [*cases(), *((plan_of(*ops), images(7)[3:]) for ops in (empty, crops))]:
         if not launch.is_fast(plan):

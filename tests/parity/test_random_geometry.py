@@ -522,18 +522,12 @@ def other_size(words):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("random_shortest_size, bicubic", other_size),
-        ("scale_jitter, random_crop", moved),
-        ("random_crop", swapped),
-        ("random_crop", moved),
-        ("random_crop with a margin", moved),
-        ("random_crop, reflect, after a resize", moved),
-        ("random_resized_crop", moved),
-        ("random_flip", mirrored),
-        ("random_zoom_out", moved),
+        ("random_shortest_size, bicubic", other_size), ("scale_jitter, random_crop", moved), ("random_crop", swapped),
+        ("random_crop", moved), ("random_crop with a margin", moved), ("random_crop, reflect, after a resize", moved),
+        ("random_resized_crop", moved), ("random_flip", mirrored), ("random_zoom_out", moved),
         ("all before a flip", mirrored),
     ],
-)
+)  # fmt: skip
 def test_another_draw_would_be_seen(name, change):
     wrong, of = differing(CASES[name], "pillow", change)
     assert wrong > of / 100

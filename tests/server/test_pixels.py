@@ -288,13 +288,9 @@ def test_health_and_the_supervisors_probe_ask_with_pixels(server):
 
 def test_bench_measures_with_pixels(server):
     (row,) = perf.measure(
-        [png(frame(90, 120)), png(frame(33, 47))],
-        url=server.grpc_url,
-        protocol="grpc",
-        model="frames",
-        concurrency=[2],
-        seconds=1,
-    )
+        [png(frame(90, 120)), png(frame(33, 47))], url=server.grpc_url, protocol="grpc", model="frames",
+        concurrency=[2], seconds=1,
+    )  # fmt: skip
     assert row.images_per_s > 0
 
 

@@ -249,14 +249,10 @@ def test_the_input_of_pixels_may_have_a_name_and_one_size():
 @pytest.mark.parametrize(
     ("data_type", "dims"),
     [
-        ("TYPE_STRING", [1]),
-        ("TYPE_UINT8", [-1]),
-        ("TYPE_UINT8", [-1, -1, 1]),
-        ("TYPE_UINT8", [3, -1, -1]),
-        ("TYPE_UINT8", [0, -1, 3]),
-        ("TYPE_FP32", [-1, -1, 3]),
+        ("TYPE_STRING", [1]), ("TYPE_UINT8", [-1]), ("TYPE_UINT8", [-1, -1, 1]), ("TYPE_UINT8", [3, -1, -1]),
+        ("TYPE_UINT8", [0, -1, 3]), ("TYPE_FP32", [-1, -1, 3]),
     ],
-)
+)  # fmt: skip
 def test_an_input_that_holds_no_pixels_is_refused(data_type, dims):
     with pytest.raises(pp.PipelineError) as caught:
         model_config.inputs({"input": [{"name": "image", "data_type": data_type, "dims": dims}]}, FRAMES)

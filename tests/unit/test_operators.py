@@ -351,12 +351,8 @@ def test_a_mistake_fails_its_image_alone(what, detail, threads, caplog):
     with caplog.at_level(logging.ERROR), pp.Engine(pipeline, threads=threads) as engine:
         batch = engine.run_batch(images)
     assert [None if error is None else (error.reason, error.detail) for error in batch.errors] == [
-        None,
-        ("OPERATOR", detail),
-        None,
-        ("OPERATOR", detail),
-        None,
-    ]
+        None, ("OPERATOR", detail), None, ("OPERATOR", detail), None,
+    ]  # fmt: skip
     assert "OPERATOR" in REASONS
     assert batch["tensor"][:, 0, 0, 0].tolist() == [255, 0, 200, 0, 130]
     assert batch["original_size"][:, 0].tolist() == [9, 0, 9, 0, 9]
@@ -451,18 +447,10 @@ def test_fields_may_be_of_every_plain_type():
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "denoise",
-        "acme.",
-        ".denoise",
-        "acme..denoise",
-        "acme.de-noise",
-        "acme.de noise",
-        "acmé.x",
-        "a.b/c",
+        "", "denoise", "acme.", ".denoise", "acme..denoise", "acme.de-noise", "acme.de noise", "acmé.x", "a.b/c",
         "a" * 99 + ".b" * 20,
     ],
-)
+)  # fmt: skip
 def test_a_name_that_no_file_could_have_is_refused(name):
     with pytest.raises(TypeError, match=r"an operator's name has ASCII letters, digits and _, in parts with dots"):
         pp.operator(name, version=1)

@@ -202,15 +202,11 @@ def test_a_random_crop_that_no_image_here_could_hold_is_refused():
 @pytest.mark.parametrize(
     ("size", "side", "image", "expected"),
     [
-        (256, "shorter", (427, 640), (256, 383)),
-        (256, "shorter", (640, 427), (383, 256)),
-        (256, "longer", (427, 640), (170, 256)),
-        (256, "longer", (640, 427), (256, 170)),
-        (9, "shorter", (5, 5), (9, 9)),
-        (9, "longer", (5, 5), (9, 9)),
-        (1, "longer", (3, 1000), (1, 1)),
+        (256, "shorter", (427, 640), (256, 383)), (256, "shorter", (640, 427), (383, 256)),
+        (256, "longer", (427, 640), (170, 256)), (256, "longer", (640, 427), (256, 170)),
+        (9, "shorter", (5, 5), (9, 9)), (9, "longer", (5, 5), (9, 9)), (1, "longer", (3, 1000), (1, 1)),
     ],
-)
+)  # fmt: skip
 def test_the_other_side_is_rounded_down_as_torchvision_does(size, side, image, expected):
     spec = pp.resize(size, side=side).infer(pp.ImageSpec().sized(*image))
     assert (spec.height, spec.width) == expected

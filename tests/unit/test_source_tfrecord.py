@@ -134,18 +134,9 @@ def write(path, *examples):
 def test_a_feature_is_one_value_by_its_name_and_an_array_in_a_list(tmp_path):
     data = example(i=[b"x"], n=[7], ns=[-1, 5], f=[0.5], fs=[1.5, 2.5], b=[b"\xff"], bs=[b"1", b"2"], none=[])
     source = read.tfrecord(
-        write(tmp_path / "t", data),
-        image="i",
-        checksums=False,
-        n="n",
-        ns=["ns"],
-        f="f",
-        fs=["fs"],
-        b="b",
-        bs=["bs"],
-        none=["none"],
-        labels="ns",
-    )
+        write(tmp_path / "t", data), image="i", checksums=False, n="n", ns=["ns"], f="f", fs=["fs"], b="b", bs=["bs"],
+        none=["none"], labels="ns",
+    )  # fmt: skip
     sample = source[0]
     assert (sample["n"], sample["f"], sample["b"], sample["bs"]) == (7, 0.5, b"\xff", [b"1", b"2"])
     assert [sample[name].tolist() for name in ("ns", "fs", "none", "labels")] == [[-1, 5], [1.5, 2.5], [], [-1, 5]]

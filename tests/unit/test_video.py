@@ -81,15 +81,10 @@ def test_levels_and_bgr_and_gray():
 def test_what_is_random_is_drawn_once_a_clip():
     pipeline = pp.Pipeline(
         [
-            pp.decode_video(frames=6),
-            pp.random_resized_crop(48),
-            pp.random_flip(),
-            pp.color_jitter(0.4, 0.4, 0.4),
-            pp.resize(56, only="serving"),
-            pp.center_crop(48, only="serving"),
-            pp.tensor(layout="tchw", dtype="uint8"),
+            pp.decode_video(frames=6), pp.random_resized_crop(48), pp.random_flip(), pp.color_jitter(0.4, 0.4, 0.4),
+            pp.resize(56, only="serving"), pp.center_crop(48, only="serving"), pp.tensor(layout="tchw", dtype="uint8"),
         ]
-    ).for_training()
+    ).for_training()  # fmt: skip
     plan = pipeline.plan
     (numbers,) = plan.draw(seed=3, epoch=1, indices=[7])
     encoded = made("h264.mp4")

@@ -522,13 +522,9 @@ def test_transform_is_refused_after_a_warp(op):
 # ----------------------------------------------------------------------------------------------------- in training
 
 TRAINED = [
-    pp.decode(),
-    pp.resize(64),
-    pp.random_rotate(15, filter="bilinear"),
-    pp.center_crop(56),
-    pp.boxes(pad=4),
+    pp.decode(), pp.resize(64), pp.random_rotate(15, filter="bilinear"), pp.center_crop(56), pp.boxes(pad=4),
     pp.tensor(dtype="uint8"),
-]
+]  # fmt: skip
 
 
 def test_a_loader_rotates_boxes_draws_and_replays():
