@@ -177,7 +177,10 @@ def test_without_augmentation_the_image_is_squeezed():
     [
         ({"interpolation": "random"}, "\"interpolation\": 'random' draws bilinear or bicubic for each image"),
         ({"auto_augment": "3a"}, "\"auto_augment\": '3a' is not understood: no op blurs as Pillow's GaussianBlur does"),
-        ({"auto_augment": "augmix-m5"}, "\"auto_augment\": 'augmix-m5' is not understood: no op adds up several vers"),
+        (
+            {"auto_augment": "augmix-m5"},
+            "\"auto_augment\": 'augmix-m5' is not understood: no op adds up several vers",
+        ),
         (
             {"auto_augment": "rand-m9-t3aw"},
             "\"auto_augment\": 'rand-m9-t3aw' has 't3aw', which is not understood: no op blurs as Pillow's",
